@@ -1,0 +1,134 @@
+"""Execute notebooks in place and store normalized outputs.
+
+    python tools/execute_notebooks.py                          all chapters
+    python tools/execute_notebooks.py chapters/02_mdps.ipynb   only this one
+
+Each notebook runs from top to bottom in a fresh kernel, in its own folder. What is stored does not depend on when or
+where it ran: no widget state, no timings, a plain kernel name, fixed cell ids. A notebook that fails is left as it was;
+the failing cell and its error are printed and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+
+CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+KEPT_CELL_METADATA = {"tags", "mystnb", "editable", "deletable"}
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def read_notebook(path: Path) -> NotebookNode:
+    """The notebook with an id on every cell: its own where it has one, else one made from its source."""
+    notebook: NotebookNode = nbformat.from_dict(json.loads(path.read_text("utf-8")))  # type: ignore[no-untyped-call]
+    if notebook.get("nbformat") != 4:
+        raise ValueError(f"{path}: notebook format 4 expected, got {notebook.get('nbformat')}")
+    notebook.nbformat_minor = 5
+    taken = {cell["id"] for cell in notebook.cells if cell.get("id")}
+    seen: set[str] = set()
+    for cell in notebook.cells:
+        if not cell.get("id") or cell["id"] in seen:
+            source = cell.source if isinstance(cell.source, str) else "".join(cell.source)
+            digest = hashlib.sha256(source.encode()).hexdigest()
+            # the same source may stand in two cells: take the next slice of the digest
+            cell["id"] = next(digest[i : i + 8] for i in range(40) if digest[i : i + 8] not in taken | seen)
+        seen.add(cell["id"])
+        if isinstance(cell.source, list):
+            cell.source = "".join(cell.source)
+    return notebook
+
+
+def normalize(notebook: NotebookNode) -> NotebookNode:
+    """Remove what depends on the run: timings, widget views and state, kernel details."""
+    notebook.metadata = nbformat.from_dict(  # type: ignore[no-untyped-call]
+        {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    )
+    count = 0
+    for cell in notebook.cells:
+        cell.metadata = {key: value for key, value in cell.metadata.items() if key in KEPT_CELL_METADATA}
+        if cell.cell_type != "code":
+            continue
+        count += 1
+        cell.execution_count = count
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
+            if "data" in output:
+                output.data.pop(WIDGET_VIEW, None)
+        # a bare widget (a progress bar without a text form) leaves nothing to store
+        cell.outputs = [output for output in cell.outputs if output.get("data", True)]
+    return notebook
+
+
+def execute(path: Path, timeout: int) -> float:
+    """Run one notebook, write it back, return the seconds it took."""
+    notebook = read_notebook(path)
+    began = time.monotonic()
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.parent)}},
+        store_widget_state=False,
+        record_timing=False,
+        coalesce_streams=True,
+    )
+    client.execute()
+    seconds = time.monotonic() - began
+    text = nbformat.writes(normalize(notebook))  # type: ignore[no-untyped-call]
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        partial.write_text(text if text.endswith("\n") else text + "\n", "utf-8")
+        os.replace(partial, path)  # all or nothing
+    finally:
+        partial.unlink(missing_ok=True)
+    return seconds
+
+
+def failure_report(path: Path, error: Exception) -> str:
+    """What failed and where, in plain text."""
+    lines = [f"{path}: FAILED, the file is left as it was"]
+    if isinstance(error, CellExecutionError):
+        lines.append(ANSI.sub("", str(error)).strip())  # holds the cell's source and the traceback
+    elif isinstance(error, CellTimeoutError):
+        lines.append(f"a cell ran into the time limit: {ANSI.sub('', str(error)).strip()}")
+    else:
+        lines.append(f"{type(error).__name__}: {error}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Execute notebooks in place and store normalized outputs.")
+    parser.add_argument("notebooks", nargs="*", type=Path, help="default: all notebooks under chapters/")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds a single cell may take (default: 300)")
+    options = parser.parse_args(arguments)
+    paths = options.notebooks or sorted(CHAPTERS.glob("*.ipynb"))
+    if not paths:
+        print(f"no notebook found under {CHAPTERS}", file=sys.stderr)
+        return 1
+    failed = 0
+    for path in paths:
+        try:
+            seconds = execute(path, options.timeout)
+            print(f"{path}: {seconds:.1f} s", flush=True)
+        except (CellExecutionError, CellTimeoutError, DeadKernelError, OSError, ValueError) as error:
+            failed += 1
+            print(failure_report(path, error), file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
