@@ -1,0 +1,411 @@
+"""The maze: a small grid world as a Gymnasium environment and as an exact ``MDP``.
+
+Six cells are few enough to compute every value by hand, and the same class takes a layout of any size.
+A move can slip: with probability ``slip`` the agent is pushed to one of the two sides at a right angle.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import cached_property
+from typing import Any, Sequence
+
+import gymnasium
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from rlbook_lib.mdp import MDP, FloatArray, IntArray, check_unit_interval
+
+ENVIRONMENT_ID = "rlbook/Maze-v0"
+
+# "S" start, "G" goal, "T" trap, "#" wall, "." free
+LAYOUTS: dict[str, tuple[str, ...]] = {
+    "L1": ("S..", ".TG"),
+    "L2": ("S..", "T.G"),
+    "L3": ("S.G", "..T"),
+    "L4": ("S#T", "..G"),
+}
+CELLS = "SGT#."
+ACTIONS: tuple[str, ...] = ("up", "down", "left", "right")
+GOAL_REWARD = 10.0
+TRAP_REWARD = -10.0
+
+MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))  # (row, column) step of each action
+SIDES = ((2, 3), (2, 3), (0, 1), (0, 1))  # the two directions at a right angle to each action
+DENSE_CELLS = 256  # up to this size to_mdp keeps the full reward table R(s, a, s')
+
+PIXELS = 32  # side of a drawn cell
+SHADES = {
+    ".": (245, 245, 245), "S": (245, 245, 245), "#": (70, 70, 70), "G": (190, 225, 205), "T": (245, 205, 180),
+}
+AGENT_COLOR, GOAL_COLOR, TRAP_COLOR, LINE_COLOR = (0, 90, 160), (0, 110, 80), (190, 70, 0), (150, 150, 150)
+
+
+class EpisodeOver(gymnasium.error.ResetNeeded, ValueError):
+    """A step where no episode runs: before the first reset, or after the end."""
+
+
+def register_environments() -> None:
+    """Register the maze with Gymnasium, once; its plugin entry point and importing this module both call it.
+
+    Source:
+        Gymnasium documentation, "Create a custom environment".
+    """
+    if ENVIRONMENT_ID not in gymnasium.registry:
+        gymnasium.register(id=ENVIRONMENT_ID, entry_point="rlbook_lib.maze:Maze")
+
+
+def move_probabilities(slip: float) -> FloatArray:
+    """Probability of really moving in each direction, for each chosen action.
+
+    The chosen direction keeps 1 - slip; each of the two directions at a right angle gets slip / 2.
+
+    Equation: eq-slip
+
+    Args:
+        slip: probability of being pushed sideways, in [0, 1].
+
+    Returns:
+        (4, 4) rows that sum to one: row is the chosen action, column the direction of the move.
+
+    Raises:
+        ValueError: slip is not a number in [0, 1].
+
+    Source:
+        The book, chapter 3.
+    """
+    slip = check_unit_interval("slip", slip)
+    probabilities = (1.0 - slip) * np.eye(len(ACTIONS))
+    for action, sides in enumerate(SIDES):
+        probabilities[action, list(sides)] = slip / 2
+    return probabilities
+
+
+class Maze(gymnasium.Env[int, int]):
+    """A grid world with a start, goals, traps and walls.
+
+    The observation is the cell's number, row by row from the top left. Entering a goal pays +10, entering a
+    trap pays -10, both end the episode; every other move pays 0. A move into a wall or over the edge leaves
+    the agent where it is. A wall cell has a number too, cannot be entered, and counts as terminal (worth 0).
+    There is no time limit: wrap the environment in ``gymnasium.wrappers.TimeLimit`` where one is wanted.
+
+    Args:
+        layout: a name in ``LAYOUTS``, or equally long row strings of the cells "S", "G", "T", "#", ".".
+        slip: probability of being pushed sideways, in [0, 1]; half of it to each side at a right angle.
+        render_mode: None, "ansi" (text) or "rgb_array" (an image).
+
+    Raises:
+        ValueError: an unknown layout or cell, ragged rows, not exactly one start, slip outside [0, 1], or an
+            unknown render mode.
+        TypeError: a layout that is neither a name nor a sequence of strings.
+
+    Source:
+        The book, chapter 3.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+
+    def __init__(
+        self, layout: str | Sequence[str] = "L1", slip: float = 0.0, render_mode: str | None = None
+    ) -> None:
+        self.layout = _check_layout(layout)
+        self.slip = check_unit_interval("slip", slip)
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(f"render_mode is {render_mode!r}; expected None, 'ansi' or 'rgb_array'")
+        self.render_mode = render_mode
+
+        self.rows, self.columns = len(self.layout), len(self.layout[0])
+        self.n_states, self.n_actions = self.rows * self.columns, len(ACTIONS)
+        self._cells = np.array(list("".join(self.layout)))  # (n_states,) one character each
+        self.start_state = int(np.flatnonzero(self._cells == "S")[0])
+        self.goal_states = self._states_of("G")
+        self.trap_states = self._states_of("T")
+        self.wall_states = self._states_of("#")
+        self.terminal = np.isin(self._cells, list("GT#"))  # (n_states,)
+        self._destinations = self._find_destinations()  # (n_states, 4)
+        self._entry_rewards = np.where(
+            self._cells == "G", GOAL_REWARD, np.where(self._cells == "T", TRAP_REWARD, 0.0)
+        )  # (n_states,)
+
+        self.observation_space = gymnasium.spaces.Discrete(self.n_states)
+        self.action_space = gymnasium.spaces.Discrete(self.n_actions)
+        self.agent_state = self.start_state  # where the agent stands, also after the end
+        self._running = False
+
+    # ---------------------------------------------------------------- cells and numbers
+
+    def cell(self, state: int) -> tuple[int, int]:
+        """The (row, column) of a state; row 0 is the top.
+
+        Args:
+            state: a state's number, 0 to n_states - 1.
+
+        Returns:
+            (row, column).
+
+        Raises:
+            ValueError: no such state.
+            TypeError: not an integer.
+        """
+        return divmod(self._check_state(state), self.columns)
+
+    def state(self, row: int, column: int) -> int:
+        """The number of the cell at (row, column).
+
+        Args:
+            row: 0 (top) to rows - 1.
+            column: 0 (left) to columns - 1.
+
+        Returns:
+            The state's number.
+
+        Raises:
+            ValueError: the cell is outside the maze.
+        """
+        if not (0 <= row < self.rows and 0 <= column < self.columns):
+            raise ValueError(f"cell ({row}, {column}) is outside the {self.rows} x {self.columns} maze")
+        return int(row) * self.columns + int(column)
+
+    def one_hot(self, state: int) -> FloatArray:
+        """The state as a vector: one at its own place, zero elsewhere.
+
+        Args:
+            state: a state's number, 0 to n_states - 1.
+
+        Returns:
+            (n_states,) floats.
+
+        Raises:
+            ValueError: no such state.
+            TypeError: not an integer.
+        """
+        vector = np.zeros(self.n_states)
+        vector[self._check_state(state)] = 1.0
+        return vector
+
+    # ---------------------------------------------------------------- the environment
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: seeds the environment's own generator (the slips); None keeps the generator as it is.
+            options: {"start": state} starts in another cell than "S".
+
+        Returns:
+            (state, info) with an empty info.
+
+        Raises:
+            ValueError: an unknown option, or a start on a wall or a terminal cell.
+            TypeError: a start that is not an integer.
+        """
+        super().reset(seed=seed)
+        options = options or {}
+        unknown = set(options) - {"start"}
+        if unknown:
+            raise ValueError(f"options has {sorted(unknown)}; the only option is 'start'")
+        start = self._check_state(options.get("start", self.start_state))
+        if self.terminal[start]:
+            raise ValueError(
+                f"start is state {start}, cell {self.cell(start)}, a {_cell_name(self._cells[start])}; "
+                "an episode can only start on a free cell"
+            )
+        self.agent_state, self._running = start, True
+        return start, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Make one move.
+
+        Args:
+            action: 0 up, 1 down, 2 left, 3 right.
+
+        Returns:
+            (state, reward, terminated, truncated, info); truncated is always False, info["direction"] names
+            the direction of the move after a possible slip.
+
+        Raises:
+            ValueError: an action out of range; EpisodeOver (a ValueError and Gymnasium's ResetNeeded) when no
+                episode runs.
+            TypeError: an action that is not an integer.
+        """
+        action = _check_index("action", action, self.n_actions)
+        if not self._running:
+            raise EpisodeOver("step() needs a running episode: call reset() first, and again after an end")
+        direction = self._slip(action)
+        self.agent_state = int(self._destinations[self.agent_state, direction])
+        reward = float(self._entry_rewards[self.agent_state])
+        terminated = bool(self.terminal[self.agent_state])
+        self._running = not terminated
+        return self.agent_state, reward, terminated, False, {"direction": ACTIONS[direction]}
+
+    def render(self) -> Any:
+        """Draw the maze with the agent in it.
+
+        Returns:
+            "ansi": one line of text per row, the agent as "A". "rgb_array": (32 * rows, 32 * columns, 3)
+            uint8; a goal has a plus, a trap a cross, the agent is a disk. Without a render mode: None.
+        """
+        if self.render_mode == "ansi":
+            return self._render_text()
+        if self.render_mode == "rgb_array":
+            return self._render_image()
+        gymnasium.logger.warn("render() needs a render mode: Maze(render_mode='ansi') or 'rgb_array'")
+        return None
+
+    # ---------------------------------------------------------------- the model
+
+    def to_mdp(self, gamma: float) -> MDP:
+        """The same maze as an exact model.
+
+        The chance of reaching a cell is the sum over the directions that lead there. Goals, traps and walls
+        are terminal; every episode starts on "S". The model knows the reward of each transition. Its arrays
+        are dense up to 256 cells and sparse above.
+
+        Equation: eq-slip
+
+        Args:
+            gamma: discount, in [0, 1].
+
+        Returns:
+            An MDP of n_states states and 4 actions.
+
+        Raises:
+            ValueError: gamma out of range, or gamma = 1 where no goal or trap can be reached.
+
+        Source:
+            The book, chapter 3.
+        """
+        transitions, rewards = self._transition_matrix(), self._reward_matrix()
+        if self.n_states <= DENSE_CELLS:
+            shape = (self.n_states, self.n_actions, self.n_states)
+            transitions, rewards = transitions.toarray().reshape(shape), rewards.toarray().reshape(shape)
+        return MDP(transitions, rewards, gamma, terminal=self.terminal, start=self.one_hot(self.start_state))
+
+    @cached_property
+    def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:
+        """The model as a Gymnasium table: P[s][a] lists (probability, next state, reward, terminated)."""
+        transitions, rewards = self._transition_matrix(), self._reward_matrix()
+
+        def outcomes(state: int, action: int) -> list[tuple[float, int, float, bool]]:
+            row = state * self.n_actions + action
+            here = slice(transitions.indptr[row], transitions.indptr[row + 1])
+            reached = transitions.indices[here]
+            return list(zip(transitions.data[here].tolist(), reached.tolist(), rewards.data[here].tolist(),
+                            self.terminal[reached].tolist()))
+
+        return {s: {a: outcomes(s, a) for a in range(self.n_actions)} for s in range(self.n_states)}
+
+    # ---------------------------------------------------------------- steps of the above
+
+    def _states_of(self, kind: str) -> tuple[int, ...]:
+        return tuple(int(s) for s in np.flatnonzero(self._cells == kind))
+
+    def _check_state(self, state: int) -> int:
+        return _check_index("state", state, self.n_states)
+
+    def _find_destinations(self) -> IntArray:
+        """(n_states, 4): the cell that a move in each direction reaches; blocked moves and terminal cells stay."""
+        states = np.arange(self.n_states)
+        row, column = np.divmod(states, self.columns)
+        destinations = np.empty((self.n_states, self.n_actions), dtype=np.int64)
+        for direction, (down, right) in enumerate(MOVES):
+            to_row = np.clip(row + down, 0, self.rows - 1)
+            to_column = np.clip(column + right, 0, self.columns - 1)
+            target = to_row * self.columns + to_column
+            blocked = self.terminal | (self._cells[target] == "#")
+            destinations[:, direction] = np.where(blocked, states, target)
+        return destinations
+
+    def _transition_matrix(self) -> sp.csr_array:
+        """CSR (n_states * 4, n_states): row s * 4 + a is P(. | s, a)."""
+        shape = (self.n_states, self.n_actions, self.n_actions)  # state, action, direction
+        pairs = np.arange(self.n_states * self.n_actions).reshape(self.n_states, self.n_actions, 1)
+        rows = np.broadcast_to(pairs, shape)
+        columns = np.broadcast_to(self._destinations[:, None, :], shape)
+        values = np.broadcast_to(move_probabilities(self.slip), shape)
+        used = values > 0
+        # making a CSR array adds up the directions that lead to the same cell
+        return sp.csr_array((values[used], (rows[used], columns[used])), shape=(pairs.size, self.n_states))
+
+    def _reward_matrix(self) -> sp.csr_array:
+        """CSR like the transitions: R(s, a, s') depends on the entered cell; a terminal cell pays nothing."""
+        rewards = self._transition_matrix()
+        source = np.repeat(np.arange(self.n_states), np.diff(rewards.indptr[:: self.n_actions]))
+        rewards.data = np.where(self.terminal[source], 0.0, self._entry_rewards[rewards.indices])
+        return rewards
+
+    def _slip(self, action: int) -> int:
+        """The direction of the move: one draw decides between the chosen one and the two sides."""
+        if self.slip == 0:
+            return action
+        draw = self.np_random.random()
+        if draw >= self.slip:
+            return action
+        return SIDES[action][0] if draw < self.slip / 2 else SIDES[action][1]
+
+    def _render_text(self) -> str:
+        cells = self._cells.copy()
+        cells[self.agent_state] = "A"
+        return "\n".join("".join(row) for row in cells.reshape(self.rows, self.columns)) + "\n"
+
+    def _render_image(self) -> NDArray[np.uint8]:
+        image = np.empty((self.rows * PIXELS, self.columns * PIXELS, 3), dtype=np.uint8)
+        for state in range(self.n_states):
+            row, column = self.cell(state)
+            tile = image[row * PIXELS : (row + 1) * PIXELS, column * PIXELS : (column + 1) * PIXELS]
+            _paint_cell(tile, str(self._cells[state]), agent=state == self.agent_state)
+        return image
+
+
+def _paint_cell(tile: NDArray[np.uint8], kind: str, agent: bool) -> None:
+    """Fill one (PIXELS, PIXELS, 3) tile: shade, border, the mark of a goal or trap, the agent."""
+    y, x = np.mgrid[0:PIXELS, 0:PIXELS] - (PIXELS - 1) / 2  # (PIXELS, PIXELS) each, from the middle
+    tile[:] = SHADES[kind]
+    tile[[0, -1]] = tile[:, [0, -1]] = LINE_COLOR
+    inner = np.maximum(abs(x), abs(y)) < 0.32 * PIXELS
+    if kind == "G":
+        tile[inner & (np.minimum(abs(x), abs(y)) < 2.5)] = GOAL_COLOR  # a plus
+    if kind == "T":
+        tile[inner & (np.minimum(abs(x - y), abs(x + y)) < 3.5)] = TRAP_COLOR  # a cross
+    if agent:
+        tile[np.hypot(x, y) < 0.25 * PIXELS] = AGENT_COLOR
+
+
+def _cell_name(kind: str) -> str:
+    return {"S": "start cell", "G": "goal", "T": "trap", "#": "wall", ".": "free cell"}[kind]
+
+
+def _check_index(name: str, value: int, size: int) -> int:
+    try:
+        index = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; expected an integer from 0 to {size - 1}") from None
+    if not 0 <= index < size:
+        raise ValueError(f"{name} is {index}; expected an integer from 0 to {size - 1}")
+    return index
+
+
+def _check_layout(layout: str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(layout, str):
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout is {layout!r}; expected one of {sorted(LAYOUTS)} or row strings")
+        return LAYOUTS[layout]
+    if not isinstance(layout, Sequence) or not all(isinstance(row, str) for row in layout):
+        raise TypeError(f"layout is {layout!r}; expected a name or a sequence of row strings")
+    rows = tuple(str(row) for row in layout)
+    lengths = {len(row) for row in rows}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(f"layout has rows of lengths {sorted(lengths)}; expected equal lengths, at least 1")
+    unknown = sorted(set("".join(rows)) - set(CELLS))
+    if unknown:
+        raise ValueError(f"layout has the cells {unknown}; expected only {list(CELLS)}")
+    starts = "".join(rows).count("S")
+    if starts != 1:
+        raise ValueError(f"layout has {starts} start cells 'S'; expected exactly one")
+    return rows
+
+
+register_environments()
