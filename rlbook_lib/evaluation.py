@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rlbook_lib.mdp import check_seed
+
 __all__ = ["interquartile_mean", "bootstrap_interval"]
 
 CHUNK = 4_000_000  # numbers held at once while resampling: 32 MB
@@ -54,10 +56,11 @@ def bootstrap_interval(
     seed: int = 0,
     axis: int = 0,
 ) -> tuple[Any, Any]:
-    """An interval for a statistic over runs: draw the runs again with replacement, keep the middle of the results.
+    """An interval for a statistic over runs: draw the runs again with replacement, keep the middle.
 
-    Every column of ``x`` (every point of a curve) sees the same drawn runs, so a curve stays a curve. This is the
-    percentile interval. With few runs it is somewhat too narrow: about 0.92 in place of 0.95 for a mean of ten.
+    Every column of ``x`` (every point of a curve) sees the same drawn runs, so a curve stays a curve. This is
+    the percentile interval. With few runs it is somewhat too narrow: for the mean of ten runs, a level of 0.95
+    covers the truth about 90 times in 100.
 
     Args:
         x: results, with the runs along ``axis``, at least 2; for curves (runs, points).
@@ -71,7 +74,7 @@ def bootstrap_interval(
         (low, high), each x without the axis of the runs; floats if nothing is left.
 
     Raises:
-        ValueError: fewer than 2 runs, x empty or not finite, no such axis, level, resamples or seed out of range.
+        ValueError: fewer than 2 runs, x empty or not finite, no such axis; level, resamples or seed out of range.
         TypeError: an argument of the wrong type.
 
     Source: Efron & Tibshirani (1993), chapter 13.
@@ -79,11 +82,11 @@ def bootstrap_interval(
     x = _checked_results(x)
     x = np.moveaxis(x, _checked_axis(axis, x), 0)  # (runs, ...)
     if x.shape[0] < 2:
-        raise ValueError(f"x holds {x.shape[0]} run; expected at least 2, one run says nothing about the spread")
+        raise ValueError("x holds 1 run; expected at least 2, since one run says nothing about the spread")
     if not callable(statistic):
         raise TypeError(f"statistic is {statistic!r}; expected a function of an array and an axis")
     level = _checked_level(level)
-    resamples, seed = _checked_whole("resamples", resamples, 1), _checked_whole("seed", seed, 0)
+    resamples, seed = _checked_whole("resamples", resamples, 1), check_seed(seed)
 
     rng = np.random.default_rng(seed)
     runs, curve = x.shape[0], x.shape[1:]
@@ -98,7 +101,7 @@ def bootstrap_interval(
 
 def _resampled(x: np.ndarray, statistic: Callable[..., Any], chosen: np.ndarray) -> np.ndarray:
     """The statistic of each row of chosen runs: (chunk, ...)."""
-    if statistic is np.mean:  # a mean is a weighted sum: one matrix product, with how often each run was drawn
+    if statistic is np.mean:  # a weighted sum: one matrix product, with how often each run was drawn
         chunk, runs = chosen.shape
         flat = (chosen + runs * np.arange(chunk)[:, None]).ravel()
         counts = np.bincount(flat, minlength=chunk * runs).reshape(chunk, runs)
@@ -106,7 +109,7 @@ def _resampled(x: np.ndarray, statistic: Callable[..., Any], chosen: np.ndarray)
     results = np.asarray(statistic(x[chosen], axis=1))  # x[chosen] is (chunk, runs, ...)
     expected = (len(chosen),) + x.shape[1:]
     if results.shape != expected:
-        raise ValueError(f"statistic returned shape {results.shape}; expected {expected}, the axis of the runs removed")
+        raise ValueError(f"statistic returned shape {results.shape}; expected {expected}, without the runs")
     return results
 
 

@@ -22,6 +22,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rlbook_lib.mdp import check_unit_interval
+
 __all__ = [
     "discounted_return",
     "discounted_returns",
@@ -59,7 +61,7 @@ def discounted_return(rewards: Array, gamma: float) -> Array:
     Source: Sutton & Barto (2018), equation 3.8, whose R_{t+1} is our r_t.
     """
     library, rewards = _checked_rewards(rewards)
-    gamma = _checked_fraction("gamma", gamma)
+    gamma = check_unit_interval("gamma", gamma)
     weights = library.full_like(rewards, gamma)  # (T,) or (T, N)
     weights[0] = 1.0
     weights = library.cumprod(weights, 0)  # gamma^k at step k
@@ -86,9 +88,8 @@ def discounted_returns(rewards: Array, gamma: float) -> Array:
     Source: Sutton & Barto (2018), equation 3.9.
     """
     library, rewards = _checked_rewards(rewards)
-    gamma = _checked_fraction("gamma", gamma)
-    # Adding 0 makes the copy that the scan may overwrite.
-    return _reverse_scan(library, rewards + 0.0, library.full_like(rewards, gamma))
+    gamma = check_unit_interval("gamma", gamma)
+    return _reverse_scan(library, rewards + 0.0, gamma)  # + 0: a copy, the scan works in place
 
 
 def return_bound(reward_bound: float, gamma: float) -> float:
@@ -114,7 +115,7 @@ def return_bound(reward_bound: float, gamma: float) -> float:
     if not (math.isfinite(reward_bound) and reward_bound >= 0.0):
         raise ValueError(f"reward_bound is {reward_bound}; expected a finite number, 0 or more")
     if reward_bound == 0.0:
-        _checked_fraction("gamma", gamma)
+        check_unit_interval("gamma", gamma)
         return 0.0
     return reward_bound * effective_horizon(gamma)
 
@@ -128,29 +129,29 @@ def effective_horizon(gamma: float) -> float:
         gamma: discount, in [0, 1]; 1 gives inf.
 
     Returns:
-        1 / (1 - gamma), in steps. It is also the mean length of an episode that goes on with probability gamma
-        after every step.
+        1 / (1 - gamma), in steps. It is also the mean length of an episode that goes on with probability
+        gamma after every step.
 
     Raises:
         ValueError: gamma outside [0, 1].
         TypeError: gamma is not a number.
 
-    Source: the geometric series; Kearns & Singh (2002) call it the horizon time.
+    Source: the geometric series.
     """
-    gamma = _checked_fraction("gamma", gamma)
+    gamma = check_unit_interval("gamma", gamma)
     return math.inf if gamma == 1.0 else 1.0 / (1.0 - gamma)
 
 
 def n_step_returns(
     rewards: Array, next_values: Array, terminated: Array, truncated: Array, gamma: float, n: int
 ) -> Array:
-    """n rewards, then the value of the state they lead to; fewer rewards where the episode or buffer ends first.
+    """n rewards, then the value of the state they lead to; fewer where the episode or the buffer ends first.
 
     Equation: eq-n-step-return
 
     Args:
         rewards: (T,) or (T, N), reward units.
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset. Not read at terminations.
+        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
         terminated: same shape, 0 or 1; the step led into a terminal state.
         truncated: same shape, 0 or 1; the episode was stopped after this step.
         gamma: discount, in [0, 1].
@@ -169,11 +170,11 @@ def n_step_returns(
     library, (rewards, next_values), terminated, truncated = _checked_steps(
         {"rewards": rewards, "next_values": next_values}, terminated, truncated
     )
-    gamma, n = _checked_fraction("gamma", gamma), _checked_count("n", n)
+    gamma, n = check_unit_interval("gamma", gamma), _checked_count("n", n)
     ends = _path_ends(library, terminated, truncated)
-    one_step = rewards + gamma * next_values  # next_values is 0 at terminations by now
+    one_step = rewards + _bootstrap(next_values, terminated, gamma)
     if n >= rewards.shape[0]:  # every path ends before n rewards are counted: run the recursion to its end
-        return _reverse_scan(library, library.where(ends, one_step, rewards), _decay(library, rewards, gamma, ends))
+        return _reverse_scan(library, library.where(ends, one_step, rewards), gamma, ends)
     returns = one_step
     for _ in range(n - 1):  # G^(k+1)_t = r_t + gamma G^(k)_{t+1}, except where nothing of this path follows
         following = library.concatenate([returns[1:], returns[-1:]])  # G^(k)_{t+1}; the last row is an end
@@ -193,7 +194,7 @@ def lambda_returns(
 
     Args:
         rewards: (T,) or (T, N), reward units.
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset. Not read at terminations.
+        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
         terminated: same shape, 0 or 1; the step led into a terminal state.
         truncated: same shape, 0 or 1; the episode was stopped after this step.
         gamma: discount, in [0, 1].
@@ -212,12 +213,12 @@ def lambda_returns(
     library, (rewards, next_values), terminated, truncated = _checked_steps(
         {"rewards": rewards, "next_values": next_values}, terminated, truncated
     )
-    gamma, lam = _checked_fraction("gamma", gamma), _checked_fraction("lam", lam)
+    gamma, lam = check_unit_interval("gamma", gamma), check_unit_interval("lam", lam)
     ends = _path_ends(library, terminated, truncated)
     share = library.full_like(rewards, 1.0 - lam)  # of the bootstrap value; all of it where the path ends
     share[ends] = 1.0
-    known = rewards + gamma * share * next_values  # next_values is 0 at terminations by now
-    return _reverse_scan(library, known, _decay(library, rewards, gamma * lam, ends))
+    known = rewards + share * _bootstrap(next_values, terminated, gamma)
+    return _reverse_scan(library, known, gamma * lam, ends)
 
 
 def gae(
@@ -229,7 +230,7 @@ def gae(
     gamma: float,
     lam: float,
 ) -> tuple[Array, Array]:
-    """Generalized advantage estimates: A_t = sum over l of (gamma lam)^l delta_{t+l}, to the end of the episode.
+    """Generalized advantage estimates: A_t = sum over l of (gamma lam)^l delta_{t+l}, to the episode's end.
 
     Equation: eq-gae
 
@@ -238,14 +239,15 @@ def gae(
     Args:
         rewards: (T,) or (T, N), reward units.
         values: same shape; V(s_t).
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset. Not read at terminations.
+        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
         terminated: same shape, 0 or 1; the step led into a terminal state.
         truncated: same shape, 0 or 1; the episode was stopped after this step.
         gamma: discount, in [0, 1].
         lam: decay of the later errors, in [0, 1]; 0 is the one-step error, 1 the sum of rewards minus V(s_t).
 
     Returns:
-        (advantages, value_targets), both (T,) or (T, N); value_targets = advantages + values, the lambda return.
+        (advantages, value_targets), both (T,) or (T, N); value_targets = advantages + values, the lambda
+        return.
 
     Raises:
         ValueError: shapes that differ, an empty array, a flag that is not 0 or 1, a value that is not finite,
@@ -257,25 +259,30 @@ def gae(
     library, (rewards, values, next_values), terminated, truncated = _checked_steps(
         {"rewards": rewards, "values": values, "next_values": next_values}, terminated, truncated
     )
-    gamma, lam = _checked_fraction("gamma", gamma), _checked_fraction("lam", lam)
-    errors = rewards + gamma * next_values - values  # next_values is 0 at terminations by now
-    advantages = _reverse_scan(library, errors, _decay(library, errors, gamma * lam, terminated | truncated))
+    gamma, lam = check_unit_interval("gamma", gamma), check_unit_interval("lam", lam)
+    errors = rewards + _bootstrap(next_values, terminated, gamma) - values
+    advantages = _reverse_scan(library, errors, gamma * lam, terminated | truncated)
     return advantages, advantages + values
 
 
 # ------------------------------------------------------------------------------------------ the recursion
 
 
-def _reverse_scan(library: Any, terms: Array, decay: Array) -> Array:
-    """x_t = terms_t + decay_t x_{t+1}, from the last step to the first, with x_T = 0. May overwrite its inputs."""
+def _reverse_scan(library: Any, terms: Array, factor: float, ends: Array | None = None) -> Array:
+    """x_t = terms_t + factor x_{t+1}, from the last step to the first; at an end, x_t = terms_t.
+
+    The last step is an end in any case. ``terms`` is overwritten unless gradients flow.
+    """
+    ends = library.zeros_like(terms, dtype=bool) if ends is None else ends
     needs_gradient = library is not np and terms.requires_grad
     if len(terms) >= 4 * BLOCK and not needs_gradient:
-        return _blocked_scan(library, terms, decay)
-    return _plain_scan(library, terms, decay)
+        return _blocked_scan(library, terms, factor, ends)
+    return _plain_scan(library, terms, factor, ends)
 
 
-def _plain_scan(library: Any, terms: Array, decay: Array) -> Array:
+def _plain_scan(library: Any, terms: Array, factor: float, ends: Array) -> Array:
     """The recursion as it is written: one step at a time."""
+    decay = library.full_like(terms, factor) * ~ends  # 0 where nothing of the same episode follows
     total = library.zeros_like(terms[0])
     totals = []
     for t in range(len(terms) - 1, -1, -1):
@@ -284,37 +291,46 @@ def _plain_scan(library: Any, terms: Array, decay: Array) -> Array:
     return library.stack(totals[::-1])
 
 
-def _blocked_scan(library: Any, terms: Array, decay: Array) -> Array:
-    """The same recursion with T / 32 + 32 array operations in place of T: all blocks of 32 steps run side by side.
+def _blocked_scan(library: Any, terms: Array, factor: float, ends: Array) -> Array:
+    """The same recursion in about T / 32 + 32 array operations in place of T: all blocks run side by side.
 
-    Within a block the recursion starts from 0, and ``decay`` turns into the product of the decays from t to the
-    end of the block: the factor on what the later blocks hand over. That carry is then found block by block.
+    Within a block of 32 steps the recursion starts from 0, and ``decay`` becomes the product of all decays from
+    t to the end of the block: the factor on what the later steps hand over. That carry is then found block by
+    block.
     """
     blocks, rest = divmod(len(terms), BLOCK)
-    tail = blocks * BLOCK
-    if rest:  # the steps after the last full block, one at a time
-        terms[tail:] = _plain_scan(library, terms[tail:], decay[tail:])
-    x = terms[:tail].reshape((blocks, BLOCK) + terms.shape[1:])  # (K, B) or (K, B, N), views of the inputs
-    product = decay[:tail].reshape(x.shape)
-    for b in range(BLOCK - 2, -1, -1):
-        x[:, b] += product[:, b] * x[:, b + 1]
-        product[:, b] *= product[:, b + 1]
+    tail = blocks * BLOCK  # the steps from here on do not fill a block
+    if rest:
+        terms[tail:] = _plain_scan(library, terms[tail:], factor, ends[tail:])
 
-    carry = library.zeros_like(x[:, 0])  # (K,) or (K, N): x at the first step after each block
+    by_block = (blocks, BLOCK) + terms.shape[1:]  # (K, B) or (K, B, N)
+    target = terms[:tail].reshape(by_block).swapaxes(0, 1)  # a view (B, K) or (B, K, N)
+    x = _contiguous(library, target)
+    decay = library.full_like(x, factor)
+    decay *= ~ends[:tail].reshape(by_block).swapaxes(0, 1)
+    for b in range(BLOCK - 2, -1, -1):
+        x[b] += decay[b] * x[b + 1]
+        decay[b] *= decay[b + 1]
+
+    carry = library.zeros_like(x[0])  # (K,) or (K, N): the result at the first step after each block
     if rest:
         carry[-1] = terms[tail]
     for k in range(blocks - 1, 0, -1):
-        carry[k - 1] = x[k, 0] + product[k, 0] * carry[k]
-    product *= carry[:, None]
-    x += product
+        carry[k - 1] = x[0, k] + decay[0, k] * carry[k]
+    decay *= carry
+    x += decay
+    target[...] = x
     return terms
 
 
-def _decay(library: Any, like: Array, factor: float, ends: Array) -> Array:
-    """What carries one step back in time: the factor, and 0 where nothing of the same episode follows."""
-    decay = library.full_like(like, factor)
-    decay[ends] = 0.0
-    return decay
+def _contiguous(library: Any, array: Array) -> Array:
+    """A copy with the first axis outermost in memory, so that the rows of one step lie together."""
+    return array.copy(order="C") if library is np else array.clone(memory_format=library.contiguous_format)
+
+
+def _bootstrap(next_values: Array, terminated: Array, gamma: float) -> Array:
+    """gamma V(s_{t+1}), and 0 after a termination: nothing comes after it."""
+    return gamma * next_values * ~terminated
 
 
 def _path_ends(library: Any, terminated: Array, truncated: Array) -> Array:
@@ -339,23 +355,23 @@ def _checked_rewards(rewards: Array) -> tuple[Any, Array]:
     """The rewards as a float array of shape (T,) or (T, N), and the library it belongs to."""
     library = _library_of(rewards)
     (rewards,) = _float_arrays(library, {"rewards": rewards})
-    _check_finite(library, "rewards", rewards)
+    _check_finite("rewards", rewards)
     return library, rewards
 
 
 def _checked_steps(
     named: dict[str, Array], terminated: Array, truncated: Array
 ) -> tuple[Any, list[Array], Array, Array]:
-    """Float arrays of one shape and type, next_values set to 0 at terminations, and both flags as booleans."""
+    """Float arrays of one shape and type, and both flags as booleans."""
     library = _library_of(*named.values(), terminated, truncated)
     arrays = dict(zip(named, _float_arrays(library, named)))
     like = arrays["rewards"]
     terminated = _flags(library, "terminated", terminated, like)
     truncated = _flags(library, "truncated", truncated, like)
-    # A value past a termination may be anything, NaN included: it is not looked at.
-    arrays["next_values"] = library.where(terminated, 0.0, arrays["next_values"])
+    if not _is_finite(arrays["next_values"]):  # past a termination a value may be anything: take 0 there
+        arrays["next_values"] = library.where(terminated, 0.0, arrays["next_values"])
     for name, array in arrays.items():
-        _check_finite(library, name, array)
+        _check_finite(name, array)
     return library, list(arrays.values()), terminated, truncated
 
 
@@ -374,7 +390,7 @@ def _float_arrays(library: Any, named: dict[str, Array]) -> list[Array]:
         if array.ndim not in (1, 2) or 0 in array.shape:
             raise ValueError(f"{name} has shape {tuple(array.shape)}; expected (T,) or (T, N), not empty")
         if array.shape != first:
-            raise ValueError(f"{name} has shape {tuple(array.shape)}; expected {tuple(first)}, that of the rewards")
+            raise ValueError(f"{name} has shape {tuple(array.shape)}; the rewards have {tuple(first)}")
     return [array.astype(kind, copy=False) if library is np else array.to(kind) for array in arrays]
 
 
@@ -397,7 +413,7 @@ def _flags(library: Any, name: str, flags: Array, like: Array) -> Array:
     """A flag array as booleans, of the shape of the rewards."""
     flags = _array(library, name, flags, {"rewards": like})
     if flags.shape != like.shape:
-        raise ValueError(f"{name} has shape {tuple(flags.shape)}; expected {tuple(like.shape)}, that of the rewards")
+        raise ValueError(f"{name} has shape {tuple(flags.shape)}; the rewards have {tuple(like.shape)}")
     if flags.dtype == (bool if library is np else library.bool):
         return flags
     if not ((flags == 0) | (flags == 1)).all():
@@ -405,22 +421,21 @@ def _flags(library: Any, name: str, flags: Array, like: Array) -> Array:
     return flags == 1
 
 
-def _check_finite(library: Any, name: str, array: Array) -> None:
-    if not library.isfinite(array).all():
+def _check_finite(name: str, array: Array) -> None:
+    array = array.detach() if hasattr(array, "detach") else array
+    if not _is_finite(array):
         raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
+
+
+def _is_finite(array: Array) -> bool:
+    """NaN turns the smallest and the largest number into NaN, so two numbers stand for all."""
+    return math.isfinite(float(array.min())) and math.isfinite(float(array.max()))
 
 
 def _checked_number(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} is {value!r}; expected a number")
     return float(value)
-
-
-def _checked_fraction(name: str, value: float) -> float:
-    value = _checked_number(name, value)
-    if not 0.0 <= value <= 1.0:  # False for NaN too
-        raise ValueError(f"{name} is {value}; expected a number in [0, 1]")
-    return value
 
 
 def _checked_count(name: str, value: int) -> int:
