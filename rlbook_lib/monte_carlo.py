@@ -1,0 +1,837 @@
+"""Monte Carlo: learn values by averaging the returns of whole episodes (chapter 4).
+
+All tabular learners of the book, here and in ``temporal_difference``, work on R independent runs side by
+side: one value table (R, S) or one action-value table (R, S, A). Experience comes from a ``TableWalk``,
+which samples a transition table for all runs at once, or from an ``EnvironmentWalk``, which steps a real
+Gymnasium environment, one run after another. Learners cannot tell the two apart.
+
+What is random: one generator made from ``seed`` feeds all runs; each run reads its own column of the random
+numbers. A run therefore never depends on what other runs do. But run ``r`` of ``runs=R`` is not the run that
+``seed + r`` would give, and another R gives other numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rlbook_lib.mdp import MDP, check_seed, check_unit_interval
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+Schedule = float | Callable[[int], float]
+
+DEFAULT_MAX_STEPS = 10_000
+
+
+# ---------------------------------------------------------------------- results
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a prediction method learned about a fixed policy.
+
+    Args:
+        values: ``V(s)``, (S,), or (R, S) when ``runs`` is above 1.
+        counts: how many returns or targets went into each value; same shape as ``values``.
+        returns: undiscounted return of every episode, (R, episodes).
+        lengths: number of steps of every episode, (R, episodes).
+        history: values before the first and after every episode, (episodes+1, R, S), or None.
+    """
+
+    values: FloatArray
+    counts: IntArray
+    returns: FloatArray
+    lengths: IntArray
+    history: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a control method learned while it acted.
+
+    Args:
+        q_values: ``Q(s, a)``, (S, A), or (R, S, A) when ``runs`` is above 1.
+        returns: undiscounted return of every episode, exploration included, (R, episodes).
+        lengths: number of steps of every episode, (R, episodes).
+        history: tables before the first and after every episode, (episodes+1, R, S, A), or None.
+    """
+
+    q_values: FloatArray
+    returns: FloatArray
+    lengths: IntArray
+    history: FloatArray | None = None
+
+
+class EpisodeUpdate(NamedTuple):
+    """One step of a Monte Carlo generator: the table after an episode, and the episode itself.
+
+    ``table`` is the live table, (R, S) or (R, S, A), without R when ``runs`` is 1: copy it to keep it.
+    ``steps`` lists, for each time t, the arrays (run, state, action, reward) of the runs still under way.
+    """
+
+    episode: int
+    table: FloatArray
+    steps: list[tuple[IntArray, IntArray, IntArray, FloatArray]]
+
+
+# ---------------------------------------------------------------------- schedules
+
+def harmonic(first: float = 1.0, delay: float = 1.0) -> Callable[[int], float]:
+    """A schedule that falls like 1/n: ``first * delay / (delay + n - 1)`` at count n = 1, 2, ...
+
+    Equation: eq-robbins-monro
+
+    Its sum diverges and the sum of its squares converges: the two conditions of Robbins and Monro, under
+    which the noise is averaged out and yet any starting point is forgotten. The defaults give 1/n.
+
+    Args:
+        first: the value at n = 1, in [0, 1].
+        delay: a positive number; at n = delay + 1 the value has fallen to half.
+
+    Returns:
+        A function of the count.
+
+    Raises:
+        ValueError: ``first`` outside [0, 1], or ``delay`` not positive.
+
+    Source: Robbins & Monro (1951); Sutton & Barto (2018), equation 2.7.
+    """
+    first = check_unit_interval("first", first)
+    if not 0 < delay < np.inf:
+        raise ValueError(f"delay must be a positive number, got {delay!r}")
+    return lambda n: first * delay / (delay + n - 1)
+
+
+def linear_decay(first: float, last: float, steps: int) -> Callable[[int], float]:
+    """A schedule that goes in a straight line from ``first`` at n = 1 to ``last`` at n = ``steps``, and stays.
+
+    Args:
+        first: the value at n = 1, in [0, 1].
+        last: the value from n = ``steps`` on, in [0, 1].
+        steps: at least 1.
+
+    Returns:
+        A function of the count.
+
+    Raises:
+        ValueError: a value outside [0, 1], or ``steps`` below 1.
+    """
+    first, last = check_unit_interval("first", first), check_unit_interval("last", last)
+    steps = check_count("steps", steps)
+    return lambda n: last if n >= steps else first + (last - first) * (n - 1) / (steps - 1)
+
+
+class ScheduleTable:
+    """A schedule as a growing array: entry n is the schedule at count n, so that arrays of counts can look it up."""
+
+    def __init__(self, name: str, schedule: Schedule) -> None:
+        self.name, self.schedule = name, schedule
+        self.values = np.zeros(1)
+        if not callable(schedule):
+            check_unit_interval(name, schedule)
+
+    def at(self, counts: IntArray) -> FloatArray | float:
+        """The schedule at an array of counts; a constant stays one number."""
+        if not callable(self.schedule):
+            return self.schedule
+        return self.up_to(int(counts.max()))[counts]
+
+    def up_to(self, count: int) -> FloatArray:
+        """The array, with entries up to ``count`` at least."""
+        if count >= len(self.values):
+            have, need = len(self.values), max(count + 1, 2 * len(self.values))
+            self.values = np.concatenate([self.values, [self._at(n) for n in range(have, need)]])
+        return self.values
+
+    def _at(self, n: int) -> float:
+        value = self.schedule(n) if callable(self.schedule) else self.schedule
+        return check_unit_interval(f"{self.name}({n})", value)
+
+
+# ---------------------------------------------------------------------- epsilon-greedy
+
+def epsilon_greedy_probabilities(q_values: ArrayLike, epsilon: float) -> FloatArray:
+    """Mostly a best action, sometimes any: ``epsilon / A + (1 - epsilon) / ties`` where ``a`` is among the best.
+
+    Equation: eq-epsilon-greedy
+
+    Args:
+        q_values: action values, (..., A).
+        epsilon: probability of a uniformly drawn action, in [0, 1].
+
+    Returns:
+        Probabilities of the same shape; actions that tie for the best share the greedy mass.
+
+    Raises:
+        ValueError: an empty or non-finite ``q_values``, or epsilon outside [0, 1].
+
+    Source: Sutton & Barto (2018), section 5.4.
+    """
+    epsilon = check_unit_interval("epsilon", epsilon)
+    q = np.asarray(q_values, dtype=float)
+    if q.ndim == 0 or q.shape[-1] == 0 or not np.isfinite(q).all():
+        raise ValueError(f"q_values must be finite with at least one action on the last axis, got {q_values!r}")
+    return np.moveaxis(epsilon_greedy_rows(np.moveaxis(q, -1, 0), epsilon), 0, -1)
+
+
+def epsilon_greedy_rows(q: FloatArray, epsilon: float | FloatArray) -> FloatArray:
+    """``epsilon_greedy_probabilities`` with the actions on the first axis, (A, n), unchecked."""
+    is_best = q == q.max(axis=0)
+    return epsilon / len(q) + is_best * ((1 - epsilon) / is_best.sum(axis=0))
+
+
+def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray, u: FloatArray) -> IntArray:
+    """Draw one action per column of ``q`` (A, n); ``u`` (n,), uniform in [0, 1), is the only randomness.
+
+    Below epsilon, ``u`` picks any action; above, what is left of it picks one of the best.
+    """
+    is_best = q == q.max(axis=0)                                          # (A, n)
+    n_best = is_best.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        explore = (u / epsilon * len(q))
+        rank = ((u - epsilon) / (1 - epsilon) * n_best)
+    exploring = u < epsilon
+    explore = np.minimum(np.where(exploring, explore, 0).astype(np.int64), len(q) - 1)
+    rank = np.minimum(np.where(exploring, 0, rank).astype(np.int64), n_best - 1)
+    greedy, passed = np.zeros_like(rank), np.zeros_like(rank)
+    for row in is_best:                                                   # walk to the best action number `rank`
+        passed += row
+        greedy += passed <= rank
+    return np.where(exploring, explore, greedy)
+
+
+# ---------------------------------------------------------------------- prediction
+
+def monte_carlo_prediction(
+    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, seed: int, runs: int = 1,
+    first_visit: bool = True, alpha: Schedule | None = None, history: bool = False, max_steps: int | None = None,
+) -> Prediction:
+    """Estimate ``V^pi(s)`` by the mean of the returns that followed visits to ``s``.
+
+    Equation: eq-mc-estimate
+
+    First-visit estimates are unbiased: given that ``s`` was visited in N episodes, their mean is exactly
+    ``V^pi(s)``. An episode cut off by the step limit is continued by the current estimate of its last state.
+
+    Args:
+        env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
+        policy: (S,) integers or (S, A) probabilities.
+        episodes: number of episodes of every run, at least 1.
+        gamma: discount in [0, 1].
+        seed: a non-negative integer.
+        runs: number of independent runs R.
+        first_visit: count the first visit of an episode only; otherwise every visit.
+        alpha: step size in [0, 1], or a schedule of the visit count; default: 1/n, the plain mean.
+        history: keep the values after every episode.
+        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
+
+    Returns:
+        A ``Prediction``; ``counts`` are the numbers of returns averaged.
+
+    Raises:
+        ValueError, TypeError: an argument out of range or of the wrong kind.
+
+    Source: Sutton & Barto (2018), section 5.1.
+    """
+    learner = _Prediction(env_or_mdp, policy, episodes, gamma, seed, runs, first_visit, alpha, history, max_steps)
+    run_out(learner.iterate())
+    walk = learner.walk
+    return Prediction(one_or_all(learner.values), one_or_all(learner.counts), walk.returns, walk.lengths,
+                      learner.history)
+
+
+def iterate_monte_carlo_prediction(
+    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, seed: int, runs: int = 1,
+    first_visit: bool = True, alpha: Schedule | None = None, max_steps: int | None = None,
+) -> Iterator[EpisodeUpdate]:
+    """``monte_carlo_prediction`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""
+    return _Prediction(env_or_mdp, policy, episodes, gamma, seed, runs, first_visit, alpha, False,
+                       max_steps).iterate()
+
+
+def running_mean(mean: FloatArray | float, count: IntArray | int, value: FloatArray | float) -> FloatArray | float:
+    """The mean of ``count`` numbers from the mean of all but the last: ``mean + (value - mean) / count``.
+
+    Equation: eq-running-mean
+
+    Args:
+        mean: mean of the first ``count - 1`` numbers; any number when ``count`` is 1.
+        count: how many numbers there are with the new one, at least 1.
+        value: the new number.
+
+    Returns:
+        The new mean.
+
+    Raises:
+        ValueError: a count below 1.
+
+    Source: Sutton & Barto (2018), equation 2.3.
+    """
+    if np.any(np.asarray(count) < 1):
+        raise ValueError(f"count must be at least 1, got {count!r}")
+    return mean + (value - mean) / count
+
+
+class _Prediction:
+    """The state of a Monte Carlo prediction: tables, walk, and the loop over episodes."""
+
+    def __init__(self, env_or_mdp: Any, policy: ArrayLike, episodes: int, gamma: float, seed: int, runs: int,
+                 first_visit: bool, alpha: Schedule | None, history: bool, max_steps: int | None) -> None:
+        self.gamma = check_unit_interval("gamma", gamma)
+        self.first_visit = check_flag("first_visit", first_visit)
+        self.alpha = ScheduleTable("alpha", harmonic() if alpha is None else alpha)
+        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps,
+                              together=True)
+        self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
+        self.values = np.zeros((self.walk.runs, self.walk.n_states))
+        self.counts = np.zeros(self.values.shape, dtype=np.int64)
+        self.history = new_history(history, self.walk.episodes, self.values)
+
+    def iterate(self) -> Iterator[EpisodeUpdate]:
+        for episode, steps, tail in whole_episodes(self.walk, self.policy.actions,
+                                                   lambda run, state: self.values[run, state]):
+            returns = returns_of(steps, tail, self.gamma)
+            if self.first_visit:
+                self.update_first_visits(steps, returns)
+            else:
+                for (run, state, _, _), g in zip(steps, returns):
+                    self.update(run, state, g)
+            everyone = steps[0][0]
+            if self.history is not None:
+                self.history[episode + 1, everyone] = self.values[everyone]
+            yield EpisodeUpdate(episode, one_or_all(self.values), steps)
+
+    def update_first_visits(self, steps: list[Any], returns: list[FloatArray]) -> None:
+        first_return = np.full(self.values.shape, np.nan)                  # (R, S)
+        for (run, state, _, _), g in zip(reversed(steps), reversed(returns)):
+            first_return[run, state] = g                                   # an earlier visit replaces a later one
+        run, state = np.nonzero(~np.isnan(first_return))
+        self.update(run, state, first_return[run, state])
+
+    def update(self, run: IntArray, state: IntArray, g: FloatArray) -> None:
+        """Move each value toward its return; with alpha = 1/n this is the running mean."""
+        self.counts[run, state] += 1
+        alpha = self.alpha.at(self.counts[run, state])
+        self.values[run, state] += alpha * (g - self.values[run, state])
+
+
+def whole_episodes(
+    walk: Walk, choose: Callable[..., IntArray], estimate: Callable[..., FloatArray]
+) -> Iterator[tuple[int, list[tuple[IntArray, IntArray, IntArray, FloatArray]], FloatArray]]:
+    """Play one episode in every run, again and again.
+
+    Yields:
+        The episode number from 0, its steps, and per run what the end is worth: 0 where it terminated,
+        ``estimate(run, state)`` of the last state where it was truncated.
+    """
+    steps: list[tuple[IntArray, IntArray, IntArray, FloatArray]] = []
+    tail = np.zeros(walk.runs)
+    while walk.run.size:
+        run, state, episode = walk.run, walk.state, int(walk.episode[0])
+        action = choose(run, state, walk.uniform("action"))
+        next_state, reward, terminated, truncated = walk.step(action)
+        steps.append((run, state, action, reward))
+        tail[run] = np.where(truncated, estimate(run, next_state), 0.0)
+        walk.move_on(next_state, terminated | truncated)
+        if walk.all_ended:
+            yield episode, steps, tail
+            steps = []
+
+
+def returns_of(steps: list[Any], tail: FloatArray, gamma: float) -> list[FloatArray]:
+    """The return ``G_t`` of every step, by the backward recursion, for all runs at once."""
+    g = tail.copy()                                                        # (R,)
+    returns = []
+    for run, _, _, reward in reversed(steps):
+        g[run] = reward + gamma * g[run]
+        returns.append(g[run])
+    return returns[::-1]
+
+
+# ---------------------------------------------------------------------- control
+
+def monte_carlo_control(
+    env_or_mdp: Any, *, episodes: int, gamma: float, epsilon: Schedule, seed: int, runs: int = 1,
+    alpha: Schedule | None = None, first_visit: bool = True, history: bool = False, max_steps: int | None = None,
+) -> Control:
+    """Estimate ``Q`` from returns and act epsilon-greedily on it, episode after episode.
+
+    With a fixed epsilon this approaches the best policy among those that explore with that epsilon.
+    An episode cut off by the step limit is continued by the current estimate of its last state.
+
+    Args:
+        env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
+        episodes: number of episodes of every run, at least 1.
+        gamma: discount in [0, 1].
+        epsilon: probability of a uniformly drawn action, in [0, 1], or a schedule of the episode number
+            (from 1).
+        seed: a non-negative integer.
+        runs: number of independent runs R.
+        alpha: step size in [0, 1], or a schedule of the visit count of ``(s, a)``; default: 1/n, the mean.
+        first_visit: count the first visit of ``(s, a)`` in an episode only; otherwise every visit.
+        history: keep the tables after every episode.
+        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
+
+    Returns:
+        A ``Control``.
+
+    Raises:
+        ValueError, TypeError: an argument out of range or of the wrong kind.
+
+    Source: Sutton & Barto (2018), section 5.4.
+    """
+    learner = _Control(env_or_mdp, episodes, gamma, epsilon, seed, runs, alpha, first_visit, history, max_steps)
+    run_out(learner.iterate())
+    return Control(one_or_all(learner.q), learner.walk.returns, learner.walk.lengths, learner.history)
+
+
+def iterate_monte_carlo_control(
+    env_or_mdp: Any, *, episodes: int, gamma: float, epsilon: Schedule, seed: int, runs: int = 1,
+    alpha: Schedule | None = None, first_visit: bool = True, max_steps: int | None = None,
+) -> Iterator[EpisodeUpdate]:
+    """``monte_carlo_control`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""
+    return _Control(env_or_mdp, episodes, gamma, epsilon, seed, runs, alpha, first_visit, False,
+                    max_steps).iterate()
+
+
+class _Control(_Prediction):
+    """Monte Carlo prediction on pairs: the pair (s, a) is numbered s * A + a, the policy follows the table."""
+
+    def __init__(self, env_or_mdp: Any, episodes: int, gamma: float, epsilon: Schedule, seed: int, runs: int,
+                 alpha: Schedule | None, first_visit: bool, history: bool, max_steps: int | None) -> None:
+        self.gamma = check_unit_interval("gamma", gamma)
+        self.first_visit = check_flag("first_visit", first_visit)
+        self.alpha = ScheduleTable("alpha", harmonic() if alpha is None else alpha)
+        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps,
+                              together=True)
+        self.epsilon = ScheduleTable("epsilon", epsilon).up_to(self.walk.episodes)
+        self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
+        self.values = self.q.reshape(self.walk.runs, -1)                   # the same memory, pairs on one axis
+        self.counts = np.zeros(self.values.shape, dtype=np.int64)
+        self.history = new_history(history, self.walk.episodes, self.q)
+
+    def iterate(self) -> Iterator[EpisodeUpdate]:
+        A = self.walk.n_actions
+        for episode, steps, tail in whole_episodes(self.walk, self.choose, self.state_value):
+            pairs = [(run, state * A + action, action, reward) for run, state, action, reward in steps]
+            returns = returns_of(steps, tail, self.gamma)
+            if self.first_visit:
+                self.update_first_visits(pairs, returns)
+            else:
+                for (run, pair, _, _), g in zip(pairs, returns):
+                    self.update(run, pair, g)
+            everyone = steps[0][0]
+            if self.history is not None:
+                self.history[episode + 1, everyone] = self.q[everyone]
+            yield EpisodeUpdate(episode, one_or_all(self.q), steps)
+
+    def choose(self, run: IntArray, state: IntArray, u: FloatArray) -> IntArray:
+        return epsilon_greedy_actions(self.q[run, state].T, self.epsilon[self.walk.episode + 1], u)
+
+    def state_value(self, run: IntArray, state: IntArray) -> FloatArray:
+        q = self.q[run, state].T                                           # (A, n)
+        return (epsilon_greedy_rows(q, self.epsilon[self.walk.episode + 1]) * q).sum(axis=0)
+
+
+# ---------------------------------------------------------------------- experience, for all runs at once
+
+class Walk(Protocol):
+    """Where experience comes from. The arrays are (n,), one entry for each run that is under way.
+
+    A learner asks for actions' random numbers with ``uniform``, acts with ``step``, and then calls ``move_on``,
+    which files finished episodes and starts the next ones. Runs that have played all episodes disappear
+    from the arrays; ``run`` says which rows of the table the others are.
+    """
+
+    n_states: int
+    n_actions: int
+    runs: int
+    episodes: int
+    run: IntArray
+    state: IntArray
+    episode: IntArray
+    steps: IntArray
+    returns: FloatArray
+    lengths: IntArray
+    all_ended: bool
+
+    def uniform(self, column: str) -> FloatArray: ...
+    def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]: ...
+    def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None: ...
+
+
+class TableWalk:
+    """R runs in lockstep on one transition table; a run that ends an episode starts the next one at once.
+
+    With ``together`` runs wait for each other: the next episode begins when all have ended the last.
+    """
+
+    def __init__(self, table: TransitionTable, *, runs: int, episodes: int, max_steps: int,
+                 rng: np.random.Generator, columns: tuple[str, ...], together: bool) -> None:
+        self.table, self.runs, self.episodes, self.max_steps = table, runs, episodes, max_steps
+        self.n_states, self.n_actions, self.together = table.n_states, table.n_actions, together
+        self.random = UniformColumns(rng, table.needs + columns, runs)
+        self.returns = np.zeros((runs, episodes))
+        self.lengths = np.zeros((runs, episodes), dtype=np.int64)
+        self.run, self.episode = np.arange(runs), np.zeros(runs, dtype=np.int64)
+        self.steps, self.total = np.zeros(runs, dtype=np.int64), np.zeros(runs)
+        self.all_ended = False
+        self.random.advance()
+        self.state = self._first_states(self.run)
+        self.random.advance()
+
+    def uniform(self, column: str) -> FloatArray:
+        """This step's random numbers for one purpose, (n,)."""
+        return self.random.row(column, self.run)
+
+    def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
+        """Next states, rewards, terminated and truncated flags, (n,) each."""
+        pair = self.state * self.n_actions + action
+        if "transition" in self.table.needs:
+            pair = self.table.draw(pair, self.uniform("transition"))
+        reward, terminated = self.table.reward.take(pair), self.table.terminated.take(pair)
+        self.steps += 1
+        self.total += reward
+        return self.table.next_state.take(pair), reward, terminated, (self.steps >= self.max_steps) & ~terminated
+
+    def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
+        """Go to the next states, or on to a new episode; returns which entries stay, None for all."""
+        self.state = next_state.copy()
+        self.all_ended = False
+        ended = np.flatnonzero(over)
+        keep = None
+        if ended.size:
+            run, episode = self.run[ended], self.episode[ended]
+            self.returns[run, episode] = self.total[ended]
+            self.lengths[run, episode] = self.steps[ended]
+            self.episode[ended] += 1
+            self.steps[ended] = 0
+            self.total[ended] = 0
+            if self.together:
+                keep = self._wait(~over)
+            else:
+                self.state[ended] = self._first_states(run)
+                if (episode == self.episodes - 1).any():
+                    keep = self._keep(self.episode < self.episodes)
+        self.random.advance()
+        return keep
+
+    def _wait(self, going: BoolArray) -> BoolArray:
+        """Runs whose episode is over leave; when all have left, all come back for the next episode."""
+        episode = int(self.episode.max())
+        self._keep(going)
+        if not self.run.size:
+            self.all_ended = True
+            if episode < self.episodes:
+                self.run, self.episode = np.arange(self.runs), np.full(self.runs, episode)
+                self.steps, self.total = np.zeros(self.runs, dtype=np.int64), np.zeros(self.runs)
+                self.state = self._first_states(self.run)
+        return going
+
+    def _keep(self, keep: BoolArray) -> BoolArray:
+        self.run, self.state, self.episode = self.run[keep], self.state[keep], self.episode[keep]
+        self.steps, self.total = self.steps[keep], self.total[keep]
+        return keep
+
+    def _first_states(self, run: IntArray) -> IntArray:
+        if "start" not in self.table.needs:
+            return np.full(len(run), self.table.start_states[0])
+        return self.table.draw_start(self.random.row("start", run))
+
+
+class EnvironmentWalk:
+    """A real Gymnasium environment, one run after another: the arrays have one entry."""
+
+    def __init__(self, env: Any, *, runs: int, episodes: int, max_steps: int, rng: np.random.Generator,
+                 columns: tuple[str, ...], close: bool) -> None:
+        self.env, self.runs, self.episodes, self.max_steps = env, runs, episodes, max_steps
+        self.n_states, self.n_actions = discrete_size("observation", env), discrete_size("action", env)
+        self.first_state, self.first_action = int(env.observation_space.start), int(env.action_space.start)
+        self.rng, self.random, self.close = rng, UniformColumns(rng, columns, 1), close
+        self.returns = np.zeros((runs, episodes))
+        self.lengths = np.zeros((runs, episodes), dtype=np.int64)
+        self.run, self.episode = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        self.steps, self.total = np.zeros(1, dtype=np.int64), np.zeros(1)
+        self.all_ended = False
+        self.state = self._reset(int(rng.integers(2**31)))
+        self.random.advance()
+
+    def uniform(self, column: str) -> FloatArray:
+        """This step's random number for one purpose, (1,)."""
+        return self.random.row(column, self._everyone)
+
+    _everyone = np.zeros(1, dtype=np.int64)
+
+    def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
+        """Next state, reward, terminated and truncated flag, (1,) each; both flags set means terminated."""
+        observation, reward, terminated, truncated, _ = self.env.step(int(action[0]) + self.first_action)
+        self.steps = self.steps + 1
+        self.total = self.total + float(reward)
+        truncated = not terminated and (bool(truncated) or int(self.steps[0]) >= self.max_steps)
+        return (self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]),
+                np.array([truncated]))
+
+    def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
+        """Go to the next state, or on to a new episode, or on to the next run."""
+        self.state = next_state
+        self.all_ended = bool(over[0])
+        keep = None
+        if over[0]:
+            run, episode = int(self.run[0]), int(self.episode[0])
+            self.returns[run, episode], self.lengths[run, episode] = self.total[0], self.steps[0]
+            self.steps, self.total = np.zeros(1, dtype=np.int64), np.zeros(1)
+            if episode + 1 < self.episodes:
+                self.episode = self.episode + 1
+                self.state = self._reset(None)
+            elif run + 1 < self.runs:
+                self.run, self.episode = self.run + 1, np.zeros(1, dtype=np.int64)
+                self.state = self._reset(int(self.rng.integers(2**31)))
+            else:
+                keep = np.zeros(1, dtype=bool)
+                self.run, self.state, self.episode = self.run[keep], self.state[keep], self.episode[keep]
+                if self.close:
+                    self.env.close()
+        self.random.advance()
+        return keep
+
+    def _reset(self, seed: int | None) -> IntArray:
+        return self._state(self.env.reset(seed=seed)[0])
+
+    def _state(self, observation: Any) -> IntArray:
+        state = int(observation) - self.first_state
+        if not 0 <= state < self.n_states:
+            raise ValueError(f"env_or_mdp gave the observation {observation!r}, outside {self.env.observation_space}")
+        return np.array([state])
+
+
+class UniformColumns:
+    """Uniform random numbers in [0, 1), drawn in blocks: at each step one row per purpose, one column per run."""
+
+    BLOCK = 1 << 16
+
+    def __init__(self, rng: np.random.Generator, columns: tuple[str, ...], runs: int) -> None:
+        self.rng, self.runs = rng, runs
+        self.columns = {name: i for i, name in enumerate(columns)}
+        self.steps_per_block = max(1, self.BLOCK // (runs * max(1, len(columns))))
+        self.block = np.empty((0, len(columns), runs))
+        self.step = -1
+
+    def advance(self) -> None:
+        """On to the next step's numbers."""
+        self.step += 1
+        if self.step >= len(self.block):
+            self.block = self.rng.random((self.steps_per_block, len(self.columns), self.runs))
+            self.step = 0
+
+    def row(self, column: str, run: IntArray) -> FloatArray:
+        """The numbers of some runs for one purpose."""
+        row = self.block[self.step, self.columns[column]]
+        return row if len(run) == self.runs else row[run]
+
+
+class TransitionTable:
+    """Every transition of a finite process, laid out for sampling: slot k of the pair s * A + a.
+
+    Args:
+        pair, chance, next_state, reward, terminated: (N,) each, one entry per possible transition.
+        start: probabilities (S,) of the first state.
+    """
+
+    def __init__(self, n_states: int, n_actions: int, pair: ArrayLike, chance: ArrayLike, next_state: ArrayLike,
+                 reward: ArrayLike, terminated: ArrayLike, start: FloatArray) -> None:
+        self.n_states, self.n_actions = n_states, n_actions
+        order = np.argsort(np.asarray(pair), kind="stable")
+        pair = np.asarray(pair)[order]
+        self.pairs = n_states * n_actions
+        slot = np.arange(len(pair)) - np.searchsorted(pair, pair)          # k-th transition of its pair
+        self.slots = int(slot.max()) + 1
+
+        def spread(values: ArrayLike, dtype: Any) -> NDArray[Any]:
+            array = np.zeros((self.slots, self.pairs), dtype=dtype)        # (K, S*A)
+            array[slot, pair] = np.asarray(values)[order]
+            return array
+
+        self.cumulative = cumulative_chances(spread(chance, float))        # (K-1, S*A)
+        self.next_state = spread(next_state, np.int64).ravel()             # slot k of pair p stands at k*S*A + p
+        self.reward = spread(reward, float).ravel()
+        self.terminated = spread(terminated, bool).ravel()
+        self.ends = np.zeros(n_states, dtype=bool)
+        self.ends[self.next_state[self.terminated]] = True
+        self.start_states = np.flatnonzero(start)
+        self.start_cumulative = cumulative_chances(start[self.start_states, None])[:, 0]
+        self.needs = ("transition",) * (self.slots > 1) + ("start",) * (len(self.start_states) > 1)
+
+    def draw(self, pair: IntArray, u: FloatArray) -> IntArray:
+        """Positions of the transitions drawn, by inverting each pair's cumulative distribution."""
+        return (u >= self.cumulative.take(pair, axis=1)).sum(axis=0) * self.pairs + pair
+
+    def draw_start(self, u: FloatArray) -> IntArray:
+        """First states, (n,)."""
+        return self.start_states[np.searchsorted(self.start_cumulative, u, side="right")]
+
+    @classmethod
+    def from_mdp(cls, mdp: MDP) -> TransitionTable:
+        """The table of an MDP; an episode never starts in a terminal state."""
+        rows = mdp.continuation
+        pair = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        likely = rows.data > 0
+        pair, after, chance = pair[likely], rows.indices[likely], rows.data[likely]
+        if mdp.reward_table is None:
+            reward = mdp.rewards.ravel()[pair]
+        elif isinstance(mdp.reward_table, np.ndarray):
+            reward = mdp.reward_table.reshape(rows.shape)[pair, after]
+        else:
+            reward = np.asarray(mdp.reward_table.tocsr()[pair, after]).ravel()
+        start = np.where(mdp.terminal, 0.0, mdp.start)
+        if start.sum() == 0:
+            raise ValueError("env_or_mdp must start in a state that is not terminal")
+        return cls(mdp.n_states, mdp.n_actions, pair, chance, after, reward, mdp.terminal[after],
+                   start / start.sum())
+
+    @classmethod
+    def from_p(cls, p: Any, start: ArrayLike) -> TransitionTable:
+        """The table of a Gymnasium toy text environment, ``P[s][a] = [(chance, next_state, reward, done), ...]``."""
+        n_actions = len(p[0])
+        rows = [(s * n_actions + a, *entry) for s in range(len(p)) for a in range(n_actions) for entry in p[s][a]
+                if entry[0] > 0]
+        pair, chance, after, reward, done = (np.array(column) for column in zip(*rows))
+        return cls(len(p), n_actions, pair, chance, after, reward, done, np.asarray(start, dtype=float))
+
+
+class PolicySampler:
+    """Draws actions of a fixed policy, given as (S,) integers or (S, A) probabilities."""
+
+    def __init__(self, policy: ArrayLike, n_states: int, n_actions: int) -> None:
+        rows = policy_rows(policy, n_states, n_actions)
+        self.cumulative = cumulative_chances(rows.T)                       # (A-1, S)
+
+    def actions(self, run: IntArray, state: IntArray, u: FloatArray) -> IntArray:
+        """One action per entry of ``state``, (n,)."""
+        return (u >= self.cumulative.take(state, axis=1)).sum(axis=0)
+
+
+def cumulative_chances(chances: FloatArray) -> FloatArray:
+    """Cumulative sums down the first axis, without the last; what comes after the last chance is out of reach."""
+    more = np.flip(np.maximum.accumulate(np.flip(chances > 0, 0), 0), 0)   # something at k or later
+    cumulative = chances.cumsum(axis=0)[:-1]
+    cumulative[~more[1:]] = 2.0                                            # above any uniform number
+    return cumulative
+
+
+# ---------------------------------------------------------------------- opening an environment
+
+def open_walk(
+    env_or_mdp: Any, *, runs: int, episodes: int, seed: int, max_steps: int | None,
+    columns: tuple[str, ...] = ("action",), together: bool = False,
+) -> Walk:
+    """Experience for a learner: a ``TableWalk`` where the dynamics are known exactly, else an ``EnvironmentWalk``.
+
+    Known exactly: an MDP; a Maze; FrozenLake, CliffWalking or Taxi; each bare or under the wrappers that
+    ``gymnasium.make`` adds, whose time limit is kept. Under any other wrapper the real environment is stepped.
+    """
+    runs, episodes = check_count("runs", runs), check_count("episodes", episodes)
+    rng = np.random.default_rng(check_seed(seed))
+    limit = None if max_steps is None else check_count("max_steps", max_steps)
+    if isinstance(env_or_mdp, MDP):
+        return TableWalk(TransitionTable.from_mdp(env_or_mdp), runs=runs, episodes=episodes, rng=rng,
+                         max_steps=limit or DEFAULT_MAX_STEPS, columns=columns, together=together)
+    env = _make(env_or_mdp)
+    for space in ("observation", "action"):
+        discrete_size(space, env)
+    table, own_limit = _known_dynamics(env)
+    limits = [x for x in (limit, own_limit) if x is not None]
+    if table is not None:
+        return TableWalk(table, runs=runs, episodes=episodes, max_steps=min(limits, default=DEFAULT_MAX_STEPS),
+                         rng=rng, columns=columns, together=together)
+    return EnvironmentWalk(env, runs=runs, episodes=episodes, max_steps=min(limits, default=DEFAULT_MAX_STEPS),
+                           rng=rng, columns=columns, close=isinstance(env_or_mdp, str))
+
+
+def _make(env_or_id: Any) -> Any:
+    import gymnasium
+
+    if isinstance(env_or_id, str):
+        import rlbook_lib.maze  # noqa: F401  (registers the maze)
+
+        return gymnasium.make(env_or_id)
+    if not isinstance(env_or_id, gymnasium.Env):
+        raise TypeError(f"env_or_mdp must be an MDP, a Gymnasium environment or its id, got {env_or_id!r}")
+    return env_or_id
+
+
+def _known_dynamics(env: Any) -> tuple[TransitionTable | None, int | None]:
+    """The exact transition table below harmless wrappers, or None; and the time limit on the way down."""
+    from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+    from rlbook_lib.maze import Maze
+
+    limit = None
+    while env is not env.unwrapped:
+        if type(env) is TimeLimit:
+            limit = min(limit or env._max_episode_steps, env._max_episode_steps)
+        elif type(env) not in (OrderEnforcing, PassiveEnvChecker):
+            return None, None                                              # it may change anything, the limit too
+        env = env.env
+    if type(env) is Maze:
+        return TransitionTable.from_mdp(env.to_mdp(0.0)), limit
+    follows_table = all("gymnasium.envs.toy_text" in (getattr(env, name).__module__ or "") for name in ("step", "reset"))
+    if follows_table and hasattr(env, "P") and not getattr(env, "fickle_passenger", False):
+        return TransitionTable.from_p(env.P, env.initial_state_distrib), limit
+    return None, limit
+
+
+def discrete_size(which: str, env: Any) -> int:
+    """Number of elements of a Discrete observation or action space."""
+    from gymnasium.spaces import Discrete
+
+    space = getattr(env, f"{which}_space")
+    if not isinstance(space, Discrete):
+        raise ValueError(f"env_or_mdp must have a Discrete {which} space, got {space}")
+    return int(space.n)
+
+
+# ---------------------------------------------------------------------- small things that learners share
+
+def policy_rows(policy: ArrayLike, n_states: int, n_actions: int) -> FloatArray:
+    """A policy as checked probabilities (S, A), for a process of which only the sizes are known."""
+    sizes: Any = NamedTuple("Sizes", [("n_states", int), ("n_actions", int)])(n_states, n_actions)
+    return MDP.policy_rows(sizes, policy)
+
+
+def check_count(name: str, value: Any) -> int:
+    """``value`` as an int of at least 1, or an error that names it."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer of at least 1, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value}")
+    return int(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """``value`` as a bool, or an error that names it."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def new_history(wanted: bool, episodes: int, table: FloatArray) -> FloatArray | None:
+    """Room for the tables before the first and after every episode, filled with the first; or None."""
+    if not check_flag("history", wanted):
+        return None
+    return np.repeat(table[None], episodes + 1, axis=0)
+
+
+def one_or_all(table: NDArray[Any]) -> NDArray[Any]:
+    """Without the runs' axis when there is one run."""
+    return table[0] if len(table) == 1 else table
+
+
+def run_out(iterator: Iterator[Any]) -> None:
+    """Exhaust a generator for its effects."""
+    deque(iterator, maxlen=0)
