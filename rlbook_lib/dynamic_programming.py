@@ -1,0 +1,983 @@
+"""Dynamic programming: values and policies computed from a known model (chapters 2 and 3).
+
+First the Bellman backups and the links between V and Q, then exact evaluation, then the three solvers:
+value iteration, policy iteration and modified policy iteration. Each solver is a generator of sweeps
+(``iterate_...``), so that it can be watched, and a plain function that runs the generator out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Callable, Iterator
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.linalg import splu
+
+from rlbook_lib.mdp import MDP, FloatArray, IntArray, check_unit_interval
+
+BoolArray = NDArray[np.bool_]
+
+DENSE_STATES = 200  # up to this size a dense linear solve is faster than a sparse one
+UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many sweeps are needed
+CHECK_EVERY = 5  # modified policy iteration looks at its progress after this many evaluation sweeps
+ENOUGH_PROGRESS = 5.0  # ... and improves the policy again once the span has fallen by this factor
+MOST_EVALUATION_SWEEPS = 500
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one sweep of a solver has reached.
+
+    Args:
+        iteration: 1 for the first sweep.
+        values: V after the sweep, (S,).
+        q_values: Q after the sweep, (S, A).
+        policy: (S,) integers, greedy on ``q_values`` (in policy evaluation: the given policy).
+        residual: largest change of a value that a Bellman backup made (sup norm).
+        error_bound: a sup-norm bound on the distance of ``values`` to the exact solution.
+    """
+
+    iteration: int
+    values: FloatArray
+    q_values: FloatArray
+    policy: NDArray
+    residual: float
+    error_bound: float
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer of a solver.
+
+    Args:
+        values: optimal values, (S,), within ``error_bound``.
+        q_values: optimal action values, (S, A), within ``error_bound``.
+        policy: (S,) integers, greedy on ``q_values``; at gamma = 1 ties are broken so that the episode ends.
+        iterations: number of sweeps (policy iteration: of evaluations).
+        error_bound: sup-norm bound on the error of ``values``; infinite where none is known (gamma = 1 only).
+    """
+
+    values: FloatArray
+    q_values: FloatArray
+    policy: IntArray
+    iterations: int
+    error_bound: float
+
+
+# ---------------------------------------------------------------------- backups and links
+
+def q_from_values(mdp: MDP, values: ArrayLike) -> FloatArray:
+    """Action values from state values: Q(s, a) = r(s, a) + gamma sum_s' P(s'|s, a) V(s').
+
+    Equation: eq-q-from-v
+
+    Args:
+        mdp: the process.
+        values: V, (S,), in units of reward; entries of terminal states are read as 0.
+
+    Returns:
+        Q, (S, A), zero at terminal states.
+
+    Raises:
+        ValueError: values of another shape, or not finite.
+
+    Source:
+        Sutton & Barto (2018), section 3.5.
+    """
+    return _q(mdp, _check_values(mdp, values))
+
+
+def values_from_q(policy: ArrayLike, q_values: ArrayLike) -> FloatArray:
+    """State values from action values: V(s) = sum_a pi(a|s) Q(s, a).
+
+    Equation: eq-v-from-q
+
+    Args:
+        policy: (S,) integers or (S, A) probabilities.
+        q_values: Q, (S, A), in units of reward.
+
+    Returns:
+        V, (S,).
+
+    Raises:
+        ValueError: shapes that do not fit, an action out of range, or a row that is no distribution.
+
+    Source:
+        Sutton & Barto (2018), section 3.5.
+    """
+    q_values = _check_q_table(q_values)
+    return (_policy_rows(policy, q_values.shape) * q_values).sum(1)  # sum over actions
+
+
+def bellman_expectation_backup(mdp: MDP, policy: ArrayLike, values: ArrayLike) -> FloatArray:
+    """One backup under a policy: sum_a pi(a|s) [r(s, a) + gamma sum_s' P(s'|s, a) V(s')].
+
+    Equation: eq-bellman-v
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities.
+        values: V, (S,); entries of terminal states are read as 0.
+
+    Returns:
+        The right-hand side of the Bellman equation, (S,). It equals ``values`` only at V of this policy.
+
+    Raises:
+        ValueError: a wrong shape, values that are not finite, or a policy that is no distribution.
+
+    Source:
+        Sutton & Barto (2018), equation 3.14.
+    """
+    return (mdp.policy_rows(policy) * q_from_values(mdp, values)).sum(1)
+
+
+def bellman_expectation_backup_q(mdp: MDP, policy: ArrayLike, q_values: ArrayLike) -> FloatArray:
+    """One backup under a policy: r(s, a) + gamma sum_s' P(s'|s, a) sum_a' pi(a'|s') Q(s', a').
+
+    Equation: eq-bellman-q
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities.
+        q_values: Q, (S, A); entries of terminal states are read as 0.
+
+    Returns:
+        The right-hand side of the Bellman equation, (S, A).
+
+    Raises:
+        ValueError: a wrong shape, values that are not finite, or a policy that is no distribution.
+
+    Source:
+        Sutton & Barto (2018), exercise 3.17.
+    """
+    return q_from_values(mdp, (mdp.policy_rows(policy) * _check_q_values(mdp, q_values)).sum(1))
+
+
+def bellman_optimality_backup(mdp: MDP, values: ArrayLike) -> FloatArray:
+    """One optimality backup: max_a [r(s, a) + gamma sum_s' P(s'|s, a) V(s')].
+
+    Equation: eq-bellman-optimality-v
+
+    Args:
+        mdp: the process.
+        values: V, (S,); entries of terminal states are read as 0.
+
+    Returns:
+        The right-hand side of the Bellman optimality equation, (S,).
+
+    Raises:
+        ValueError: values of another shape, or not finite.
+
+    Source:
+        Sutton & Barto (2018), equation 3.19.
+    """
+    return q_from_values(mdp, values).max(1)
+
+
+def bellman_optimality_backup_q(mdp: MDP, q_values: ArrayLike) -> FloatArray:
+    """One optimality backup: r(s, a) + gamma sum_s' P(s'|s, a) max_a' Q(s', a').
+
+    Equation: eq-bellman-optimality-q
+
+    Args:
+        mdp: the process.
+        q_values: Q, (S, A); entries of terminal states are read as 0.
+
+    Returns:
+        The right-hand side of the Bellman optimality equation, (S, A).
+
+    Raises:
+        ValueError: q_values of another shape, or not finite.
+
+    Source:
+        Sutton & Barto (2018), equation 3.20.
+    """
+    return q_from_values(mdp, _check_q_values(mdp, q_values).max(1))
+
+
+def greedy_policy(q_values: ArrayLike) -> IntArray:
+    """The action of largest value in each state; of several, the first.
+
+    Equation: eq-greedy
+
+    Args:
+        q_values: Q, (S, A).
+
+    Returns:
+        (S,) integers.
+
+    Raises:
+        ValueError: q_values is not a finite table (S, A).
+
+    Source:
+        Sutton & Barto (2018), equation 4.9.
+    """
+    return _check_q_table(q_values).argmax(1)
+
+
+# ---------------------------------------------------------------------- exact evaluation
+
+def policy_evaluation(mdp: MDP, policy: ArrayLike) -> FloatArray:
+    """Exact values of a policy: the solution of (I - gamma P_pi) V = r_pi.
+
+    The linear system is solved directly, by a sparse factorization above 200 states. On large models without
+    local structure the factors fill up; ``iterate_policy_evaluation`` is the way there.
+
+    Equation: eq-matrix-form, eq-state-value
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities.
+
+    Returns:
+        V, (S,), in units of reward; zero at terminal states.
+
+    Raises:
+        ValueError: a policy that is no distribution; at gamma = 1 a policy that may never end the episode.
+
+    Source:
+        Puterman (1994), section 6.1; Sutton & Barto (2018), section 4.1.
+    """
+    rewards, transitions = mdp.policy_rewards(policy), mdp.policy_transitions(policy)
+    if mdp.gamma == 1:
+        _require_end(mdp, transitions)
+    return _solve(mdp.gamma * transitions, rewards)
+
+
+def action_values(mdp: MDP, policy: ArrayLike) -> FloatArray:
+    """Exact action values of a policy: take action a now, follow the policy afterwards.
+
+    Equation: eq-action-value
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities.
+
+    Returns:
+        Q, (S, A), in units of reward; zero at terminal states.
+
+    Raises:
+        ValueError: as ``policy_evaluation``.
+
+    Source:
+        Sutton & Barto (2018), equation 3.13.
+    """
+    return _q(mdp, policy_evaluation(mdp, policy))
+
+
+def advantages(mdp: MDP, policy: ArrayLike) -> FloatArray:
+    """How much better an action is than the policy's average: A(s, a) = Q(s, a) - V(s).
+
+    Equation: eq-advantage
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities.
+
+    Returns:
+        (S, A); its average under the policy is 0 in every state.
+
+    Raises:
+        ValueError: as ``policy_evaluation``.
+
+    Source:
+        Baird (1993), "Advantage updating".
+    """
+    values = policy_evaluation(mdp, policy)
+    return _q(mdp, values) - values[:, None]
+
+
+def expected_return(mdp: MDP, policy: ArrayLike) -> float:
+    """The objective: the expected return from the start, J = sum_s mu_0(s) V(s).
+
+    Equation: eq-objective
+
+    Args:
+        mdp: the process; its ``start`` is mu_0.
+        policy: (S,) integers or (S, A) probabilities.
+
+    Returns:
+        J, in units of reward.
+
+    Raises:
+        ValueError: as ``policy_evaluation``.
+
+    Source:
+        Sutton & Barto (2018), section 13.2.
+    """
+    return float(mdp.start @ policy_evaluation(mdp, policy))
+
+
+def policy_improvement(mdp: MDP, policy: ArrayLike) -> IntArray:
+    """The greedy policy on Q of the given policy; it is no worse in any state.
+
+    Equation: eq-policy-improvement
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities. A deterministic policy keeps its action where no other
+            is better.
+
+    Returns:
+        (S,) integers.
+
+    Raises:
+        ValueError: as ``policy_evaluation``.
+
+    Source:
+        Sutton & Barto (2018), section 4.2.
+    """
+    values = policy_evaluation(mdp, policy)
+    q_values = _q(mdp, values)
+    policy = np.asarray(policy)
+    if policy.ndim == 2:
+        return q_values.argmax(1)
+    return _improve(q_values, policy, slack=_Accuracy(mdp, remaining=0.0).rounding(values))
+
+
+# ---------------------------------------------------------------------- how an episode ends
+
+def absorption_probabilities(mdp: MDP, policy: ArrayLike) -> FloatArray:
+    """Where an episode ends: the probability of ending in each terminal state.
+
+    Solves (I - P_pi) B = P_pi restricted to the terminal columns; the discount plays no part.
+
+    Equation: eq-absorption
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities.
+
+    Returns:
+        (S, n_terminal), columns in the order of ``np.flatnonzero(mdp.terminal)``. A row sums to the
+        probability of ending at all. A terminal state ends in itself.
+
+    Raises:
+        ValueError: a policy that is no distribution.
+
+    Source:
+        Kemeny & Snell (1960), theorem 3.3.7.
+    """
+    transitions = mdp.policy_transitions(policy)
+    ends = np.eye(mdp.n_states)[:, mdp.terminal]  # (S, n_terminal)
+    inside = _can_reach(transitions, mdp.terminal) & ~mdp.terminal
+    if inside.any():
+        among = transitions[inside][:, inside]
+        ends[inside] = _solve(among, transitions[inside][:, mdp.terminal].toarray())
+    return ends
+
+
+def expected_episode_length(mdp: MDP, policy: ArrayLike) -> FloatArray:
+    """Expected number of steps until the episode ends: the solution of (I - P_pi) L = 1.
+
+    Equation: eq-episode-length
+
+    Args:
+        mdp: the process; its discount plays no part.
+        policy: (S,) integers or (S, A) probabilities.
+
+    Returns:
+        (S,) steps; 0 at terminal states, infinite where the episode may never end.
+
+    Raises:
+        ValueError: a policy that is no distribution.
+
+    Source:
+        Kemeny & Snell (1960), theorem 3.3.5.
+    """
+    transitions = mdp.policy_transitions(policy)
+    never = ~_can_reach(transitions, mdp.terminal)
+    lengths = np.zeros(mdp.n_states)
+    lengths[_can_reach(transitions, never)] = np.inf
+    inside = np.isfinite(lengths) & ~mdp.terminal
+    if inside.any():
+        lengths[inside] = _solve(transitions[inside][:, inside], np.ones(inside.sum()))
+    return lengths
+
+
+# ---------------------------------------------------------------------- error bounds
+
+def value_error_bound(residual: float, gamma: float) -> float:
+    """How far V_{k+1} can be from V*, given the largest change: gamma / (1 - gamma) max_s |V_{k+1} - V_k|.
+
+    Equation: eq-value-error-bound
+
+    Args:
+        residual: max_s |V_{k+1}(s) - V_k(s)|, at least 0.
+        gamma: discount in [0, 1); at 1 the bound is infinite.
+
+    Returns:
+        A bound on max_s |V*(s) - V_{k+1}(s)|.
+
+    Raises:
+        ValueError: a negative residual, or gamma out of range.
+
+    Source:
+        Puterman (1994), section 6.3.
+    """
+    gamma = check_unit_interval("gamma", gamma)
+    if not residual >= 0:
+        raise ValueError(f"residual must be at least 0, got {residual!r}")
+    return gamma / (1 - gamma) * float(residual) if gamma < 1 else math.inf
+
+
+def span_bound(change: ArrayLike, gamma: float) -> tuple[float, float]:
+    """The middle of the interval that holds V* - V_{k+1}, and half its width.
+
+    With change = V_{k+1} - V_k every entry of V* - V_{k+1} lies between gamma / (1 - gamma) min(change) and
+    gamma / (1 - gamma) max(change). Adding the middle to V_{k+1} leaves an error of at most half the width.
+    Terminal states count with their change of 0, and stay at 0.
+
+    Equation: eq-span-bound
+
+    Args:
+        change: V_{k+1} - V_k over all states, (S,).
+        gamma: discount in [0, 1).
+
+    Returns:
+        (shift, bound).
+
+    Raises:
+        ValueError: an empty or non-finite change, or gamma out of range.
+
+    Source:
+        Puterman (1994), theorem 6.6.6 and section 8.5.
+    """
+    gamma, change = check_unit_interval("gamma", gamma), np.asarray(change, dtype=float)
+    if gamma == 1:
+        raise ValueError("gamma must be below 1: without a discount the span bounds nothing")
+    if change.size == 0 or not np.isfinite(change).all():
+        raise ValueError(f"change must be a finite, non-empty array, got {change}")
+    low, high = change.min() * gamma / (1 - gamma), change.max() * gamma / (1 - gamma)
+    return float(low + high) / 2, float(high - low) / 2
+
+
+class _Accuracy:
+    """What the change made by a backup T says about the distance to its fixed point, rounding included.
+
+    Let d = Tv - v, with d = 0 at terminal states, and x the fixed point.
+    (1) If c >= 0 then T(v + c) <= Tv + gamma c, since each row of P adds up to at most 1 (less where it leads
+        to a terminal state, which takes no part). With c = max(d) / (1 - gamma) >= 0 this gives
+        T(v + c) <= v + max(d) + gamma c = v + c, and applying T again and again x <= v + c. So
+        x - Tv <= gamma c = gamma / (1 - gamma) max(d). The lower side is the same with min(d) <= 0.
+    (2) With a terminal state min(d) <= 0 <= max(d), and (1) is all that is needed. Without one each row adds
+        up to exactly 1, T(v + c) = Tv + gamma c for either sign of c, and (1) holds whatever the signs are.
+    Hence x - Tv lies in gamma / (1 - gamma) [min(d), max(d)] in every state. Moving Tv to the middle of this
+    interval, terminal states excepted (they are exact), leaves half its width as the error. Q has the same
+    interval, as x_q - q = gamma P (x - v).
+    Without a discount, gamma / (1 - gamma) becomes the longest expected number of steps after the first.
+    """
+
+    def __init__(self, mdp: MDP, remaining: float | None = None) -> None:
+        open_rows = np.repeat(~mdp.terminal, mdp.n_actions)
+        sums = np.asarray(mdp.continuation.sum(axis=1)).ravel()[open_rows]
+        # rows that add up to slightly more or less than 1 are taken as they are
+        least, most = (sums.min(), sums.max()) if len(sums) else (1.0, 1.0)
+        if remaining is None:
+            remaining = _longest_rest(mdp) if mdp.gamma == 1 else _steps_after_first(mdp.gamma * most)
+        self.most = remaining
+        self.least = self.most if mdp.gamma == 1 else _steps_after_first(mdp.gamma * least)
+        # a sum of n products is off by at most about n units of rounding of its terms' size
+        terms = int(np.diff(mdp.continuation.indptr).max(initial=0)) + 6
+        self.unit = terms * np.finfo(float).eps / 2
+        self.largest_reward = float(np.abs(mdp.rewards).max())
+
+    def interval(self, change: FloatArray) -> tuple[float, float]:
+        """Bounds (low, high) on x - Tv from change = Tv - v, in exact arithmetic."""
+        low, high = float(change.min()), float(change.max())
+        return (_times(low, self.most if low < 0 else self.least),
+                _times(high, self.most if high > 0 else self.least))
+
+    def rounding(self, values: FloatArray) -> float:
+        """What rounding can add to the error."""
+        largest = max(float(values.max()), -float(values.min()))
+        return (1 + self.most) * self.unit * (self.largest_reward + largest)
+
+
+def _steps_after_first(gamma: float) -> float:
+    """gamma + gamma^2 + ...: the discounted number of steps after the first."""
+    return gamma / (1 - gamma) if gamma < 1 else math.inf
+
+
+def _times(change: float, steps: float) -> float:
+    return 0.0 if change == 0 else change * steps  # no NaN from 0 times infinity
+
+
+# ---------------------------------------------------------------------- solvers, sweep by sweep
+
+def iterate_policy_evaluation(
+    mdp: MDP, policy: ArrayLike, values: ArrayLike | None = None, tolerance: float = 1e-8
+) -> Iterator[Sweep]:
+    """Iterative policy evaluation: repeat V <- r_pi + gamma P_pi V.
+
+    The last sweep is moved to the middle of its error interval; see ``iterate_value_iteration``.
+
+    Equation: eq-bellman-v
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities.
+        values: where to start, (S,); default: zeros.
+        tolerance: stop once the error bound is at most this, above 0, in units of reward.
+
+    Yields:
+        One ``Sweep`` per sweep over the states.
+
+    Raises:
+        ValueError: a bad policy, values or tolerance; at gamma = 1 a policy that may never end the episode.
+
+    Source:
+        Sutton & Barto (2018), section 4.1.
+    """
+    rows, transitions = mdp.policy_rows(policy), mdp.policy_transitions(policy)
+    remaining = None
+    if mdp.gamma == 1:
+        _require_end(mdp, transitions)
+        remaining = max(expected_episode_length(mdp, policy).max() - 1, 0.0)
+    start = np.zeros(mdp.n_states) if values is None else _check_values(mdp, values)
+    given = np.asarray(policy)
+
+    def follow(q_values: FloatArray) -> tuple[NDArray, FloatArray]:
+        return given, (rows * q_values).sum(1)
+
+    return _sweeps(mdp, start, _check_tolerance(tolerance), _Accuracy(mdp, remaining), follow)
+
+
+def iterate_value_iteration(
+    mdp: MDP, values: ArrayLike | None = None, tolerance: float = 1e-8
+) -> Iterator[Sweep]:
+    """Value iteration: repeat V <- max_a [r + gamma P V].
+
+    A sweep's error bound is the contraction bound. The last sweep is moved to the middle of the interval that
+    must hold V* (the span bound), which needs far fewer sweeps where the discount is close to 1.
+
+    At gamma = 1 the bound uses the longest expected episode over all policies; it is infinite where some
+    policy never ends, and then the sweeps stop when the largest change is at most the tolerance. They start
+    at zero where that is safe, else at the values of a policy that ends.
+
+    Equation: eq-bellman-optimality-v, eq-value-error-bound, eq-span-bound
+
+    Args:
+        mdp: the process.
+        values: where to start, (S,); default: zeros.
+        tolerance: stop once the error bound is at most this, above 0, in units of reward. If it asks for more
+            digits than floating point has, the sweeps stop where rounding takes over and the bound says so.
+
+    Yields:
+        One ``Sweep`` per sweep over the states.
+
+    Raises:
+        ValueError: bad values or tolerance; at gamma = 1 a loop that pays, so that returns grow for ever.
+        RuntimeError: at gamma = 1 the sweeps do not settle.
+
+    Source:
+        Sutton & Barto (2018), section 4.4; Puterman (1994), section 6.3.
+    """
+    start = _first_values(mdp) if values is None else _check_values(mdp, values)
+    return _sweeps(mdp, start, _check_tolerance(tolerance), _Accuracy(mdp), _take_best)
+
+
+def iterate_modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Iterator[Sweep]:
+    """Modified policy iteration: value iteration that evaluates each greedy policy a little.
+
+    After each optimality backup the chosen rows of P alone are applied until the span of the changes has
+    fallen fivefold; such a sweep costs 1 / A of a backup. Bounds and the case gamma = 1 are as in
+    ``iterate_value_iteration``.
+
+    Equation: eq-bellman-optimality-v, eq-span-bound
+
+    Args:
+        mdp: the process.
+        tolerance: stop once the error bound is at most this, above 0, in units of reward.
+
+    Yields:
+        One ``Sweep`` per optimality backup.
+
+    Raises:
+        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow for ever.
+        RuntimeError: at gamma = 1 the sweeps do not settle.
+
+    Source:
+        Puterman (1994), section 6.5.
+    """
+    start = _first_values(mdp) if mdp.gamma == 1 else mdp.rewards.max(1)
+    accuracy = _Accuracy(mdp)
+    return _sweeps(mdp, start, _check_tolerance(tolerance), accuracy, _take_best, _evaluate_a_little)
+
+
+def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
+    """Policy iteration: evaluate the policy exactly, make it greedy, until no state changes its action.
+
+    A sweep holds V and Q of the policy evaluated, and the policy improved on them. An action is kept unless
+    another is strictly better. At gamma = 1 the first policy is one that ends; then ties cannot make a later
+    one walk for ever.
+
+    Equation: eq-matrix-form, eq-policy-improvement
+
+    Args:
+        mdp: the process.
+
+    Yields:
+        One ``Sweep`` per evaluation.
+
+    Raises:
+        ValueError: at gamma = 1 a loop that pays, so that returns grow for ever.
+
+    Source:
+        Howard (1960); Sutton & Barto (2018), section 4.3.
+    """
+    accuracy = _Accuracy(mdp)
+    model, rest = _with_rest(mdp)
+    if mdp.gamma == 1:
+        policy, _ = _policy_that_ends(model, np.ones_like(model.rewards, dtype=bool))
+    else:
+        policy = model.rewards.argmax(1)
+    for iteration in itertools.count(1):
+        transitions = model.policy_transitions(policy)
+        _require_no_paying_loop(model, transitions)
+        values = _solve(model.gamma * transitions, model.policy_rewards(policy))
+        q_values = _q(model, values)
+        steps = expected_episode_length(model, policy).max() if model.gamma == 1 else 1 / (1 - model.gamma)
+        slack = 2 * _Accuracy(model, remaining=steps).rounding(values)
+        improved = _improve(q_values, policy, slack)
+        yield _evaluated(mdp, accuracy, iteration, values, q_values, improved, rest)
+        if (improved == policy).all():
+            return
+        policy = improved
+
+
+def value_iteration(mdp: MDP, tolerance: float = 1e-8) -> Solution:
+    """Optimal values by value iteration; ``iterate_value_iteration`` shows the sweeps.
+
+    Equation: eq-bellman-optimality-v
+
+    Args:
+        mdp: the process.
+        tolerance: the largest error of a value, above 0, in units of reward.
+
+    Returns:
+        The solution. Its error bound holds, and is at most the tolerance when gamma < 1.
+
+    Raises:
+        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow for ever.
+        RuntimeError: at gamma = 1 the sweeps do not settle.
+
+    Source:
+        Sutton & Barto (2018), section 4.4.
+    """
+    return _run_out(mdp, iterate_value_iteration(mdp, tolerance=tolerance), tolerance)
+
+
+def policy_iteration(mdp: MDP) -> Solution:
+    """Optimal values by policy iteration; ``iterate_policy_iteration`` shows the steps.
+
+    Equation: eq-matrix-form, eq-policy-improvement
+
+    Args:
+        mdp: the process.
+
+    Returns:
+        The solution, exact up to rounding.
+
+    Raises:
+        ValueError: at gamma = 1 a loop that pays, so that returns grow for ever.
+
+    Source:
+        Howard (1960); Sutton & Barto (2018), section 4.3.
+    """
+    for last in iterate_policy_iteration(mdp):
+        pass
+    return Solution(last.values, last.q_values, last.policy, last.iteration, last.error_bound)
+
+
+def modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Solution:
+    """Optimal values by modified policy iteration: the fast way for large sparse models.
+
+    Equation: eq-bellman-optimality-v, eq-span-bound
+
+    Args:
+        mdp: the process.
+        tolerance: the largest error of a value, above 0, in units of reward.
+
+    Returns:
+        The solution. Its error bound holds, and is at most the tolerance when gamma < 1.
+
+    Raises:
+        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow for ever.
+        RuntimeError: at gamma = 1 the sweeps do not settle.
+
+    Source:
+        Puterman (1994), section 6.5.
+    """
+    return _run_out(mdp, iterate_modified_policy_iteration(mdp, tolerance), tolerance)
+
+
+# ---------------------------------------------------------------------- steps of the solvers
+
+Choose = Callable[[FloatArray], tuple[NDArray, FloatArray]]
+Advance = Callable[[MDP, NDArray, FloatArray, float], FloatArray]
+
+
+def _sweeps(
+    mdp: MDP, values: FloatArray, tolerance: float, accuracy: _Accuracy,
+    choose: Choose, advance: Advance | None = None,
+) -> Iterator[Sweep]:
+    """Back up until the error bound is small enough; ``choose`` makes a policy and V out of Q."""
+    for iteration in itertools.count(1):
+        q_values = _q(mdp, values)
+        policy, new_values = choose(q_values)
+        change = new_values - values
+        residual = float(max(change.max(), -change.min()))
+        low, high = accuracy.interval(change)
+        rounding = accuracy.rounding(new_values)
+        half_width = (high - low) / 2
+        if half_width + rounding <= tolerance or half_width <= rounding < math.inf:
+            shift = np.where(mdp.terminal, 0.0, (low + high) / 2)
+            values, q_values = new_values + shift, q_values + shift[:, None]
+            bound = half_width + accuracy.rounding(values)
+            yield Sweep(iteration, values, q_values, policy, residual, bound)
+            return
+        bound = max(high, -low) + rounding
+        yield Sweep(iteration, new_values, q_values, policy, residual, bound)
+        if accuracy.most == math.inf:
+            if residual <= tolerance:
+                return
+            if iteration == UNDISCOUNTED_SWEEPS:
+                raise RuntimeError(f"values still change by {residual:.3g} after {iteration} sweeps at gamma = 1")
+        values = advance(mdp, policy, new_values, tolerance) if advance else new_values
+
+
+def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
+    policy = q_values.argmax(1)
+    return policy, np.take_along_axis(q_values, policy[:, None], 1)[:, 0]
+
+
+def _evaluate_a_little(mdp: MDP, policy: IntArray, values: FloatArray, tolerance: float) -> FloatArray:
+    """V <- r_pi + gamma P_pi V until the span of the changes has fallen fivefold."""
+    states = np.arange(mdp.n_states)
+    transitions = mdp.continuation[states * mdp.n_actions + policy]  # CSR (S, S)
+    transitions.data *= mdp.gamma
+    rewards = mdp.rewards[states, policy]
+    enough = 0.0
+    for _ in range(MOST_EVALUATION_SWEEPS // CHECK_EVERY):
+        for _ in range(CHECK_EVERY):
+            before, values = values, transitions @ values
+            values += rewards
+        change = values - before
+        span = change.max() - change.min()
+        enough = enough or max(span / ENOUGH_PROGRESS, tolerance * (1 - mdp.gamma))
+        if span <= enough:
+            break
+    return values
+
+
+def _improve(q_values: FloatArray, policy: IntArray, slack: float) -> IntArray:
+    """The greedy policy, but a state keeps its action unless another is better by more than the slack."""
+    own = np.take_along_axis(q_values, policy[:, None], 1)[:, 0]
+    return np.where(q_values.max(1) > own + slack, q_values.argmax(1), policy)
+
+
+def _evaluated(
+    mdp: MDP, accuracy: _Accuracy, iteration: int, values: FloatArray, q_values: FloatArray,
+    policy: IntArray, rest: BoolArray,
+) -> Sweep:
+    """The record of one step of policy iteration."""
+    change = q_values.max(1) - values
+    low, high = accuracy.interval(change)
+    # V* - V = (V* - TV) + (TV - V)
+    bound = max(high + change.max(), -low - change.min()) + accuracy.rounding(values)
+    residual = float(np.abs(change).max())
+    policy = np.where(policy == mdp.n_actions, rest.argmax(1), policy)  # the extra action of _with_rest
+    return Sweep(iteration, values, q_values[:, : mdp.n_actions], policy, residual, float(bound))
+
+
+def _run_out(mdp: MDP, sweeps: Iterator[Sweep], tolerance: float) -> Solution:
+    for last in sweeps:
+        pass
+    policy = last.policy
+    if mdp.gamma == 1:  # of equally good actions take one that leads to an end
+        tied = last.q_values >= last.q_values.max(1, keepdims=True) - tolerance
+        policy, _ = _policy_that_ends(mdp, tied)
+    return Solution(last.values, last.q_values, policy, last.iteration, last.error_bound)
+
+
+def _q(mdp: MDP, values: FloatArray) -> FloatArray:
+    """r + gamma P V, (S, A), for V that is 0 at terminal states."""
+    q_values = (mdp.continuation @ values).reshape(mdp.n_states, mdp.n_actions)
+    q_values *= mdp.gamma
+    q_values += mdp.rewards
+    return q_values
+
+
+def _solve(transitions: sp.csr_array, right: FloatArray) -> FloatArray:
+    """The solution X of (I - transitions) X = right."""
+    size = transitions.shape[0]
+    if size <= DENSE_STATES:
+        return np.linalg.solve(np.eye(size) - transitions.toarray(), right)
+    return splu(sp.csc_array(sp.eye_array(size) - transitions)).solve(right)
+
+
+# ---------------------------------------------------------------------- without a discount
+
+def _can_reach(transitions: sp.csr_array, target: BoolArray) -> BoolArray:
+    """States from which the target is reached with positive probability."""
+    reached = target.copy()
+    while True:
+        wider = reached | (transitions @ reached.astype(float) > 0)
+        if (wider == reached).all():
+            return reached
+        reached = wider
+
+
+def _require_end(mdp: MDP, transitions: sp.csr_array) -> None:
+    stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
+    if len(stuck):
+        raise ValueError(f"policy must end the episode at gamma = 1; from states {_some(stuck)} it never does")
+
+
+def _require_no_paying_loop(mdp: MDP, transitions: sp.csr_array) -> None:
+    """Refuse a policy that never ends.
+
+    Policy iteration changes a policy that ends only where that is strictly better. If the new policy walks
+    round a loop for ever, the old one did not, so the loop holds a strict improvement and no loss: its rewards
+    add up to more than zero.
+    """
+    if mdp.gamma == 1:
+        stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
+        if len(stuck):
+            raise ValueError(f"gamma = 1 needs finite returns; a loop through states {_some(stuck)} "
+                             "collects more than zero and can go on for ever")
+
+
+def _some(states: IntArray) -> str:
+    shown = ", ".join(str(s) for s in states[:10])
+    return f"[{shown}{', ...' if len(states) > 10 else ''}]"
+
+
+def _endless(mdp: MDP, allowed: BoolArray) -> BoolArray:
+    """The allowed pairs (s, a) with which an episode can go on for ever, (S, A)."""
+    pairs = allowed & ~mdp.terminal[:, None]
+    while True:
+        outside = ~pairs.any(1)
+        leaves = (mdp.continuation @ outside.astype(float)).reshape(pairs.shape) > 0
+        kept = pairs & ~leaves
+        if (kept == pairs).all():
+            return pairs
+        pairs = kept
+
+
+def _policy_that_ends(mdp: MDP, allowed: BoolArray) -> tuple[IntArray, BoolArray]:
+    """A policy of allowed actions that moves toward an end, and the states from which it can."""
+    resting = allowed & _endless(mdp, mdp.rewards == 0)
+    policy = np.where(resting.any(1), resting.argmax(1), allowed.argmax(1))
+    ends = mdp.terminal.copy()
+    while True:
+        closer = allowed & ((mdp.continuation @ ends.astype(float)).reshape(allowed.shape) > 0)
+        found = closer.any(1) & ~ends
+        if not found.any():
+            return policy, ends
+        policy[found] = closer[found].argmax(1)
+        ends |= found
+
+
+def _with_rest(mdp: MDP) -> tuple[MDP, BoolArray]:
+    """At gamma = 1: where walking for ever costs nothing, add an action that ends the episode at once.
+
+    An endless walk without rewards returns 0, and so does the new action: the optimal values stay the same,
+    and some policy that ends attains them. Also returns the pairs (s, a) that the action stands for.
+    """
+    if mdp.gamma < 1 or mdp.rewards.min() >= 0:
+        return mdp, np.zeros((mdp.n_states, mdp.n_actions), dtype=bool)
+    rest = _endless(mdp, mdp.rewards == 0)
+    states, able = np.arange(mdp.n_states), rest.any(1)
+    first_end = np.full(mdp.n_states, np.flatnonzero(mdp.terminal)[0])
+    leave = sp.csr_array((np.ones(mdp.n_states), (states, first_end)), shape=(mdp.n_states, mdp.n_states))
+    own = mdp.continuation[states * mdp.n_actions]  # elsewhere the new action is the first one again
+    extra = sp.diags_array(able.astype(float)) @ leave + sp.diags_array((~able).astype(float)) @ own
+    pairs = np.arange(mdp.n_states * mdp.n_actions).reshape(mdp.n_states, mdp.n_actions)
+    order = np.column_stack((pairs, pairs.size + states)).ravel()
+    transitions = sp.csr_array(sp.vstack((mdp.continuation, extra)))[order]
+    rewards = np.column_stack((mdp.rewards, np.where(able, 0.0, mdp.rewards[:, 0])))
+    return MDP(transitions, rewards, 1.0, mdp.terminal, mdp.start), rest
+
+
+def _longest_rest(mdp: MDP) -> float:
+    """At gamma = 1: the longest expected number of steps after the first, over all policies."""
+    if _endless(mdp, np.ones_like(mdp.rewards, dtype=bool)).any():
+        return math.inf
+    everywhere = np.where(mdp.terminal[:, None], 0.0, np.ones_like(mdp.rewards))
+    clock = MDP(mdp.continuation, everywhere, 1.0, mdp.terminal, mdp.start)  # every step pays 1
+    policy = everywhere.argmax(1)
+    while True:
+        values = policy_evaluation(clock, policy)
+        improved = _improve(_q(clock, values), policy, slack=1e-9 * (1 + values.max()))
+        if (improved == policy).all():
+            return max(float(values.max()) * (1 + 1e-6) - 1, 0.0)  # the slack may have hidden a little
+        policy = improved
+
+
+def _first_values(mdp: MDP) -> FloatArray:
+    """Where value iteration starts: zeros, or at gamma = 1 values from which the sweeps are sure to rise to V*.
+
+    Zeros are safe with a discount. Without one they are if no reward is positive (the sweeps fall to V*), if
+    each state has an action that costs nothing (they rise to V*), or if every walk ends. Otherwise a sweep
+    could end just before a price has to be paid, and never notice it.
+    """
+    zeros = np.zeros(mdp.n_states)
+    if mdp.gamma < 1:
+        return zeros
+    endless = _endless(mdp, np.ones_like(mdp.rewards, dtype=bool))
+    if (mdp.rewards[endless] > 0).any():
+        for _ in iterate_policy_iteration(mdp):  # raises if a loop pays
+            pass
+    if not endless.any() or mdp.rewards.max() <= 0 or mdp.rewards.max(1).min() >= 0:
+        return zeros
+    policy, _ = _policy_that_ends(mdp, np.ones_like(mdp.rewards, dtype=bool))
+    can_rest = _endless(mdp, mdp.rewards == 0).any(1)
+    values = policy_evaluation(mdp, policy)
+    return np.where(can_rest, np.maximum(values, 0.0), values)
+
+
+# ---------------------------------------------------------------------- checks
+
+def _check_values(mdp: MDP, values: ArrayLike) -> FloatArray:
+    array = np.array(values, dtype=float)
+    if array.shape != (mdp.n_states,):
+        raise ValueError(f"values must have shape ({mdp.n_states},), got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError("values must be finite, got NaN or infinity")
+    array[mdp.terminal] = 0
+    return array
+
+
+def _check_q_values(mdp: MDP, q_values: ArrayLike) -> FloatArray:
+    array = _check_q_table(q_values)
+    if array.shape != (mdp.n_states, mdp.n_actions):
+        raise ValueError(f"q_values must have shape ({mdp.n_states}, {mdp.n_actions}), got {array.shape}")
+    return np.where(mdp.terminal[:, None], 0.0, array)
+
+
+def _check_q_table(q_values: ArrayLike) -> FloatArray:
+    array = np.asarray(q_values, dtype=float)
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(f"q_values must have shape (S, A), got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError("q_values must be finite, got NaN or infinity")
+    return array
+
+
+def _policy_rows(policy: ArrayLike, shape: tuple[int, int]) -> FloatArray:
+    """A policy as probabilities (S, A), checked without a model: the one of a process that only ends."""
+    states, actions = shape
+    nothing = sp.csr_array((states * actions, states))
+    return MDP(nothing, np.zeros(shape), gamma=0.0, terminal=np.ones(states)).policy_rows(policy)
+
+
+def _check_tolerance(tolerance: float) -> float:
+    if not tolerance > 0 or not math.isfinite(tolerance):
+        raise ValueError(f"tolerance must be a positive number, got {tolerance!r}")
+    return float(tolerance)
