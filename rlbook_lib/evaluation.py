@@ -59,8 +59,8 @@ def bootstrap_interval(
     """An interval for a statistic over runs: draw the runs again with replacement, keep the middle.
 
     Every column of ``x`` (every point of a curve) sees the same drawn runs, so a curve stays a curve. This is
-    the percentile interval. With few runs it is somewhat too narrow: for the mean of ten runs, a level of 0.95
-    covers the truth about 90 times in 100.
+    the percentile interval. With few runs it is somewhat too narrow: for the mean of ten runs, a level of
+    0.95 covers the truth about 90 times in 100.
 
     Args:
         x: results, with the runs along ``axis``, at least 2; for curves (runs, points).
@@ -74,7 +74,8 @@ def bootstrap_interval(
         (low, high), each x without the axis of the runs; floats if nothing is left.
 
     Raises:
-        ValueError: fewer than 2 runs, x empty or not finite, no such axis; level, resamples or seed out of range.
+        ValueError: fewer than 2 runs, x empty or not finite, no such axis; level, resamples or seed out of
+            range.
         TypeError: an argument of the wrong type.
 
     Source: Efron & Tibshirani (1993), chapter 13.

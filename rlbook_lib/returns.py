@@ -254,7 +254,7 @@ def gae(
             gamma or lam out of range.
         TypeError: an argument of the wrong type.
 
-    Source: Schulman et al. (2016), equations 11 and 16.
+    Source: Schulman et al. (2016), section 3.
     """
     library, (rewards, values, next_values), terminated, truncated = _checked_steps(
         {"rewards": rewards, "values": values, "next_values": next_values}, terminated, truncated
@@ -294,9 +294,9 @@ def _plain_scan(library: Any, terms: Array, factor: float, ends: Array) -> Array
 def _blocked_scan(library: Any, terms: Array, factor: float, ends: Array) -> Array:
     """The same recursion in about T / 32 + 32 array operations in place of T: all blocks run side by side.
 
-    Within a block of 32 steps the recursion starts from 0, and ``decay`` becomes the product of all decays from
-    t to the end of the block: the factor on what the later steps hand over. That carry is then found block by
-    block.
+    Within a block of 32 steps the recursion starts from 0, and ``decay`` becomes the product of all decays
+    from t to the end of the block: the factor on what the later steps hand over. That carry is then found
+    block by block.
     """
     blocks, rest = divmod(len(terms), BLOCK)
     tail = blocks * BLOCK  # the steps from here on do not fill a block
@@ -422,13 +422,13 @@ def _flags(library: Any, name: str, flags: Array, like: Array) -> Array:
 
 
 def _check_finite(name: str, array: Array) -> None:
-    array = array.detach() if hasattr(array, "detach") else array
     if not _is_finite(array):
         raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
 
 
 def _is_finite(array: Array) -> bool:
     """NaN turns the smallest and the largest number into NaN, so two numbers stand for all."""
+    array = array.detach() if hasattr(array, "detach") else array
     return math.isfinite(float(array.min())) and math.isfinite(float(array.max()))
 
 
