@@ -1,10 +1,81 @@
-"""Drawings that more than one page uses, and the figures' style."""
+"""Drawings that more than one page uses, and the figures' style.
+
+``use_style()`` once at the top of a notebook, ``show(figure, alt)`` as the last line of a cell. Colors read on
+light and on dark pages; black is drawn in the page's text color.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from cycler import cycler
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Arc, Circle, FancyArrowPatch, FancyBboxPatch, PathPatch, Polygon, Rectangle
+from matplotlib.path import Path
+from matplotlib.text import Text
 
 from rlbook_lib.explore import StaticFigure, static_figure
+
+# Each color has a contrast of 3 or more with a white page and with the dark theme's pages. Two of them can still
+# look alike to some readers, so lines also differ in their dashes, and labels say what is what.
+COLORS: dict[str, str] = {
+    "blue": "#0072b2",
+    "red": "#d55e00",
+    "green": "#009e73",
+    "purple": "#b565a7",
+    "orange": "#c98500",
+    "sky": "#3b9ad9",
+    "gray": "#808080",
+    "text": "#000000",  # becomes the page's text color
+}
+_LINES = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), (0, (8, 2))]
+_TINT = 0.5  # the strongest tint of a cell, so that text stays readable on it in light and dark
+_DIRECTIONS = {"up": (0.0, -1.0), "down": (0.0, 1.0), "left": (-1.0, 0.0), "right": (1.0, 0.0)}
+
+
+def use_style() -> None:
+    """Set matplotlib's defaults to the book's style: thin axes, a light grid, calm colors."""
+    names = ("blue", "red", "green", "purple", "orange", "sky")
+    matplotlib.rcParams.update(
+        {
+            "figure.figsize": (6.4, 3.4),
+            "figure.constrained_layout.use": True,
+            "figure.dpi": 100,
+            "font.family": "sans-serif",
+            "font.sans-serif": ["DejaVu Sans"],
+            "font.size": 11,
+            "mathtext.fontset": "dejavusans",
+            "axes.titlesize": 11.5,
+            "axes.titlelocation": "left",
+            "axes.titlepad": 8,
+            "axes.labelsize": 11,
+            "axes.linewidth": 0.8,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.axisbelow": True,
+            "axes.grid": True,
+            "axes.prop_cycle": cycler(color=[COLORS[name] for name in names]) + cycler(linestyle=_LINES),
+            "grid.color": COLORS["gray"],
+            "grid.alpha": 0.25,
+            "grid.linewidth": 0.7,
+            "xtick.labelsize": 10,
+            "ytick.labelsize": 10,
+            "xtick.major.width": 0.8,
+            "ytick.major.width": 0.8,
+            "lines.linewidth": 2.0,
+            "lines.markersize": 6,
+            "legend.frameon": False,
+            "legend.fontsize": 10,
+            "svg.fonttype": "none",
+            "svg.hashsalt": "rlbook",
+        }
+    )
 
 
 def show(figure: Figure, alt: str) -> StaticFigure:
@@ -22,3 +93,510 @@ def show(figure: Figure, alt: str) -> StaticFigure:
         ValueError: ``alt`` is empty.
     """
     return static_figure(figure, alt)
+
+
+def plot_interval(
+    ax: Axes,
+    x: Any,
+    runs: Any,
+    label: str | None = None,
+    color: str | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[Line2D, Any]:
+    """The mean over runs as a line, and its bootstrap interval as a band.
+
+    Args:
+        ax: Where to draw.
+        x: (T,) positions.
+        runs: (R, T) one row per run, R of 2 or more.
+        label: Name of the line.
+        color: A color, or a name in ``COLORS``; the next color of the cycle otherwise.
+        level: Probability that the interval aims at, in (0, 1).
+        seed: Seed of the resampling.
+
+    Returns:
+        The line and the band.
+
+    Raises:
+        ValueError: Shapes that do not fit, fewer than two runs, values that are not finite, or level out of range.
+
+    Source:
+        Efron and Tibshirani (1993), chapter 13: the percentile interval.
+    """
+    x, runs = np.asarray(x, dtype=float), np.asarray(runs, dtype=float)
+    if runs.ndim != 2 or runs.shape[0] < 2:
+        raise ValueError(f"runs has shape {runs.shape}; expected (R, T) with R of 2 or more")
+    if x.shape != runs.shape[1:]:
+        raise ValueError(f"x has shape {x.shape}; expected {runs.shape[1:]}, one position per column of runs")
+    if not np.all(np.isfinite(runs)):
+        raise ValueError("runs holds a value that is not finite; expected finite numbers")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level is {level}; expected a probability strictly between 0 and 1")
+    low, high = _mean_interval(runs, level, seed)
+    (line,) = ax.plot(x, runs.mean(axis=0), label=label, color=COLORS.get(color, color) if color else None)
+    band = ax.fill_between(x, low, high, color=line.get_color(), alpha=0.22, linewidth=0)
+    return line, band
+
+
+def _mean_interval(runs: np.ndarray, level: float, seed: int, resamples: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """What ``evaluation.bootstrap_interval`` says of the mean (a test compares the two); each (T,)."""
+    count = runs.shape[0]
+    chosen = np.random.default_rng(seed).integers(count, size=(resamples, count))
+    weights = np.stack([np.bincount(row, minlength=count) for row in chosen]) / count  # (resamples, R)
+    low, high = np.quantile(weights @ runs, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
+    return low, high
+
+
+# ---------------------------------------------------------------------------------------------------
+# The maze
+# ---------------------------------------------------------------------------------------------------
+
+
+class MazeDrawing:
+    """A drawn maze whose parts can be moved; made by ``draw_maze``.
+
+    Attributes:
+        ax: The axes.
+        figure: The figure of the axes.
+    """
+
+    def __init__(self, maze: Any, ax: Axes, actions: Sequence[str], scale: float, decimals: int):
+        self.ax, self.figure = ax, ax.figure
+        self._scale, self._decimals = scale, decimals
+        self._rows, self._columns = int(maze.rows), int(maze.columns)
+        self._n_states = self._rows * self._columns
+        self._directions = [_DIRECTIONS[name] for name in actions]
+        self._walls = set(map(int, maze.wall_states))
+        self._marks = {int(s): "G" for s in maze.goal_states} | {int(s): "T" for s in maze.trap_states}
+        self._start = int(maze.start_state)
+        self._has_values = False
+        self._has_q = False
+        self._policy: np.ndarray | None = None
+        self._size = _cell_points(ax, self._rows, self._columns)
+        self._draw_cells()
+        self._draw_layers()
+
+    # The parts.
+
+    def _place(self, state: int) -> tuple[float, float]:
+        row, column = divmod(state, self._columns)
+        return column + 0.5, row + 0.5
+
+    @property
+    def _open(self) -> list[int]:
+        """States that have values and actions: no walls, goals or traps."""
+        return [s for s in range(self._n_states) if s not in self._walls and s not in self._marks]
+
+    def _draw_cells(self) -> None:
+        ax = self.ax
+        ax.set_xlim(-0.03, self._columns + 0.03)
+        ax.set_ylim(self._rows + 0.03, -0.03)
+        ax.set_aspect("equal")
+        ax.axis("off")
+        self._tiles: dict[int, Rectangle] = {}
+        for state in range(self._n_states):
+            x, y = self._place(state)
+            tile = Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor=COLORS["gray"], linewidth=0.8)
+            if state in self._walls:
+                tile.set(facecolor=COLORS["gray"], hatch="///", edgecolor=COLORS["gray"], alpha=0.55)
+            elif state in self._marks:
+                color = COLORS["green" if self._marks[state] == "G" else "red"]
+                tile.set_facecolor((*matplotlib.colors.to_rgb(color), 0.25))
+                self._text(x, y, self._marks[state], 0.34, weight="bold")
+            ax.add_patch(tile)
+            self._tiles[state] = tile
+        x, y = self._place(self._start)
+        self._text(x - 0.38, y - 0.36, "S", 0.16)
+        outline = Rectangle((0, 0), self._columns, self._rows, fill=False, edgecolor=COLORS["text"], linewidth=1.4)
+        ax.add_patch(outline)
+
+    def _text(self, x: float, y: float, text: str, size: float, **style: Any) -> Text:
+        points = float(np.clip(size * self._size, 5.5, 24))
+        return self.ax.text(x, y, text, fontsize=points, ha="center", va="center_baseline", **style)
+
+    def _draw_layers(self) -> None:
+        """Everything that can be shown later is made now, hidden: ``explore`` only lets artists move."""
+        self._triangles: dict[tuple[int, int], Polygon] = {}
+        self._q_texts: dict[tuple[int, int], Text] = {}
+        self._value_texts: dict[int, Text] = {}
+        self._arrows: dict[int, PathPatch] = {}
+        thin = {"edgecolor": (*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6), "linewidth": 0.6}
+        for state in self._open:
+            x, y = self._place(state)
+            for action, (dx, dy) in enumerate(self._directions):
+                corners = [(x, y), (x + (dx - dy) / 2, y + (dy + dx) / 2), (x + (dx + dy) / 2, y + (dy - dx) / 2)]
+                triangle = Polygon(corners, facecolor="none", visible=False, **thin)
+                self.ax.add_patch(triangle)
+                self._triangles[state, action] = triangle
+                number = self._text(x + 0.31 * dx, y + 0.33 * dy, "", 0.15, visible=False)
+                self._q_texts[state, action] = number
+            self._value_texts[state] = self._text(x, y, "", 0.19, visible=False)
+            arrow = PathPatch(Path(np.zeros((0, 2))), facecolor=COLORS["text"], edgecolor="none", visible=False)
+            self.ax.add_patch(arrow)
+            self._arrows[state] = arrow
+        (self._path,) = self.ax.plot([], [], color=COLORS["purple"], linewidth=2.6, alpha=0.8, linestyle="-", zorder=4)
+        (self._agent,) = self.ax.plot(
+            [], [], "o", color=COLORS["purple"], markersize=0.26 * self._size, markeredgecolor="white", zorder=5
+        )
+
+    # What an update may call.
+
+    def set_values(self, values: Any) -> None:
+        """Show one value per state: its number, and a tint (blue above zero, red below).
+
+        Args:
+            values: (S,) numbers; those of walls, goals and traps are not shown.
+
+        Raises:
+            ValueError: Another shape.
+        """
+        values = self._checked("values", values, (self._n_states,))
+        first = not self._has_values
+        self._has_values = True
+        for state, text in self._value_texts.items():
+            text.set_text(self._format(values[state]))
+            text.set_visible(True)
+            self._tiles[state].set_facecolor(self._tint(values[state]))
+        if first and self._policy is not None:
+            self.set_policy(self._policy)
+
+    def set_q_values(self, q_values: Any) -> None:
+        """Show one number per state and action in the four triangles of each cell; the largest is bold.
+
+        Args:
+            q_values: (S, A) numbers; those of walls, goals and traps are not shown.
+
+        Raises:
+            ValueError: Another shape.
+        """
+        q_values = self._checked("q_values", q_values, (self._n_states, len(self._directions)))
+        self._has_q = True
+        for (state, action), triangle in self._triangles.items():
+            value = q_values[state, action]
+            triangle.set_facecolor(self._tint(value))
+            triangle.set_visible(True)
+            text = self._q_texts[state, action]
+            text.set_text(self._format(value))
+            best = value >= q_values[state].max() - 1e-9
+            text.set_fontweight("bold" if best else "normal")
+            text.set_visible(True)
+
+    def set_policy(self, policy: Any) -> None:
+        """Show arrows, as long as each action is likely.
+
+        Args:
+            policy: (S,) actions, or (S, A) probabilities.
+
+        Raises:
+            ValueError: Another shape, or an action that does not exist.
+        """
+        policy = np.asarray(policy)
+        actions = len(self._directions)
+        if policy.ndim == 1:
+            policy = self._checked("policy", policy, (self._n_states,)).astype(int)
+            if policy.min() < 0 or policy.max() >= actions:
+                raise ValueError(f"policy holds an action outside 0 to {actions - 1}")
+            policy = np.eye(actions)[policy]
+        policy = self._checked("policy", policy, (self._n_states, actions))
+        self._policy = policy
+        # Numbers stand in the middle, so arrows start around them.
+        inner, longest = (0.25, 0.2) if self._has_values or self._has_q else (0.06, 0.36)
+        for state, arrow in self._arrows.items():
+            x, y = self._place(state)
+            pieces = [
+                _arrow(x, y, direction, inner, longest * probability)
+                for direction, probability in zip(self._directions, policy[state], strict=True)
+                if probability > 0.005
+            ]
+            arrow.set_path(Path.make_compound_path(*pieces) if pieces else Path(np.zeros((0, 2))))
+            arrow.set_visible(True)
+
+    def set_agent(self, state: int | None) -> None:
+        """Put the agent on a state, or take it away.
+
+        Args:
+            state: A state, or None.
+        """
+        points = [] if state is None else [self._beside(state)]
+        self._agent.set_data([p[0] for p in points], [p[1] for p in points])
+
+    def set_path(self, states: Sequence[int] | None) -> None:
+        """Draw the way through these states.
+
+        Args:
+            states: States in the order of the visits, or None for no path.
+        """
+        points = [self._beside(state) for state in (states if states is not None else [])]
+        self._path.set_data([p[0] for p in points], [p[1] for p in points])
+
+    def _beside(self, state: int) -> tuple[float, float]:
+        """Where the agent stands: beside the number, if the cell shows one."""
+        if not 0 <= int(state) < self._n_states:
+            raise ValueError(f"state is {state}; expected 0 to {self._n_states - 1}")
+        x, y = self._place(int(state))
+        return (x - 0.31, y + 0.31) if self._has_values or self._has_q else (x, y)
+
+    def _checked(self, name: str, array: Any, shape: tuple[int, ...]) -> np.ndarray:
+        array = np.asarray(array, dtype=float)
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}; expected {shape}")
+        return array
+
+    def _format(self, value: float) -> str:
+        if not np.isfinite(value):
+            return "–"
+        text = f"{value:.{self._decimals}f}"
+        return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+
+    def _tint(self, value: float) -> tuple[float, float, float, float]:
+        strength = min(1.0, abs(value) / self._scale) if np.isfinite(value) else 0.0
+        color = COLORS["blue"] if value >= 0 else COLORS["red"]
+        return (*matplotlib.colors.to_rgb(color), round(_TINT * strength, 3))
+
+
+def _cell_points(ax: Axes, rows: int, columns: int) -> float:
+    """Side of a cell in points, as the axes stand now."""
+    box = ax.get_window_extent()
+    return min(box.width / columns, box.height / rows) * 72 / ax.figure.dpi
+
+
+def _arrow(x: float, y: float, direction: tuple[float, float], inner: float, length: float) -> Path:
+    """A flat arrow from ``inner`` outwards; short arrows are all head."""
+    head = min(0.11, length)
+    outline = np.array([(0, -0.02), (length - head, -0.02), (length - head, -0.065), (length, 0)])
+    outline = np.concatenate([outline, outline[:3][::-1] * [1, -1]])
+    dx, dy = direction
+    turned = (outline + [inner, 0]) @ np.array([[dx, dy], [-dy, dx]])
+    return Path(np.concatenate([turned + [x, y], [[x, y]]]), closed=True)
+
+
+def draw_maze(
+    maze: Any,
+    ax: Axes | None = None,
+    values: Any = None,
+    q_values: Any = None,
+    policy: Any = None,
+    agent: int | None = None,
+    *,
+    path: Sequence[int] | None = None,
+    scale: float = 10.0,
+    decimals: int | None = None,
+    actions: Sequence[str] = ("up", "down", "left", "right"),
+) -> MazeDrawing:
+    """A maze with whatever is known about it: values, action values, a policy, an agent and its path.
+
+    Args:
+        maze: A ``Maze``, or any object with rows, columns, start_state, goal_states, trap_states and wall_states.
+        ax: Where to draw; a new figure of a fitting size otherwise.
+        values: (S,) numbers, as a tint with the number.
+        q_values: (S, A) numbers, as four triangles a cell.
+        policy: (S,) actions or (S, A) probabilities, as arrows.
+        agent: The state where the agent stands.
+        path: States that the agent went through.
+        scale: The absolute value that has the strongest tint.
+        decimals: Decimals of the numbers; 2, or 1 in small cells.
+        actions: What the columns of ``policy`` and ``q_values`` mean.
+
+    Returns:
+        A ``MazeDrawing``; its set methods only move artists, so they may be called in an ``explore`` update.
+
+    Raises:
+        ValueError: An array of another shape, a state or action that does not exist, or scale 0 or less.
+    """
+    if not scale > 0:
+        raise ValueError(f"scale is {scale}; expected a number above 0")
+    unknown = [name for name in actions if name not in _DIRECTIONS]
+    if unknown:
+        raise ValueError(f"actions holds {unknown[0]!r}; expected names among {list(_DIRECTIONS)}")
+    if ax is None:
+        side = min(1.45, 7.2 / maze.columns)  # inches per cell
+        _, ax = plt.subplots(figsize=(maze.columns * side, maze.rows * side), layout="none")
+        ax.set_position((0.01, 0.01, 0.98, 0.98))
+    if decimals is None:
+        decimals = 2 if _cell_points(ax, maze.rows, maze.columns) > 60 else 1
+    drawing = MazeDrawing(maze, ax, actions, float(scale), decimals)
+    if values is not None:
+        drawing.set_values(values)
+    if q_values is not None:
+        drawing.set_q_values(q_values)
+    if policy is not None:
+        drawing.set_policy(policy)
+    drawing.set_path(path)
+    drawing.set_agent(agent)
+    return drawing
+
+
+# ---------------------------------------------------------------------------------------------------
+# Diagrams
+# ---------------------------------------------------------------------------------------------------
+
+
+class _Tree:
+    """Nodes and edges of a backup diagram: open circles are states, filled dots are actions, squares are ends."""
+
+    def __init__(self, width: float, height: float):
+        self.figure = plt.figure(figsize=(width, height), layout="none")
+        ax = self.figure.add_axes((0, 0, 1, 1))
+        ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
+        ax.axis("off")
+        self.ax = ax
+        self.top = height - 0.3
+
+    def state(self, x: float, level: int, label: str = "", end: bool = False) -> tuple[float, float]:
+        y = self.top - 0.75 * level
+        style = {"facecolor": "none", "edgecolor": COLORS["text"], "linewidth": 1.4}
+        self.ax.add_patch(Rectangle((x - 0.11, y - 0.11), 0.22, 0.22, **style) if end else Circle((x, y), 0.13, **style))
+        self._label(x + 0.2, y, label)
+        return x, y
+
+    def action(self, x: float, level: int, label: str = "") -> tuple[float, float]:
+        y = self.top - 0.75 * level
+        self.ax.add_patch(Circle((x, y), 0.07, facecolor=COLORS["text"], edgecolor="none"))
+        self._label(x + 0.15, y, label)
+        return x, y
+
+    def edge(self, start: tuple[float, float], stop: tuple[float, float], label: str = "") -> None:
+        a, b = np.array(start), np.array(stop)
+        unit = (b - a) / np.hypot(*(b - a))
+        a, b = a + 0.13 * unit, b - 0.13 * unit
+        self.ax.plot(*np.array([a, b]).T, color=COLORS["text"], linewidth=1.1, linestyle="-")
+        if label:
+            x, y = (a + b) / 2
+            self._label(x + 0.09, y, label)
+
+    def arc(self, root: tuple[float, float], spread: float, label: str) -> None:
+        """The arc across the branches over which a maximum is taken."""
+        self.ax.add_patch(
+            Arc(root, 0.72, 0.72, theta1=270 - spread, theta2=270 + spread, color=COLORS["blue"], linewidth=1.8)
+        )
+        x, y = root
+        reach = np.deg2rad(270 + spread)
+        self._label(x + 0.36 * np.cos(reach) + 0.08, y + 0.36 * np.sin(reach), label, color=COLORS["blue"])
+
+    def _label(self, x: float, y: float, label: str, **style: Any) -> None:
+        if label:
+            self.ax.text(x, y, label, ha="left", va="center", fontsize=11, **style)
+
+
+BACKUP_KINDS = ("v", "q", "v_star", "q_star", "mc", "td0", "n_step", "sarsa", "expected_sarsa", "q_learning")
+
+
+def backup_diagram(kind: str) -> Figure:
+    """Which states and actions an update looks at: circles are states, dots are actions, squares are ends.
+
+    Args:
+        kind: "v", "q", "v_star", "q_star", "mc", "td0", "n_step", "sarsa", "expected_sarsa" or "q_learning".
+
+    Returns:
+        A figure.
+
+    Raises:
+        ValueError: Another kind.
+
+    Source:
+        Sutton and Barto (2018), the diagrams of chapters 3 to 7, drawn anew.
+    """
+    if kind in ("v", "v_star"):
+        return _backup_v(maximum=kind == "v_star")
+    if kind in ("q", "q_star"):
+        return _backup_q(maximum=kind == "q_star")
+    if kind in ("mc", "td0", "n_step"):
+        return _backup_line(kind)
+    if kind in ("sarsa", "expected_sarsa", "q_learning"):
+        return _backup_control(kind)
+    raise ValueError(f"kind is {kind!r}; expected one of {list(BACKUP_KINDS)}")
+
+
+def _backup_v(maximum: bool) -> Figure:
+    tree = _Tree(3.4, 2.2)
+    root = tree.state(1.6, 0, "$s$")
+    for branch, x in enumerate((0.7, 1.6, 2.5)):
+        action = tree.action(x, 1, "$a$" if branch == 2 else "")
+        tree.edge(root, action)
+        for leaf in (x - 0.24, x + 0.24):
+            last = branch == 2 and leaf > x
+            tree.edge(action, tree.state(leaf, 2, "$s'$" if last else ""), "$r$" if last else "")
+    if maximum:
+        tree.arc(root, 50, "max")
+    return tree.figure
+
+
+def _backup_q(maximum: bool) -> Figure:
+    tree = _Tree(3.4, 2.2)
+    root = tree.action(1.6, 0, "$s, a$")
+    for branch, x in enumerate((0.95, 2.25)):
+        state = tree.state(x, 1, "$s'$" if branch == 1 else "")
+        tree.edge(root, state, "$r$" if branch == 1 else "")
+        for leaf in (x - 0.35, x, x + 0.35):
+            last = branch == 1 and leaf > x
+            tree.edge(state, tree.action(leaf, 2, "$a'$" if last else ""))
+        if maximum:
+            tree.arc(state, 30, "max" if branch == 1 else "")
+    return tree.figure
+
+
+def _backup_line(kind: str) -> Figure:
+    """One sampled way down: one step, n steps, or to the end of the episode."""
+    steps = {"td0": 1, "n_step": 3, "mc": 4}[kind]
+    tree = _Tree(2.6, 0.6 + 0.75 * 2 * steps)
+    here = tree.state(1.0, 0, "$s_t$")
+    for step in range(steps):
+        later = f"+{step}" if step else ""
+        action = tree.action(1.0, 2 * step + 1, f"$a_{{t{later}}}$")
+        tree.edge(here, action)
+        last = step == steps - 1
+        name = {"td0": "$s_{t+1}$", "n_step": "$s_{t+n}$", "mc": "end"}[kind] if last else f"$s_{{t+{step + 1}}}$"
+        here = tree.state(1.0, 2 * step + 2, name, end=last and kind == "mc")
+        tree.edge(action, here, f"$r_{{t{later}}}$")
+    return tree.figure
+
+
+def _backup_control(kind: str) -> Figure:
+    tree = _Tree(3.2, 2.2)
+    root = tree.action(1.4, 0, "$s_t, a_t$")
+    state = tree.state(1.4, 1, "$s_{t+1}$")
+    tree.edge(root, state, "$r_t$")
+    if kind == "sarsa":
+        tree.edge(state, tree.action(1.4, 2, "$a_{t+1}$"))
+        return tree.figure
+    for leaf in (0.85, 1.4, 1.95):
+        tree.edge(state, tree.action(leaf, 2, "$a'$" if leaf > 1.9 else ""))
+    if kind == "q_learning":
+        tree.arc(state, 36, "max")
+    return tree.figure
+
+
+def agent_environment_loop() -> Figure:
+    """The loop of reinforcement learning: the agent acts, the environment answers with a reward and a state.
+
+    Returns:
+        A figure.
+    """
+    figure = plt.figure(figsize=(6.0, 2.7), layout="none")
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, 6), ylim=(0, 2.7), aspect="equal")
+    ax.axis("off")
+    for y, name, color in ((2.1, "Agent", "blue"), (0.6, "Environment", "green")):
+        ground = (*matplotlib.colors.to_rgb(COLORS[color]), 0.18)
+        box = FancyBboxPatch(
+            (2.05, y - 0.3), 1.9, 0.6, boxstyle="round,pad=0,rounding_size=0.12", facecolor=ground,
+            edgecolor=COLORS[color], linewidth=1.6,
+        )  # fmt: skip
+        ax.add_patch(box)
+        ax.text(3, y, name, ha="center", va="center_baseline", fontsize=13)
+    ways = (
+        ([(3.95, 2.1), (5.0, 2.1), (5.0, 0.6), (3.98, 0.6)]),
+        ([(2.05, 0.72), (1.15, 0.72), (1.15, 2.0), (2.02, 2.0)]),
+        ([(2.05, 0.48), (0.85, 0.48), (0.85, 2.22), (2.02, 2.22)]),
+    )
+    for points in ways:
+        arrow = FancyArrowPatch(
+            path=Path(points), arrowstyle="-|>", mutation_scale=13, color=COLORS["text"], linewidth=1.4,
+            joinstyle="round", shrinkA=0, shrinkB=0,
+        )  # fmt: skip
+        ax.add_patch(arrow)
+    ax.text(5.1, 1.35, "action $a_t$", ha="left", va="center")
+    ax.text(1.25, 1.35, "reward $r_t$", ha="left", va="center")
+    ax.text(0.75, 1.35, "next\nstate\n$s_{t+1}$", ha="right", va="center")
+    return figure
