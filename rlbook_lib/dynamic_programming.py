@@ -248,6 +248,37 @@ def policy_evaluation(mdp: MDP, policy: ArrayLike) -> FloatArray:
     return _solve(mdp.gamma * transitions, rewards)
 
 
+def truncated_policy_evaluation(mdp: MDP, policy: ArrayLike, values: ArrayLike, sweeps: int) -> FloatArray:
+    """Evaluate a policy for a few sweeps only: apply V <- r_pi + gamma P_pi V so many times.
+
+    With the policy that is greedy on the values this is one step of modified policy iteration.
+
+    Equation: eq-modified-policy-iteration
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities.
+        values: where to start, (S,); entries of terminal states are read as 0.
+        sweeps: number of sweeps, at least 0.
+
+    Returns:
+        V after the sweeps, (S,).
+
+    Raises:
+        ValueError: a bad policy, values of another shape or not finite, or a negative number of sweeps.
+
+    Source:
+        Puterman & Shin (1978); Puterman (1994), section 6.5.
+    """
+    if sweeps < 0:
+        raise ValueError(f"sweeps must be at least 0, got {sweeps!r}")
+    rewards, transitions = mdp.policy_rewards(policy), mdp.policy_transitions(policy)
+    values = _check_values(mdp, values)
+    for _ in range(sweeps):
+        values = rewards + mdp.gamma * (transitions @ values)
+    return values
+
+
 def action_values(mdp: MDP, policy: ArrayLike) -> FloatArray:
     """Exact action values of a policy: take action a now, follow the policy afterwards.
 
@@ -454,6 +485,56 @@ def span_bound(change: ArrayLike, gamma: float) -> tuple[float, float]:
         raise ValueError(f"change must be a finite, non-empty array, got {change}")
     low, high = change.min() * gamma / (1 - gamma), change.max() * gamma / (1 - gamma)
     return float(low + high) / 2, float(high - low) / 2
+
+
+def contraction_ratio(mdp: MDP, values: ArrayLike, other: ArrayLike) -> float:
+    """By what factor one optimality backup brings two tables closer: max|TV - TW| / max|V - W|, at most gamma.
+
+    Equation: eq-contraction
+
+    Args:
+        mdp: the process.
+        values: V, (S,); entries of terminal states are read as 0.
+        other: W, (S,), different from V in some state that is not terminal.
+
+    Returns:
+        The ratio, in [0, gamma].
+
+    Raises:
+        ValueError: a wrong shape, values that are not finite, or two tables that do not differ.
+
+    Source:
+        Puterman (1994), proposition 6.2.4.
+    """
+    first, second = _check_values(mdp, values), _check_values(mdp, other)
+    distance = np.abs(first - second).max()
+    if distance == 0:
+        raise ValueError("values and other must differ in a state that is not terminal")
+    return float(np.abs(_q(mdp, first).max(1) - _q(mdp, second).max(1)).max() / distance)
+
+
+def policy_loss_bound(value_error: float, gamma: float) -> float:
+    """How much a policy can lose that is greedy on values with this error: 2 gamma error / (1 - gamma).
+
+    Equation: eq-policy-loss
+
+    Args:
+        value_error: max_s |V(s) - V*(s)|, at least 0.
+        gamma: discount in [0, 1); at 1 the bound is infinite.
+
+    Returns:
+        A bound on max_s [V*(s) - V_pi(s)] for pi greedy on V.
+
+    Raises:
+        ValueError: a negative error, or gamma out of range.
+
+    Source:
+        Singh & Yee (1994), "An upper bound on the loss from approximate optimal-value functions".
+    """
+    gamma = check_unit_interval("gamma", gamma)
+    if not value_error >= 0:
+        raise ValueError(f"value_error must be at least 0, got {value_error!r}")
+    return 2 * gamma / (1 - gamma) * float(value_error) if gamma < 1 else math.inf
 
 
 class _Accuracy:
