@@ -1,0 +1,263 @@
+"""A light, accessible page from sphinx-book-theme 1.1.4 (above pydata-sphinx-theme 0.15.4), neither of them patched.
+
+The theme as it comes loads 1.3 MB before the first word. This extension keeps its looks and drops the rest:
+
+* one style sheet, ``_static/lean.css``: the sheets of the theme, of the extensions and of the book in order, without the
+  rules for classes that occur in no page or script, with a FontAwesome subset of the icons in use;
+* KaTeX's fonts with only the characters that occur in the book;
+* scripts once, deferred, and only on pages that use them;
+* citations as plain list items, and pictures without alternative text or notebooks with an error output as warnings.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import logging as python_logging
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pydata_sphinx_theme
+import tinycss2
+from docutils import nodes
+from fontTools import subset
+from fontTools.ttLib import TTFont
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.util import logging
+
+LOG = logging.getLogger(__name__)
+python_logging.getLogger("fontTools").setLevel(python_logging.WARNING)
+
+KATEX = Path(__file__).parent / "katex"
+# Sheets that come before all others, in this order; "basic.css" must be first.
+THEME_SHEETS = ["basic.css", "styles/bootstrap.css", "styles/pydata-sphinx-theme.css"]
+# A script and the pattern a page must hold to need it. Scripts not named here go to every page.
+NEEDED_BY = {
+    "clipboard.min.js": r'class="highlight',
+    "copybutton.js": r'class="highlight',
+    "togglebutton.js": r'class="[^"]*\b(?:toggle|dropdown)\b',
+    "design-tabs.js": r"sd-tab-set",
+}
+INLINE_TOGGLE = "toggle"  # marks the inline setting of togglebutton.js, which goes where that script goes
+WORD = re.compile(r"-?[A-Za-z_][\w-]*")
+# class families that scripts or readers' settings put on a page after it was built
+NEVER_NAMED = "show active collapsed"
+
+
+# ---------------------------------------------------------------- scripts and style sheets of a page
+
+
+def drop_duplicates(app: Sphinx, config: Config) -> None:
+    """Jupyter Book lists each file below ``_static`` once more than needed: keep the first of each."""
+    for option in ("html_css_files", "html_js_files"):
+        files = getattr(config, option)
+        names = [file if isinstance(file, str) else file[0] for file in files]
+        setattr(config, option, list(dict(zip(reversed(names), reversed(files), strict=True)).values())[::-1])
+
+
+def lighten_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """Keep the scripts this page needs, once and deferred; take its style sheets over into the one sheet."""
+    body = context.get("body") or ""
+    seen: set[str] = set()
+    kept = []
+    for script in context["script_files"]:
+        name, code = str(script.filename or ""), script.attributes.get("body") or ""
+        file = name.rsplit("/", 1)[-1]
+        if (name or code) in seen:  # late inline scripts are listed twice
+            continue
+        seen.add(name or code)
+        pattern = NEEDED_BY.get(file) or (NEEDED_BY["togglebutton.js"] if not name and INLINE_TOGGLE in code else None)
+        if pattern and not re.search(pattern, body):
+            continue
+        # documentation_options.js must run at once; the search page's inline scripts need theirs at once as well
+        if name and file != "documentation_options.js" and "async" not in script.attributes and page != "search":
+            attributes = {**script.attributes, "defer": "defer"}
+            script = type(script)(script.filename, priority=script.priority, **attributes)
+        kept.append(script)
+    context["script_files"][:] = kept
+    local = [str(sheet.filename) for sheet in context["css_files"] if "://" not in str(sheet.filename)]
+    app.lean_sheets.update(dict.fromkeys(local))  # type: ignore[attr-defined]
+    context["css_files"][:] = [sheet for sheet in context["css_files"] if "://" in str(sheet.filename)]
+
+
+# ---------------------------------------------------------------- the one style sheet
+
+
+def write_style_sheet(app: Sphinx, error: Exception | None) -> None:
+    """Join, shorten and write ``lean.css``; write the fonts it names."""
+    if error or app.builder.format != "html":
+        return
+    out, static = Path(app.outdir), Path(app.outdir, "_static")
+    pages = [path.read_text("utf-8") for path in out.rglob("*.html")]
+    scripts = [path.read_text("utf-8", "replace") for path in static.rglob("*.js") if "vendor" not in path.parts]
+    words = set(WORD.findall("\n".join([*pages, *scripts, NEVER_NAMED])))
+
+    names = [re.sub(r"^_static/|[?].*", "", name) for name in app.lean_sheets]  # type: ignore[attr-defined]
+    sheets = [read_sheet(static, name) for name in dict.fromkeys(THEME_SHEETS + names) if (static / name).is_file()]
+    katex = (KATEX / "katex.min.css").read_text("utf-8").replace("url(fonts/", "url(katex/")
+    katex = re.sub(r",url\([^)]*\) format\(\"(?:woff|truetype)\"\)", "", katex)  # every browser of today reads woff2
+    sheet = "\n".join([*sheets[:-1], katex, *sheets[-1:]])  # the book's own sheet has the last word
+
+    text = '@charset "utf-8";' + icon_rules(words, sheet) + without_unused_rules(sheet, words)
+    (static / "lean.css").write_text(text, "utf-8")
+    LOG.info("lean.css: %d KB, of %d KB of style sheets", len(text) // 1024, len(sheet) // 1024)
+    write_formula_fonts(static / "katex", set(html.unescape("".join(pages))))
+    shutil.rmtree(static / "vendor" / "fontawesome", ignore_errors=True)
+    for leftover in static.rglob("*.map"):
+        leftover.unlink()
+
+
+def read_sheet(static: Path, name: str) -> str:
+    """A style sheet, its relative addresses made relative to ``_static``."""
+    text = (static / name).read_text("utf-8")
+    folder = Path(name).parent.as_posix()
+    if folder != ".":
+        text = re.sub(r"url\((?!data:|https?:|#|[\"']?data:)([\"']?)", rf"url(\g<1>{folder}/", text)
+    return re.sub(r"/\*# sourceMappingURL.*?\*/", "", text)
+
+
+def without_unused_rules(text: str, words: set[str]) -> str:
+    """Leave out selectors that name a class or id which occurs nowhere, and rules left without a selector."""
+    rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
+    return "".join(kept_rules(rules, words))
+
+
+def kept_rules(rules: Iterable[Any], words: set[str]) -> Iterable[str]:
+    for rule in rules:
+        if rule.type == "error":
+            raise ValueError(f"style sheet, line {rule.source_line}: {rule.message}")
+        if rule.type == "qualified-rule":
+            selectors = [s for s in split_at_commas(rule.prelude) if names_in(s) <= words]
+            if selectors:
+                heads = ",".join(tinycss2.serialize(s).strip() for s in selectors)
+                yield f"{heads}{{{tinycss2.serialize(rule.content).strip()}}}"
+        elif rule.lower_at_keyword in {"media", "supports", "layer", "container"} and rule.content is not None:
+            inner = tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)
+            kept = "".join(kept_rules(inner, words))
+            if kept:
+                yield f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude).rstrip()}{{{kept}}}"
+        elif rule.lower_at_keyword != "charset":
+            yield rule.serialize()
+
+
+def split_at_commas(tokens: list[Any]) -> list[list[Any]]:
+    parts: list[list[Any]] = [[]]
+    for token in tokens:
+        if token.type == "literal" and token.value == ",":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def names_in(selector: list[Any]) -> set[str]:
+    """Class names and ids at the top level of a selector; what stands inside ``:not(...)`` or ``:has(...)`` is no demand."""
+    names = {token.value for token in selector if token.type == "hash"}
+    for dot, name in zip(selector, selector[1:], strict=False):
+        if dot.type == "literal" and dot.value == "." and name.type == "ident":
+            names.add(name.value)
+    return names
+
+
+# ---------------------------------------------------------------- icons and fonts
+
+ICON_BASE = """
+:root{--fa-style-family-classic:'Font Awesome 6 Free';--fa-font-solid:normal 900 1em/1 'Font Awesome 6 Free';
+--fa-font-regular:normal 400 1em/1 'Font Awesome 6 Free';--fa-font-brands:normal 400 1em/1 'Font Awesome 6 Brands'}
+.fa,.fas,.fa-solid,.far,.fa-regular{font:normal 900 1em/1 'Font Awesome 6 Free';display:inline-block;
+-webkit-font-smoothing:antialiased;text-rendering:auto}.fa-lg{font-size:1.25em;line-height:.05em;vertical-align:-.075em}
+"""
+
+
+def icon_rules(words: set[str], sheet: str) -> str:
+    """The FontAwesome glyphs that pages and style sheets use: a small font inside the sheet, and their classes."""
+    root = next(Path(pydata_sphinx_theme.__file__).parent.rglob("fontawesome/*/css/all.min.css"))
+    codes: dict[str, int] = {}
+    for selectors, code in re.findall(r'([^{}]*)\{content:"\\([0-9a-f]+)"\}', root.read_text("utf-8")):
+        codes.update((name, int(code, 16)) for name in re.findall(r"\.(fa-[\w-]+):before", selectors))
+    used = {name: code for name, code in sorted(codes.items()) if name in words}
+    wanted = set(used.values()) | {int(code, 16) for code in re.findall(r'"\\(f[0-9a-f]{3})"', sheet)}
+    font = TTFont(root.parent.parent / "webfonts" / "fa-solid-900.ttf", recalcTimestamp=False)
+    data = base64.b64encode(subset_font(font, wanted & set(font.getBestCmap()))).decode()
+    face = (
+        "@font-face{font-family:'Font Awesome 6 Free';font-style:normal;font-weight:900;font-display:block;"
+        f"src:url(data:font/woff2;base64,{data}) format('woff2')}}"
+    )
+    # the empty text after the slash keeps screen readers from reading the glyph
+    glyphs = "".join(f'.{name}:before{{content:"\\{code:x}";content:"\\{code:x}"/""}}' for name, code in used.items())
+    return ICON_BASE.replace("\n", "") + face + glyphs
+
+
+def write_formula_fonts(folder: Path, characters: set[str]) -> None:
+    """KaTeX's fonts, cut down to the characters of the book and the printable ASCII ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = {ord(character) for character in characters} | set(range(32, 127))
+    for path in sorted((KATEX / "fonts").glob("*.woff2")):
+        font = TTFont(path, recalcTimestamp=False)
+        (folder / path.name).write_bytes(subset_font(font, wanted, layout_features=["*"], notdef_outline=True))
+
+
+def subset_font(font: TTFont, unicodes: set[int], **options: Any) -> bytes:
+    settings = subset.Options(hinting=False, desubroutinize=True, **{"layout_features": [], **options})
+    cutter = subset.Subsetter(settings)
+    cutter.populate(unicodes=unicodes)
+    cutter.subset(font)
+    font.flavor = "woff2"
+    buffer = io.BytesIO()
+    font.save(buffer)
+    return buffer.getvalue()
+
+
+# ---------------------------------------------------------------- accessibility and strictness
+
+
+def visit_citation(self: Any, node: nodes.citation) -> None:
+    """As the writer's own, but a list item: a role of its kind may only stand inside a bibliography list."""
+    before = len(self.body)
+    type(self).visit_citation(self, node)
+    self.body[before:] = [part.replace(' role="doc-biblioentry"', ' role="listitem"') for part in self.body[before:]]
+
+
+def depart_citation(self: Any, node: nodes.citation) -> None:
+    type(self).depart_citation(self, node)
+
+
+def check_pictures(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    for image in doctree.findall(nodes.image):
+        if not image.get("alt"):
+            LOG.warning("picture without alternative text: %s", image.get("uri"), location=image, type="lean")
+
+
+def check_notebooks(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Error outputs and missing outputs of a notebook are warnings, with the number of the cell."""
+    path = Path(app.env.doc2path(docname))
+    if path.suffix != ".ipynb":
+        return
+    for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"], start=1):
+        where = f"{path}:{number}"
+        if any(output["output_type"] == "error" for output in cell.get("outputs", [])):
+            LOG.warning("cell %d holds an error output", number, location=where, type="lean")
+        if cell["cell_type"] == "code" and cell["execution_count"] is None and "".join(cell["source"]).strip():
+            LOG.warning("cell %d was never executed: run `make execute`", number, location=where, type="lean")
+
+
+def start(app: Sphinx) -> None:
+    app.lean_sheets = {}  # type: ignore[attr-defined]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_config_value("comments_config", {}, "html")  # Jupyter Book sets it; sphinx_comments itself is left out
+    app.connect("config-inited", drop_duplicates, priority=700)
+    app.connect("builder-inited", start)
+    app.connect("source-read", check_notebooks)
+    app.connect("doctree-resolved", check_pictures)
+    app.connect("html-page-context", lighten_page, priority=990)
+    app.connect("build-finished", write_style_sheet, priority=900)
+    app.add_node(nodes.citation, override=True, html=(visit_citation, depart_citation))
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}
