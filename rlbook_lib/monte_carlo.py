@@ -186,24 +186,25 @@ def epsilon_greedy_rows(q: FloatArray, epsilon: float | FloatArray) -> FloatArra
     return epsilon / len(q) + is_best * ((1 - epsilon) / is_best.sum(axis=0))
 
 
-def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray, u: FloatArray) -> IntArray:
+JUST_BELOW_ONE = 1 - 2.0**-40                                             # keeps rounding from reaching the next integer
+
+
+def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray | float, u: FloatArray) -> IntArray:
     """Draw one action per column of ``q`` (A, n); ``u`` (n,), uniform in [0, 1), is the only randomness.
 
     Below epsilon, ``u`` picks any action; above, what is left of it picks one of the best.
     """
-    is_best = q == q.max(axis=0)                                          # (A, n)
-    n_best = is_best.sum(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        explore = (u / epsilon * len(q))
-        rank = ((u - epsilon) / (1 - epsilon) * n_best)
+    is_best = (q == q.max(axis=0)).view(np.uint8)                         # (A, n)
     exploring = u < epsilon
-    explore = np.minimum(np.where(exploring, explore, 0).astype(np.int64), len(q) - 1)
-    rank = np.minimum(np.where(exploring, 0, rank).astype(np.int64), n_best - 1)
-    greedy, passed = np.zeros_like(rank), np.zeros_like(rank)
-    for row in is_best:                                                   # walk to the best action number `rank`
-        passed += row
+    u = np.where(exploring, u / (epsilon + (epsilon == 0)), (u - epsilon) / (1 - epsilon + (epsilon == 1)))
+    u *= JUST_BELOW_ONE                                                   # uniform in [0, 1) again
+    small = np.uint8 if len(q) < 256 else np.int64
+    rank = (u * is_best.sum(axis=0, dtype=small)).astype(small)           # which of the best, from 0
+    passed, greedy = np.zeros_like(rank), np.zeros_like(rank)
+    for row in is_best[:-1]:                                              # skip actions until more than `rank` of
+        passed += row                                                     # the best are passed
         greedy += passed <= rank
-    return np.where(exploring, explore, greedy)
+    return np.where(exploring, (u * len(q)).astype(np.int64), greedy)
 
 
 # ---------------------------------------------------------------------- prediction
@@ -446,7 +447,8 @@ class Walk(Protocol):
 
     A learner asks for actions' random numbers with ``uniform``, acts with ``step``, and then calls ``move_on``,
     which files finished episodes and starts the next ones. Runs that have played all episodes disappear
-    from the arrays; ``run`` says which rows of the table the others are.
+    from the arrays; ``run`` says which rows of the table the others are, and ``offset`` where their part begins
+    in a flat table (R, S, A).
     """
 
     n_states: int
@@ -454,6 +456,7 @@ class Walk(Protocol):
     runs: int
     episodes: int
     run: IntArray
+    offset: IntArray
     state: IntArray
     episode: IntArray
     steps: IntArray
@@ -479,9 +482,8 @@ class TableWalk:
         self.random = UniformColumns(rng, table.needs + columns, runs)
         self.returns = np.zeros((runs, episodes))
         self.lengths = np.zeros((runs, episodes), dtype=np.int64)
-        self.run, self.episode = np.arange(runs), np.zeros(runs, dtype=np.int64)
-        self.steps, self.total = np.zeros(runs, dtype=np.int64), np.zeros(runs)
         self.all_ended = False
+        self._everyone(episode=0)
         self.random.advance()
         self.state = self._first_states(self.run)
         self.random.advance()
@@ -502,22 +504,21 @@ class TableWalk:
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
         """Go to the next states, or on to a new episode; returns which entries stay, None for all."""
-        self.state = next_state.copy()
-        self.all_ended = False
+        self.state, self.all_ended, keep = next_state, False, None
         ended = np.flatnonzero(over)
-        keep = None
         if ended.size:
             run, episode = self.run[ended], self.episode[ended]
             self.returns[run, episode] = self.total[ended]
             self.lengths[run, episode] = self.steps[ended]
-            self.episode[ended] += 1
             self.steps[ended] = 0
             self.total[ended] = 0
+            self.episode = self.episode + over
             if self.together:
                 keep = self._wait(~over)
             else:
+                self.state = next_state.copy()
                 self.state[ended] = self._first_states(run)
-                if (episode == self.episodes - 1).any():
+                if episode.max() == self.episodes - 1:
                     keep = self._keep(self.episode < self.episodes)
         self.random.advance()
         return keep
@@ -529,14 +530,18 @@ class TableWalk:
         if not self.run.size:
             self.all_ended = True
             if episode < self.episodes:
-                self.run, self.episode = np.arange(self.runs), np.full(self.runs, episode)
-                self.steps, self.total = np.zeros(self.runs, dtype=np.int64), np.zeros(self.runs)
+                self._everyone(episode)
                 self.state = self._first_states(self.run)
         return going
 
+    def _everyone(self, episode: int) -> None:
+        self.run, self.episode = np.arange(self.runs), np.full(self.runs, episode)
+        self.steps, self.total = np.zeros(self.runs, dtype=np.int64), np.zeros(self.runs)
+        self.offset = self.run * self.table.pairs
+
     def _keep(self, keep: BoolArray) -> BoolArray:
         self.run, self.state, self.episode = self.run[keep], self.state[keep], self.episode[keep]
-        self.steps, self.total = self.steps[keep], self.total[keep]
+        self.steps, self.total, self.offset = self.steps[keep], self.total[keep], self.offset[keep]
         return keep
 
     def _first_states(self, run: IntArray) -> IntArray:
@@ -558,6 +563,7 @@ class EnvironmentWalk:
         self.lengths = np.zeros((runs, episodes), dtype=np.int64)
         self.run, self.episode = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
         self.steps, self.total = np.zeros(1, dtype=np.int64), np.zeros(1)
+        self.offset = np.zeros(1, dtype=np.int64)
         self.all_ended = False
         self.state = self._reset(int(rng.integers(2**31)))
         self.random.advance()
@@ -591,6 +597,7 @@ class EnvironmentWalk:
                 self.state = self._reset(None)
             elif run + 1 < self.runs:
                 self.run, self.episode = self.run + 1, np.zeros(1, dtype=np.int64)
+                self.offset = self.run * (self.n_states * self.n_actions)
                 self.state = self._reset(int(self.rng.integers(2**31)))
             else:
                 keep = np.zeros(1, dtype=bool)
@@ -613,7 +620,7 @@ class EnvironmentWalk:
 class UniformColumns:
     """Uniform random numbers in [0, 1), drawn in blocks: at each step one row per purpose, one column per run."""
 
-    BLOCK = 1 << 16
+    BLOCK = 1 << 15
 
     def __init__(self, rng: np.random.Generator, columns: tuple[str, ...], runs: int) -> None:
         self.rng, self.runs = rng, runs

@@ -231,7 +231,7 @@ class _Prediction:
     def iterate(self) -> Iterator[tuple[Any, ...]]:
         walk, gamma, time = self.walk, self.gamma, 0
         while walk.run.size:
-            run, state, episode = walk.run, walk.state, walk.episode.copy()
+            run, state, episode = walk.run, walk.state, walk.episode
             action = self.policy.actions(run, state, walk.uniform("action"))
             next_state, reward, terminated, truncated = walk.step(action)
             over = terminated | truncated
@@ -437,64 +437,70 @@ class _Control:
     def __init__(self, rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule,
                  seed: int, runs: int, history: bool, max_steps: int | None) -> None:
         self.rule, self.gamma = rule, check_unit_interval("gamma", gamma)
-        self.alpha, epsilons = ScheduleTable("alpha", alpha), ScheduleTable("epsilon", epsilon)
+        self.alpha, self.epsilon = ScheduleTable("alpha", alpha), None if callable(epsilon) else epsilon
         columns = ("action", "first_action") if rule == "sarsa" else ("action",)
         self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps,
                               columns=columns)
-        self.epsilon = epsilons.up_to(self.walk.episodes + 1)[1:]          # entry e: the episode e, from 0
+        self.epsilons = ScheduleTable("epsilon", epsilon).up_to(self.walk.episodes + 1)
         self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
-        self.counts = np.zeros(self.q.shape, dtype=np.int64) if callable(alpha) else None
+        self.counts = np.zeros(self.q.size, dtype=np.int64) if callable(alpha) else None
         self.history = new_history(history, self.walk.episodes, self.q)
 
-    def rows(self, run: IntArray, state: IntArray) -> FloatArray:
-        """Values of all actions, (A, n)."""
-        first = (run * self.walk.n_states + state) * self.walk.n_actions
-        return self.q.ravel().take(first + np.arange(self.walk.n_actions)[:, None])
-
-    def choose(self, run: IntArray, state: IntArray, episode: IntArray, column: str) -> IntArray:
-        """Epsilon-greedy actions, (n,)."""
-        return epsilon_greedy_actions(self.rows(run, state), self.epsilon[episode], self.walk.uniform(column))
+    def epsilon_in(self, episode: IntArray) -> FloatArray | float:
+        """Epsilon of each run's episode."""
+        return self.epsilons[episode + 1] if self.epsilon is None else self.epsilon
 
     def iterate(self) -> Iterator[tuple[Any, ...]]:
-        q, gamma, walk, next_value_of = self.q, self.gamma, self.walk, _NEXT_VALUE[self.rule]
+        gamma, walk, next_value_of = self.gamma, self.walk, _NEXT_VALUE[self.rule]
+        q = self.q.ravel()                                                # the same table, flat
+        all_actions = np.arange(walk.n_actions)[:, None]                  # (A, 1)
         next_action = None
         if self.rule == "sarsa":
-            next_action = self.choose(walk.run, walk.state, walk.episode, "first_action")
+            next_action = self.first_actions()
         while walk.run.size:
-            run, state, episode = walk.run, walk.state, walk.episode.copy()
-            action = self.choose(run, state, episode, "action") if next_action is None else next_action
+            run, state, episode = walk.run, walk.state, walk.episode
+            epsilon, row = self.epsilon_in(episode), walk.offset + state * walk.n_actions
+            if self.rule == "sarsa":
+                action = next_action
+            else:
+                action = epsilon_greedy_actions(q.take(row + all_actions), epsilon, walk.uniform("action"))
             next_state, reward, terminated, truncated = walk.step(action)
             over = terminated | truncated
 
-            q_next = self.rows(run, next_state)                           # (A, n)
+            q_next = q.take(walk.offset + next_state * walk.n_actions + all_actions)      # (A, n)
             if self.rule == "sarsa":
-                next_action = epsilon_greedy_actions(q_next, self.epsilon[episode], walk.uniform("action"))
-            next_value = next_value_of(q_next, self.epsilon[episode], next_action)
-            delta = reward + gamma * next_value * ~terminated - q[run, state, action]
-            q[run, state, action] += self.step_size(run, state, action) * delta
+                next_action = epsilon_greedy_actions(q_next, epsilon, walk.uniform("action"))
+            next_value = next_value_of(q_next, epsilon, next_action)
+            here = row + action                                           # Q(s, a) of every run
+            delta = reward + gamma * next_value * ~terminated - q.take(here)
+            q[here] += self.step_size(here) * delta
 
             if self.history is not None and over.any():
-                self.history[episode[over] + 1, run[over]] = q[run[over]]
+                self.history[episode[over] + 1, run[over]] = self.q[run[over]]
             keep = walk.move_on(next_state, over)
             if self.rule == "sarsa":
                 next_action = self.carry(next_action, over, keep)
-            yield run, episode, state, action, reward, next_state, terminated, truncated, delta, q
+            yield run, episode, state, action, reward, next_state, terminated, truncated, delta, self.q
 
-    def step_size(self, run: IntArray, state: IntArray, action: IntArray) -> FloatArray | float:
+    def step_size(self, here: IntArray) -> FloatArray | float:
         """Alpha, by the visit count where it is a schedule."""
         if self.counts is None:
             return self.alpha.schedule
-        self.counts[run, state, action] += 1
-        return self.alpha.at(self.counts[run, state, action])
+        self.counts[here] += 1
+        return self.alpha.at(self.counts[here])
+
+    def first_actions(self) -> IntArray:
+        """SARSA's action for the first state of an episode, (n,)."""
+        walk = self.walk
+        q = self.q[walk.run, walk.state].T                                # (A, n)
+        return epsilon_greedy_actions(q, self.epsilon_in(walk.episode), walk.uniform("first_action"))
 
     def carry(self, next_action: IntArray, over: BoolArray, keep: BoolArray | None) -> IntArray:
         """SARSA's next action is the one it learned from; after an end, a fresh one for the first state."""
-        walk = self.walk
         if keep is not None:
             next_action, over = next_action[keep], over[keep]
         if over.any():
-            fresh = self.choose(walk.run, walk.state, walk.episode, "first_action")
-            next_action = np.where(over, fresh, next_action)
+            next_action = np.where(over, self.first_actions(), next_action)
         return next_action
 
 
