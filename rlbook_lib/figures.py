@@ -199,7 +199,7 @@ class MazeDrawing:
             x, y = self._place(state)
             tile = Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor=COLORS["gray"], linewidth=0.8)
             if state in self._walls:
-                tile.set(facecolor=COLORS["gray"], hatch="///", edgecolor=COLORS["gray"], alpha=0.55)
+                tile.set_facecolor((*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6))
             elif state in self._marks:
                 color = COLORS["green" if self._marks[state] == "G" else "red"]
                 tile.set_facecolor((*matplotlib.colors.to_rgb(color), 0.25))
@@ -207,7 +207,7 @@ class MazeDrawing:
             ax.add_patch(tile)
             self._tiles[state] = tile
         x, y = self._place(self._start)
-        self._text(x - 0.38, y - 0.36, "S", 0.16)
+        self._text(x - 0.41, y - 0.4, "S", 0.13)
         outline = Rectangle((0, 0), self._columns, self._rows, fill=False, edgecolor=COLORS["text"], linewidth=1.4)
         ax.add_patch(outline)
 
@@ -229,7 +229,7 @@ class MazeDrawing:
                 triangle = Polygon(corners, facecolor="none", visible=False, **thin)
                 self.ax.add_patch(triangle)
                 self._triangles[state, action] = triangle
-                number = self._text(x + 0.31 * dx, y + 0.33 * dy, "", 0.15, visible=False)
+                number = self._text(x + 0.29 * dx, y + 0.36 * dy, "", 0.125, visible=False)
                 self._q_texts[state, action] = number
             self._value_texts[state] = self._text(x, y, "", 0.19, visible=False)
             arrow = PathPatch(Path(np.zeros((0, 2))), facecolor=COLORS["text"], edgecolor="none", visible=False)
@@ -301,7 +301,7 @@ class MazeDrawing:
         policy = self._checked("policy", policy, (self._n_states, actions))
         self._policy = policy
         # Numbers stand in the middle, so arrows start around them.
-        inner, longest = (0.25, 0.2) if self._has_values or self._has_q else (0.06, 0.36)
+        inner, longest = (0.26, 0.2) if self._has_values or self._has_q else (0.08, 0.36)
         for state, arrow in self._arrows.items():
             x, y = self._place(state)
             pieces = [
@@ -310,6 +310,7 @@ class MazeDrawing:
                 if probability > 0.005
             ]
             arrow.set_path(Path.make_compound_path(*pieces) if pieces else Path(np.zeros((0, 2))))
+            arrow.stale = True  # set_path does not say so
             arrow.set_visible(True)
 
     def set_agent(self, state: int | None) -> None:
@@ -362,9 +363,9 @@ def _cell_points(ax: Axes, rows: int, columns: int) -> float:
 
 
 def _arrow(x: float, y: float, direction: tuple[float, float], inner: float, length: float) -> Path:
-    """A flat arrow from ``inner`` outwards; short arrows are all head."""
-    head = min(0.11, length)
-    outline = np.array([(0, -0.02), (length - head, -0.02), (length - head, -0.065), (length, 0)])
+    """A flat arrow from ``inner`` outwards; a short arrow is a small one."""
+    head = min(0.11, 0.7 * length)
+    outline = np.array([(0, -0.18 * head), (length - head, -0.18 * head), (length - head, -0.6 * head), (length, 0)])
     outline = np.concatenate([outline, outline[:3][::-1] * [1, -1]])
     dx, dy = direction
     turned = (outline + [inner, 0]) @ np.array([[dx, dy], [-dy, dx]])
@@ -395,7 +396,7 @@ def draw_maze(
         agent: The state where the agent stands.
         path: States that the agent went through.
         scale: The absolute value that has the strongest tint.
-        decimals: Decimals of the numbers; 2, or 1 in small cells.
+        decimals: Decimals of the numbers; otherwise 2, and fewer in small cells.
         actions: What the columns of ``policy`` and ``q_values`` mean.
 
     Returns:
@@ -414,7 +415,8 @@ def draw_maze(
         _, ax = plt.subplots(figsize=(maze.columns * side, maze.rows * side), layout="none")
         ax.set_position((0.01, 0.01, 0.98, 0.98))
     if decimals is None:
-        decimals = 2 if _cell_points(ax, maze.rows, maze.columns) > 60 else 1
+        small = _cell_points(ax, maze.rows, maze.columns) <= 60
+        decimals = 2 - small - (small and q_values is not None and scale >= 20)
     drawing = MazeDrawing(maze, ax, actions, float(scale), decimals)
     if values is not None:
         drawing.set_values(values)
@@ -432,49 +434,53 @@ def draw_maze(
 # ---------------------------------------------------------------------------------------------------
 
 
+Node = tuple[float, float, float]  # x, y, radius, in inches
+
+
 class _Tree:
     """Nodes and edges of a backup diagram: open circles are states, filled dots are actions, squares are ends."""
 
-    def __init__(self, width: float, height: float):
+    def __init__(self, width: float, levels: int, step: float = 0.72):
+        height = 0.5 + step * levels
         self.figure = plt.figure(figsize=(width, height), layout="none")
-        ax = self.figure.add_axes((0, 0, 1, 1))
-        ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
-        ax.axis("off")
-        self.ax = ax
-        self.top = height - 0.3
+        self.ax = self.figure.add_axes((0, 0, 1, 1))
+        self.ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
+        self.ax.axis("off")
+        self._top, self._step = height - 0.25, step
 
-    def state(self, x: float, level: int, label: str = "", end: bool = False) -> tuple[float, float]:
-        y = self.top - 0.75 * level
+    def state(self, x: float, level: float, label: str = "", end: bool = False) -> Node:
+        y = self._top - self._step * level
         style = {"facecolor": "none", "edgecolor": COLORS["text"], "linewidth": 1.4}
         self.ax.add_patch(Rectangle((x - 0.11, y - 0.11), 0.22, 0.22, **style) if end else Circle((x, y), 0.13, **style))
-        self._label(x + 0.2, y, label)
-        return x, y
+        self.label(x + 0.2, y, label)
+        return x, y, 0.11 if end else 0.13
 
-    def action(self, x: float, level: int, label: str = "") -> tuple[float, float]:
-        y = self.top - 0.75 * level
+    def action(self, x: float, level: float, label: str = "") -> Node:
+        y = self._top - self._step * level
         self.ax.add_patch(Circle((x, y), 0.07, facecolor=COLORS["text"], edgecolor="none"))
-        self._label(x + 0.15, y, label)
-        return x, y
+        self.label(x + 0.15, y, label)
+        return x, y, 0.07
 
-    def edge(self, start: tuple[float, float], stop: tuple[float, float], label: str = "") -> None:
-        a, b = np.array(start), np.array(stop)
+    def edge(self, start: Node, stop: Node, label: str = "", skipped: bool = False) -> None:
+        a, b = np.array(start[:2]), np.array(stop[:2])
         unit = (b - a) / np.hypot(*(b - a))
-        a, b = a + 0.13 * unit, b - 0.13 * unit
-        self.ax.plot(*np.array([a, b]).T, color=COLORS["text"], linewidth=1.1, linestyle="-")
-        if label:
-            x, y = (a + b) / 2
-            self._label(x + 0.09, y, label)
+        a, b = a + start[2] * unit, b - stop[2] * unit
+        dashes = (0, (1, 2.5)) if skipped else "-"
+        self.ax.plot(*np.array([a, b]).T, color=COLORS["text"], linewidth=1.1, linestyle=dashes)
+        x, y = (a + b) / 2
+        self.label(x + 0.09, y, label)
 
-    def arc(self, root: tuple[float, float], spread: float, label: str) -> None:
-        """The arc across the branches over which a maximum is taken."""
+    def arc(self, root: Node, spread: float, label: str, color: str = "blue") -> None:
+        """The arc across the branches that are joined by a maximum or a mean."""
+        x, y, _ = root
+        reach = 270 + spread
         self.ax.add_patch(
-            Arc(root, 0.72, 0.72, theta1=270 - spread, theta2=270 + spread, color=COLORS["blue"], linewidth=1.8)
+            Arc((x, y), 0.72, 0.72, theta1=270 - spread, theta2=reach, edgecolor=COLORS[color], linewidth=1.8)
         )
-        x, y = root
-        reach = np.deg2rad(270 + spread)
-        self._label(x + 0.36 * np.cos(reach) + 0.08, y + 0.36 * np.sin(reach), label, color=COLORS["blue"])
+        reach = np.deg2rad(reach)
+        self.label(x + 0.36 * np.cos(reach) + 0.08, y + 0.36 * np.sin(reach), label, color=COLORS[color])
 
-    def _label(self, x: float, y: float, label: str, **style: Any) -> None:
+    def label(self, x: float, y: float, label: str, **style: Any) -> None:
         if label:
             self.ax.text(x, y, label, ha="left", va="center", fontsize=11, **style)
 
@@ -509,61 +515,63 @@ def backup_diagram(kind: str) -> Figure:
 
 
 def _backup_v(maximum: bool) -> Figure:
-    tree = _Tree(3.4, 2.2)
-    root = tree.state(1.6, 0, "$s$")
-    for branch, x in enumerate((0.7, 1.6, 2.5)):
+    tree = _Tree(3.2, 2)
+    root = tree.state(1.5, 0, "$s$")
+    for branch, x in enumerate((0.6, 1.5, 2.4)):
         action = tree.action(x, 1, "$a$" if branch == 2 else "")
         tree.edge(root, action)
         for leaf in (x - 0.24, x + 0.24):
             last = branch == 2 and leaf > x
-            tree.edge(action, tree.state(leaf, 2, "$s'$" if last else ""), "$r$" if last else "")
-    if maximum:
-        tree.arc(root, 50, "max")
+            tree.edge(action, tree.state(leaf, 2, "$s'$" if last else ""), r"$p,\, r$" if last else "")
+    tree.arc(root, 50, "max" if maximum else r"mean under $\pi$", "blue" if maximum else "purple")
     return tree.figure
 
 
 def _backup_q(maximum: bool) -> Figure:
-    tree = _Tree(3.4, 2.2)
-    root = tree.action(1.6, 0, "$s, a$")
-    for branch, x in enumerate((0.95, 2.25)):
+    tree = _Tree(3.4, 2)
+    root = tree.action(1.5, 0, "$s, a$")
+    for branch, x in enumerate((0.75, 2.05)):
         state = tree.state(x, 1, "$s'$" if branch == 1 else "")
-        tree.edge(root, state, "$r$" if branch == 1 else "")
+        tree.edge(root, state, r"$p,\, r$" if branch == 1 else "")
         for leaf in (x - 0.35, x, x + 0.35):
             last = branch == 1 and leaf > x
             tree.edge(state, tree.action(leaf, 2, "$a'$" if last else ""))
-        if maximum:
-            tree.arc(state, 30, "max" if branch == 1 else "")
+        label = "max" if maximum else r"mean under $\pi$"
+        tree.arc(state, 30, label if branch == 1 else "", "blue" if maximum else "purple")
     return tree.figure
 
 
 def _backup_line(kind: str) -> Figure:
     """One sampled way down: one step, n steps, or to the end of the episode."""
-    steps = {"td0": 1, "n_step": 3, "mc": 4}[kind]
-    tree = _Tree(2.6, 0.6 + 0.75 * 2 * steps)
-    here = tree.state(1.0, 0, "$s_t$")
-    for step in range(steps):
-        later = f"+{step}" if step else ""
-        action = tree.action(1.0, 2 * step + 1, f"$a_{{t{later}}}$")
-        tree.edge(here, action)
-        last = step == steps - 1
-        name = {"td0": "$s_{t+1}$", "n_step": "$s_{t+n}$", "mc": "end"}[kind] if last else f"$s_{{t+{step + 1}}}$"
-        here = tree.state(1.0, 2 * step + 2, name, end=last and kind == "mc")
-        tree.edge(action, here, f"$r_{{t{later}}}$")
+    tree = _Tree(2.2, 2 if kind == "td0" else 4, step=0.62)
+    x = 0.9
+    start = tree.state(x, 0, "$s_t$")
+    action = tree.action(x, 1, "$a_t$")
+    state = tree.state(x, 2, "$s_{t+1}$")
+    tree.edge(start, action)
+    tree.edge(action, state, "$r_t$")
+    if kind != "td0":
+        action = tree.action(x, 3, "$a_{t+n-1}$" if kind == "n_step" else "$a_{T-1}$")
+        last = tree.state(x, 4, "$s_{t+n}$" if kind == "n_step" else "$s_T$, the end", end=kind == "mc")
+        tree.edge(state, action, skipped=True)
+        tree.edge(action, last, "$r_{t+n-1}$" if kind == "n_step" else "$r_{T-1}$")
     return tree.figure
 
 
 def _backup_control(kind: str) -> Figure:
-    tree = _Tree(3.2, 2.2)
-    root = tree.action(1.4, 0, "$s_t, a_t$")
-    state = tree.state(1.4, 1, "$s_{t+1}$")
+    tree = _Tree(3.0, 2)
+    root = tree.action(0.9, 0, "$s_t, a_t$")
+    state = tree.state(0.9, 1, "$s_{t+1}$")
     tree.edge(root, state, "$r_t$")
     if kind == "sarsa":
-        tree.edge(state, tree.action(1.4, 2, "$a_{t+1}$"))
+        tree.edge(state, tree.action(0.9, 2, "$a_{t+1}$"))
         return tree.figure
-    for leaf in (0.85, 1.4, 1.95):
-        tree.edge(state, tree.action(leaf, 2, "$a'$" if leaf > 1.9 else ""))
+    for leaf in (0.35, 0.9, 1.45):
+        tree.edge(state, tree.action(leaf, 2, "$a'$" if leaf > 1.4 else ""))
     if kind == "q_learning":
         tree.arc(state, 36, "max")
+    else:
+        tree.arc(state, 36, r"mean under $\pi$", "purple")
     return tree.figure
 
 
