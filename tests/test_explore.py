@@ -1,0 +1,556 @@
+"""The interactive figure: what the page shows in each state is what matplotlib would draw there."""
+
+import base64
+import gzip
+import html
+import itertools
+import json
+import re
+import time
+import xml.etree.ElementTree as ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+
+matplotlib.use("agg")
+
+from matplotlib import pyplot as plt  # noqa: E402
+
+from rlbook_lib.explore import MAX_STATES, Explore, explore, static_figure  # noqa: E402
+
+# ---------------------------------------------------------------------------------------------------
+# Figures to test with
+# ---------------------------------------------------------------------------------------------------
+
+
+def setup_bars():
+    figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3))
+    bars = left.bar(range(10), np.ones(10), color="#0072b2")
+    left.set_ylim(0, 1.1)
+    x = np.linspace(0, 5, 40)
+    (line,) = right.plot(x, 0 * x, "--", color="#d55e00", label="wave")
+    (dots,) = right.plot([], [], "o", color="black")
+    right.set(xlim=(0, 5), ylim=(-1.2, 1.2))
+    right.legend()
+    return bars, line, dots, right.text(0.2, -1, ""), x
+
+
+def update_bars(artists, gamma, lam):
+    bars, line, dots, text, x = artists
+    for step, bar in enumerate(bars):
+        bar.set_height((gamma * lam) ** step)
+    line.set_ydata(lam * np.sin(2 * gamma * x))
+    many = 1 + int(round(10 * gamma))  # the number of markers changes with the state
+    dots.set_data(np.linspace(0, 4, many), np.full(many, lam))
+    text.set_text(f"γλ < {gamma * lam:.2f}" if gamma > 0.6 else "")
+    dots.set_visible(lam < 0.9)
+    return f"The product is {gamma * lam:.3f}."
+
+
+@pytest.fixture(scope="module")
+def typical():
+    """Two sliders, 121 states: the size that the budgets speak of."""
+    return explore(
+        setup_bars, update_bars, gamma=(0.5, 1.0, 0.05), lam=(0.0, 1.0, 0.1),
+        play="gamma", alt="Bars and a wave", labels={"gamma": "discount γ"}, initial={"lam": 0.3},
+    )  # fmt: skip
+
+
+def small(**settings):
+    """One line that moves; a fresh figure for each test."""
+
+    def setup():
+        _, ax = plt.subplots(figsize=(3, 2))
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        return ax.plot([0, 1], [0, 0])[0]
+
+    def update(line, **values):
+        line.set_ydata([0, sum(v for v in values.values() if isinstance(v, (int, float))) / 10])
+
+    return explore(setup, update, **settings)
+
+
+# ---------------------------------------------------------------------------------------------------
+# A reader of the page, written without the library
+# ---------------------------------------------------------------------------------------------------
+
+
+class Page:
+    """What the script does, in Python: it moves the base picture of a static twin to a state."""
+
+    def __init__(self, text):
+        self.data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', text, re.S).group(1))
+        self.svg = re.search(r'<div class="rlx-picture">(<svg.*?</svg>)</div>', text, re.S).group(1)
+
+    def at(self, state):
+        """The picture and the readout in a state, one index per control."""
+        root = ElementTree.fromstring(self.svg)
+        elements = list(root.iter())[1:]
+        readout = None
+        for number, name, controls, values, shared, before, after in self.data["changes"]:
+            key = 0
+            for control in controls:
+                key = key * self.data["sizes"][control] + state[control]
+            if shared >= 0:
+                key = self.data["indices"][shared][key]
+            value = values[key]
+            if value is None:
+                elements[number].attrib.pop(name, None)
+                continue
+            value = before + value + after
+            if name == "#readout":
+                readout = value
+            elif name == "#text":
+                elements[number].text = value
+            elif name == "#markup":
+                group = elements[number]
+                for child in list(group):
+                    group.remove(child)
+                space = "{http://www.w3.org/2000/svg}"
+                wrapped = ElementTree.fromstring(f'<g xmlns="{space[1:-1]}">{value}</g>')
+                group.extend(list(wrapped))
+            else:
+                elements[number].set(name, value)
+        return canonical(root), readout
+
+
+def canonical(root):
+    """Nested tuples of tag, attributes, text and children; a missing text and an empty one are the same."""
+    attributes = tuple(sorted(root.attrib.items()))
+    return root.tag, attributes, root.text or "", tuple(canonical(child) for child in root)
+
+
+def same_ids(svg, text):
+    """A picture drawn directly, with the ids that its page gave it."""
+    return svg.replace("rlxid", re.search(r"rlx[0-9a-f]{8}", text).group(0) if "rlxid" in svg else "")
+
+
+# ---------------------------------------------------------------------------------------------------
+# Every state of the page is the state that matplotlib draws
+# ---------------------------------------------------------------------------------------------------
+
+
+def test_decoded_states_equal_states_drawn_directly(typical):
+    page = Page(typical.html)
+    gammas, lams = typical._controls
+    for state in itertools.product(range(0, 11, 2), range(0, 11, 3)):
+        values = {"gamma": gammas.values[state[0]], "lam": lams.values[state[1]]}
+        direct = ElementTree.fromstring(same_ids(typical.svg(**values), typical.html))
+        decoded, readout = page.at(state)
+        assert decoded == canonical(direct), values
+        assert readout == f"The product is {values['gamma'] * values['lam']:.3f}."
+
+
+def test_states_differ_in_the_picture(typical):
+    page = Page(typical.html)
+    pictures = {page.at(state)[0] for state in [(0, 0), (0, 10), (10, 0), (10, 10), (5, 5)]}
+    assert len(pictures) == 5
+
+
+def test_a_state_drawn_from_memory_equals_a_state_drawn_by_a_fresh_figure(typical):
+    fresh = explore(setup_bars, update_bars, gamma=[0.7], lam=[0.4], alt="Bars and a wave")
+    with_memory = typical.svg(gamma=0.7, lam=0.4)
+    # The axes were laid out with other first values, but the axes themselves are fixed.
+    assert re.findall(r' d="[^"]*"', with_memory) == re.findall(r' d="[^"]*"', fresh.svg())
+
+
+def test_base_picture_is_the_initial_state(typical):
+    page = Page(typical.html)
+    assert page.at((5, 3))[0] == canonical(ElementTree.fromstring(page.svg))
+    assert 'value="3"' in typical.html and "The product is 0.225." in typical.html
+
+
+def test_columns_depend_only_on_the_controls_that_move_them():
+    def setup():
+        _, ax = plt.subplots()
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        return ax.plot([0, 1], [0, 0])[0], ax.plot([0, 1], [1, 1])[0]
+
+    def update(lines, a, b):
+        lines[0].set_ydata([0, a / 10])
+        lines[1].set_ydata([1, b / 10])
+
+    page = Page(explore(setup, update, a=(0, 6), b=(1, 9)).html)
+    paths = [change for change in page.data["changes"] if change[1] == "d"]
+    assert [change[2] for change in paths] == [[0], [1]]
+    assert [len(change[3]) for change in paths] == [7, 9]
+
+
+def test_text_needs_escaping_only_once():
+    def setup():
+        _, ax = plt.subplots()
+        return ax.text(0.5, 0.5, "")
+
+    def update(text, word):
+        text.set_text(word)
+        return word
+
+    words = ['a < b & "c"', "</script><b>", "d"]
+    figure = explore(setup, update, word=words)
+    page = Page(figure.html)
+    for index, word in enumerate(words):
+        assert word in str(page.at((index,))[0]) or html.escape(word) in str(page.at((index,))[0])
+        assert page.at((index,))[1] == word
+    assert figure.html.count("</script>") == 2
+
+
+# ---------------------------------------------------------------------------------------------------
+# Budgets, determinism, what notebooks store
+# ---------------------------------------------------------------------------------------------------
+
+
+def test_weight_and_time_of_a_typical_figure(typical):
+    raw, packed = len(typical.html.encode()), len(gzip.compress(typical.html.encode()))
+    assert typical.n_states == 121
+    assert raw <= 200_000 and packed <= 40_000, (raw, packed)
+    start = time.process_time()
+    explore(setup_bars, update_bars, gamma=(0.5, 1.0, 0.05), lam=(0.0, 1.0, 0.1))
+    assert time.process_time() - start < 6.0
+
+
+def test_same_call_same_page(typical):
+    again = explore(
+        setup_bars, update_bars, gamma=(0.5, 1.0, 0.05), lam=(0.0, 1.0, 0.1),
+        play="gamma", alt="Bars and a wave", labels={"gamma": "discount γ"}, initial={"lam": 0.3},
+    )  # fmt: skip
+    assert again.html == typical.html
+    assert again.png == typical.png
+
+
+def test_ids_differ_between_figures_and_match_their_uses(typical):
+    other = small(a=(0, 3))
+    ids = [set(re.findall(r' id="([^"]*)"', figure.html)) for figure in (typical, other)]
+    assert ids[0] and ids[1] and not ids[0] & ids[1]
+    for figure, names in zip((typical, other), ids, strict=True):
+        assert set(re.findall(r"url\(#(rlx[^)]*)\)", figure.html)) == names
+
+
+def test_bundle_holds_text_html_and_png_without_a_kernel(typical):
+    bundle = typical._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "image/png"}
+    assert bundle["text/plain"] == "<interactive figure: gamma (11), lam (11); 121 states>"
+    assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
+
+
+def test_bundle_holds_the_widget_with_a_kernel(typical, monkeypatch):
+    monkeypatch.setattr("rlbook_lib.explore._has_kernel", lambda: True)
+    bundle = typical._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert bundle["text/html"] == typical.html
+
+
+def test_page_asks_for_nothing_from_outside(typical):
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", typical.html))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
+    assert "@import" not in typical.html and "src=" not in typical.html
+
+
+def test_no_figure_stays_open():
+    before = plt.get_fignums()
+    small(a=(0, 3))
+    assert plt.get_fignums() == before
+
+
+def test_black_follows_the_page_and_no_white_box_is_left(typical):
+    svg = Page(typical.html).svg
+    assert "#000000" not in svg and "#ffffff" not in svg
+    assert "currentColor" in svg
+
+
+# ---------------------------------------------------------------------------------------------------
+# Controls
+# ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spec, values, texts",
+    [
+        ((0, 3), [0, 1, 2, 3], ["0", "1", "2", "3"]),
+        ((0.0, 0.3), [0.0, 0.1, 0.2, 0.3], ["0.0", "0.1", "0.2", "0.3"]),
+        ((0.5, 1.0, 0.25), [0.5, 0.75, 1.0], ["0.50", "0.75", "1.00"]),
+        ((1, 6, 2), [1, 3, 5], ["1", "3", "5"]),
+        ([0, 0.5, 0.9], [0, 0.5, 0.9], ["0.0", "0.5", "0.9"]),
+        ([1, 10, 1000], [1, 10, 1000], ["1", "10", "1000"]),
+        (["up", "down"], ["up", "down"], ["up", "down"]),
+        ({"first": 1, "second": 2}, [1, 2], ["first", "second"]),
+        (True, [True, False], ["on", "off"]),
+        (np.array([1.0, 2.0]), [1.0, 2.0], ["1", "2"]),
+    ],
+)
+def test_abbreviations(spec, values, texts):
+    control = small(a=spec)._controls[0]
+    assert control.values == pytest.approx(values) if control.numeric else control.values == values
+    assert control.texts == texts
+
+
+def test_each_kind_of_control_is_native_and_named():
+    figure = small(
+        size=(0, 2), few=["one", "two"], many=list("abcdefg"), labels={"size": "size <x>"}, play="size",
+        alt='A "line"',
+    )  # fmt: skip
+    page = figure.html
+    assert '<input type="range"' in page and 'aria-valuetext="1"' in page and "size &lt;x&gt;" in page
+    assert page.count('<input type="radio"') == 2 and "<fieldset" in page and "<legend>few</legend>" in page
+    assert "<select" in page and page.count("<option") == 7
+    assert '<button type="button"' in page
+    assert 'role="img" aria-label="A &quot;line&quot;"' in page
+
+
+def test_words_can_be_played():
+    page = small(stage=["start", "middle", "end"], play="stage").html
+    assert 'type="range"' in page and 'aria-valuetext="start"' in page
+
+
+# ---------------------------------------------------------------------------------------------------
+# Bad input
+# ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({}, "no controls"),
+        ({"a": (3, 1)}, "empty range 3 to 1"),
+        ({"a": (0, 1, 0)}, "step 0"),
+        ({"a": (0, 1, -0.1)}, "step -0.1"),
+        ({"a": (0, float("nan"))}, "finite"),
+        ({"a": []}, "no values"),
+        ({"a": ["x", "x"]}, "repeats a word"),
+        ({"a": [1, 1]}, "repeats a value"),
+        ({"a": (0, 3), "play": "b"}, "play names 'b'"),
+        ({"a": (0, 3), "labels": {"b": "c"}}, "labels names 'b'"),
+        ({"a": (0, 3), "initial": {"b": 1}}, "initial names 'b'"),
+        ({"a": (0, 3), "initial": {"a": 7}}, r"initial\['a'\] is 7"),
+        ({"a": (0, 3), "alt": " "}, "alt is ' '"),
+        ({"a": (0, MAX_STATES)}, "1001 values"),
+        ({"a": (0, 99), "b": (0, 10)}, "100 x 11 = 1100 states"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+@pytest.mark.parametrize("spec", [5, "word", 0.5, None])
+def test_bad_abbreviations_are_named(spec):
+    with pytest.raises(TypeError, match="control 'a' is"):
+        small(a=spec)
+
+
+def test_setup_and_update_must_be_functions():
+    with pytest.raises(TypeError, match="setup is int"):
+        explore(3, lambda artists: None, a=(0, 1))
+    with pytest.raises(TypeError, match="update is NoneType"):
+        explore(plt.subplots, None, a=(0, 1))
+
+
+def test_update_must_return_text():
+    with pytest.raises(TypeError, match="update returned float"):
+        explore(plt.subplots, lambda artists, a: 0.5, a=(0, 1))
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("count, message", [(0, "no figure"), (2, "2 figures")])
+def test_setup_makes_one_figure(count, message):
+    with pytest.raises(ValueError, match=message):
+        explore(lambda: [plt.subplots() for _ in range(count)] and None, lambda artists, a: None, a=(0, 1))
+    assert plt.get_fignums() == []
+
+
+def test_a_figure_made_without_pyplot_is_found():
+    def setup():
+        ax = matplotlib.figure.Figure().add_subplot()
+        return {"line": ax.plot([0, 1], [0, 1])[0]}
+
+    figure = explore(setup, lambda artists, a: artists["line"].set_ydata([0, a]), a=(0, 2))
+    assert figure.n_states == 3
+
+
+def test_an_artist_added_in_update_is_named():
+    def setup():
+        _, ax = plt.subplots()
+        return ax
+
+    with pytest.raises(ValueError, match="update added Line2D labeled 'extra'"):
+        explore(setup, lambda ax, a: ax.plot([0, a], label="extra") and None, a=(0, 3))
+
+
+def test_an_artist_removed_in_update_is_named():
+    def setup():
+        _, ax = plt.subplots()
+        return ax.text(0, 0, "hello")
+
+    def update(text, a):
+        if a:
+            text.remove()
+
+    with pytest.raises(ValueError, match="update removed Text 'hello'"):
+        explore(setup, update, a=(0, 1))
+
+
+def test_a_changed_drawing_order_is_named():
+    def setup():
+        _, ax = plt.subplots()
+        return [ax.plot([0, 1], label=name)[0] for name in ("first", "second")]
+
+    with pytest.raises(ValueError, match="drawing order of Line2D labeled 'second'|drawing order of Line2D labeled 'first'"):
+        explore(setup, lambda lines, a: lines[0].set_zorder(2 + a), a=(0, 1))
+
+
+def test_data_edited_in_place_is_noticed():
+    data = np.zeros(5)
+
+    def setup():
+        _, ax = plt.subplots()
+        ax.set(xlim=(0, 4), ylim=(0, 9))
+        line = ax.plot(data, label="hidden change")[0]
+        return line
+
+    def update(line, a):
+        line._path.vertices[:, 1] = a  # changes the picture and tells nobody
+
+    with pytest.raises(ValueError, match="Line2D labeled 'hidden change' .*changed without being told"):
+        explore(setup, update, a=(1, 3))
+
+
+def test_too_heavy_a_figure_names_the_heavy_artist():
+    x = np.linspace(0, 1, 600)
+
+    def setup():
+        _, ax = plt.subplots()
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        return ax.plot(x, x, label="noise")[0]
+
+    def update(line, a):
+        line.set_ydata(np.random.default_rng(a).random(len(x)))
+
+    with pytest.raises(ValueError, match="KB over 150 states.*Line2D labeled 'noise'"):
+        explore(setup, update, a=(1, 150))
+
+
+def test_errors_in_update_reach_the_author():
+    def setup():
+        _, ax = plt.subplots()
+        return ax
+
+    with pytest.raises(ZeroDivisionError):
+        explore(setup, lambda ax, a: str(1 / a), a=(0, 1))
+    assert plt.get_fignums() == []
+
+
+# ---------------------------------------------------------------------------------------------------
+# What artists may do
+# ---------------------------------------------------------------------------------------------------
+
+
+def test_scatter_images_hatches_and_formulas_follow_the_state():
+    def setup():
+        figure, axes = plt.subplots(1, 3)
+        dots = axes[0].scatter([0.2, 0.8], [0.5, 0.5], c=[0.0, 1.0], vmin=0, vmax=1)
+        image = axes[1].imshow(np.eye(3), vmin=0, vmax=4)
+        bar = axes[2].bar([0], [1], hatch="//", facecolor="none", edgecolor="black")[0]
+        title = axes[2].set_title("$V_0$")
+        axes[2].set_ylim(0, 4)
+        return dots, image, bar, title
+
+    def update(artists, a):
+        dots, image, bar, title = artists
+        dots.set_offsets([[0.2, a / 4], [0.8, 0.5]])
+        dots.set_array(np.array([a / 3, 0.5]))
+        image.set_data(a * np.eye(3))
+        bar.set_height(a)
+        title.set_text(f"$V_{a}$")
+
+    figure = explore(setup, update, a=(0, 3))
+    page = Page(figure.html)
+    pictures = []
+    for index in range(4):
+        direct = ElementTree.fromstring(same_ids(figure.svg(a=index), figure.html))
+        assert page.at((index,))[0] == canonical(direct)
+        pictures.append(page.at((index,))[0])
+    assert len(set(pictures)) == 4
+
+
+def test_invisible_and_broken_lines_are_fine():
+    def setup():
+        _, ax = plt.subplots()
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        return ax.plot([0, 0.5, 1], [0, 0.5, 1])[0], ax
+
+    def update(artists, a):
+        line, ax = artists
+        line.set_ydata([0, np.nan if a == 1 else 0.5, 1])
+        line.set_visible(a != 2)
+        ax.set_visible(a != 3)
+
+    figure = explore(setup, update, a=(0, 3))
+    page = Page(figure.html)
+    for index in range(4):
+        direct = ElementTree.fromstring(same_ids(figure.svg(a=index), figure.html))
+        assert page.at((index,))[0] == canonical(direct)
+
+
+# ---------------------------------------------------------------------------------------------------
+# The live view
+# ---------------------------------------------------------------------------------------------------
+
+
+def test_widgets_move_the_picture(typical):
+    box = typical.widget()
+    picture, first, second, line = box.children
+    slider = first.children[0]  # the played control stands beside its play button
+    before = picture.value
+    slider.index = 0
+    middle = picture.value
+    assert middle != before
+    assert re.findall(r' d="[^"]*"', middle) == re.findall(r' d="[^"]*"', typical.svg(gamma=0.5))
+    second.index = 9
+    assert picture.value != middle
+    assert "The product is 0.450." in line.value
+    assert slider.description == "discount γ"
+
+
+def test_svg_rejects_unknown_controls_and_values(typical):
+    with pytest.raises(ValueError, match="unknown control 'theta'"):
+        typical.svg(theta=1)
+    with pytest.raises(ValueError, match="gamma"):
+        typical.svg(gamma=0.123)
+
+
+# ---------------------------------------------------------------------------------------------------
+# Static figures
+# ---------------------------------------------------------------------------------------------------
+
+
+def test_static_figure_is_themed_named_and_closed():
+    figure, ax = plt.subplots()
+    ax.plot([0, 1], [0, 1], color="black")
+    shown = static_figure(figure, "A rising line")
+    assert plt.get_fignums() == []
+    assert 'role="img" aria-label="A rising line"' in shown.html
+    assert "currentColor" in shown.html and "<script" not in shown.html
+    assert set(shown._repr_mimebundle_()) == {"text/plain", "text/html", "image/png"}
+
+
+def test_static_figure_needs_a_figure_and_words():
+    with pytest.raises(TypeError, match="figure is int"):
+        static_figure(3, "words")
+    with pytest.raises(ValueError, match="alt is ''"):
+        static_figure(plt.figure(), "")
+    plt.close("all")
+
+
+def test_importing_explore_leaves_torch_alone():
+    import subprocess
+    import sys
+
+    code = "import sys, rlbook_lib.explore, rlbook_lib.figures; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_explore_is_an_object_that_says_what_it_is():
+    figure = small(a=(0, 3), b=["x", "y"])
+    assert isinstance(figure, Explore)
+    assert repr(figure) == "<interactive figure: a (4), b (2); 8 states>"
