@@ -37,7 +37,7 @@ def interquartile_mean(x: ArrayLike, axis: int | None = 0) -> Any:
         ValueError: x empty or not finite, or no such axis.
         TypeError: x does not hold real numbers.
 
-    Source: Agarwal et al. (2021), section 4.3.
+    Source: Agarwal et al. (2021), section 4.
     """
     x = _checked_results(x)
     if axis is None:

@@ -4,7 +4,7 @@
 
 The buffer is (2048, 64) in float32, with terminations and truncations. The usual loop has the error of a step
 inside the loop. The lean loop takes out of the loop all that can be taken out, so that only the recursion is
-left; it is the stricter comparison. Repeats alternate between the three, CPU-seconds count, and the median comes
+left; it is the stricter comparison. Repeats alternate between the three, CPU-seconds count, the median comes
 first. Writes ``tools/bench/results/gae.json``.
 """
 
