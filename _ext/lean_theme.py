@@ -99,10 +99,11 @@ def write_style_sheet(app: Sphinx, error: Exception | None) -> None:
     words = set(WORD.findall("\n".join([*pages, *scripts, NEVER_NAMED])))
 
     names = [re.sub(r"^_static/|[?].*", "", name) for name in app.lean_sheets]  # type: ignore[attr-defined]
-    sheets = [read_sheet(static, name) for name in dict.fromkeys(THEME_SHEETS + names) if (static / name).is_file()]
-    katex = (KATEX / "katex.min.css").read_text("utf-8").replace("url(fonts/", "url(katex/")
-    katex = re.sub(r",url\([^)]*\) format\(\"(?:woff|truetype)\"\)", "", katex)  # every browser of today reads woff2
-    sheet = "\n".join([*sheets[:-1], katex, *sheets[-1:]])  # the book's own sheet has the last word
+    names = [name for name in dict.fromkeys(THEME_SHEETS + names) if (static / name).is_file()]
+    own = [name for name in names if Path(app.srcdir, "_static", name).is_file()]
+    others = [read_sheet(static, name) for name in names if name not in own]
+    # the book's own sheets have the last word
+    sheet = "\n".join([*others, formula_sheet(), *(read_sheet(static, name) for name in own)])
 
     text = '@charset "utf-8";' + icon_rules(words, sheet) + without_unused_rules(sheet, words)
     (static / "lean.css").write_text(text, "utf-8")
@@ -120,6 +121,12 @@ def read_sheet(static: Path, name: str) -> str:
     if folder != ".":
         text = re.sub(r"url\((?!data:|https?:|#|[\"']?data:)([\"']?)", rf"url(\g<1>{folder}/", text)
     return re.sub(r"/\*# sourceMappingURL.*?\*/", "", text)
+
+
+def formula_sheet() -> str:
+    """KaTeX's style sheet with its fonts in one format, which every browser of today reads."""
+    text = (KATEX / "katex.min.css").read_text("utf-8").replace("url(fonts/", "url(katex/")
+    return re.sub(r",url\([^)]*\) format\(\"(?:woff|truetype)\"\)", "", text)
 
 
 def without_unused_rules(text: str, words: set[str]) -> str:

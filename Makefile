@@ -1,0 +1,76 @@
+# `make help` lists the commands. All of them set up what they need in .venv and _build inside this folder.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/ready
+BOOK := _build/html/.complete
+NOTEBOOKS ?= $(sort $(wildcard chapters/*.ipynb))
+WORKERS ?= 2
+
+# Caches and settings of the tools stay inside this folder; one thread per worker, so that workers do not fight for cores.
+HERE := $(CURDIR)
+export PATH := $(HERE)/$(VENV)/bin:$(PATH)
+export VIRTUAL_ENV := $(HERE)/$(VENV)
+export XDG_CACHE_HOME := $(HERE)/$(VENV)/cache
+export PIP_CACHE_DIR := $(HERE)/$(VENV)/cache/pip
+export MPLCONFIGDIR := $(HERE)/$(VENV)/cache/matplotlib
+export IPYTHONDIR := $(HERE)/$(VENV)/cache/ipython
+export JUPYTER_CONFIG_DIR := $(HERE)/$(VENV)/cache/jupyter/config
+export JUPYTER_DATA_DIR := $(HERE)/$(VENV)/cache/jupyter/data
+export JUPYTER_RUNTIME_DIR := $(HERE)/$(VENV)/cache/jupyter/runtime
+export JUPYTERLAB_SETTINGS_DIR := $(HERE)/$(VENV)/cache/jupyter/settings
+export JUPYTERLAB_WORKSPACES_DIR := $(HERE)/$(VENV)/cache/jupyter/workspaces
+export PYTHONDONTWRITEBYTECODE := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYDEVD_DISABLE_FILE_VALIDATION := 1
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+unexport PYTHONPATH PYTHONHOME
+
+# What the built pages are made from.
+SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt \
+	$(wildcard chapters/*.ipynb chapters/*.md rlbook_lib/* tests/test_*.py) \
+	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
+
+.PHONY: help setup book test quick lab execute clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1|/' | column -t -s '|'
+
+setup: $(READY)  ## install what the book needs into .venv (the other commands do it by themselves)
+
+book: $(BOOK)  ## build the book: _build/html/index.html
+	@echo "The book: $(HERE)/_build/html/index.html"
+
+test: $(READY)  ## run every test: library, notebooks, strict build, browser
+	@$(PYTHON) tools/run_tests.py --workers $(WORKERS)
+
+quick: $(READY)  ## run the unit tests that take no more than seconds (under 2 minutes in all)
+	@$(PYTHON) tools/run_tests.py --workers $(WORKERS) --quick
+
+lab: $(READY)  ## open the chapters in JupyterLab
+	@$(VENV)/bin/jupyter lab --notebook-dir=chapters
+
+execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTEBOOKS=chapters/02_mdps.ipynb
+	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)
+
+clean:  ## remove the built book and all caches; .venv stays
+	rm -rf _build .pytest_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# Always from scratch: a page that did not change can still hold a reference that broke.
+$(BOOK): $(SOURCES) $(READY)
+	@echo "Building the book; warnings are errors."
+	@rm -rf _build/html _build/.doctrees
+	@$(VENV)/bin/jupyter-book build -W -n --keep-going . 
+	@touch $@
+
+$(READY): requirements.txt constraints.txt pyproject.toml tools/setup.sh
+	@bash tools/setup.sh $(VENV)
+	@touch $@

@@ -1,0 +1,107 @@
+"""Run the tests in stages and say at the end what passed: what `make test` and `make quick` call.
+
+A stage that fails does not stop the later ones, so that one run shows all there is to see; the exit code is 1 if any
+stage failed. The output of each stage is also kept in ``_build/test-logs``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "_build" / "test-logs"
+PYTEST = [sys.executable, "-m", "pytest", "-q", "--color=no"]
+CLOSING_LINE = re.compile(r"^=* ?(\d+ (?:passed|failed|error|skipped|deselected).*?) ?=*$", re.MULTILINE)
+
+
+@dataclass
+class Stage:
+    """One command, what it does in words, and how it ended."""
+
+    name: str
+    says: str
+    command: list[str]
+    seconds: float = 0.0
+    code: int = 0
+    closing: str = ""
+
+
+def unit_stage(workers: str, quick: bool) -> Stage:
+    selection = ["-m", "not slow"] if quick else []
+    command = [*PYTEST, "tests", "--ignore=tests/book", "-n", workers, "--dist", "loadfile", "--durations=5", *selection]
+    return Stage("unit", "the library's tests" + (", the quick ones" if quick else ""), command)
+
+
+def stages(workers: str) -> list[Stage]:
+    """All stages in order: library, notebooks, build, pages."""
+    notebooks = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "chapters").glob("*.ipynb"))
+    nbval = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval_sanitize.cfg"]
+    return [
+        unit_stage(workers, quick=False),
+        Stage(
+            "notebooks",
+            "every chapter is executed and its outputs are compared with the stored ones",
+            [*PYTEST, *nbval, "-n", workers, "--dist", "loadfile", *notebooks],
+        ),
+        Stage("build", "the book, built with warnings as errors", ["make", "book"]),
+        Stage("book", "the notebooks' form, the built pages, and every page in a browser", [*PYTEST, "tests/book"]),
+    ]
+
+
+def run(stage: Stage) -> None:
+    """Run one stage; its output goes to the terminal and to a log file at once."""
+    print(f"\n=== {stage.name}: {stage.says}", flush=True)
+    began = time.monotonic()
+    lines = []
+    log = LOGS / f"{stage.name}.log"
+    with log.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(
+            stage.command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, encoding="utf-8", errors="replace",
+        )  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            file.write(line)
+            lines.append(line)
+        stage.code = process.wait()
+    stage.seconds = time.monotonic() - began
+    closings = CLOSING_LINE.findall("".join(lines))
+    stage.closing = closings[-1] if closings else ""
+
+
+def summary(done: list[Stage]) -> str:
+    rows = [f"{'stage':<11}{'result':<9}{'seconds':>8}   counts", "-" * 70]
+    for stage in done:
+        result = "passed" if stage.code == 0 else "FAILED"
+        counts = re.sub(r" in [\d.]+s.*", "", stage.closing)
+        rows.append(f"{stage.name:<11}{result:<9}{stage.seconds:>8.0f}   {counts}")
+    return "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the book's tests in stages.")
+    parser.add_argument("--quick", action="store_true", help="only the unit tests that are not marked slow")
+    parser.add_argument("--workers", default="2", help="how many test processes (default: 2)")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    done = [unit_stage(options.workers, quick=True)] if options.quick else stages(options.workers)
+    for stage in done:
+        run(stage)
+    print(f"\n=== summary\n{summary(done)}")
+    failed = [stage.name for stage in done if stage.code != 0]
+    print(f"\nFAILED: {', '.join(failed)}; logs in {LOGS.relative_to(ROOT)}" if failed else "\nAll passed.")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
