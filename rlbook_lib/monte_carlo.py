@@ -186,25 +186,31 @@ def epsilon_greedy_rows(q: FloatArray, epsilon: float | FloatArray) -> FloatArra
     return epsilon / len(q) + is_best * ((1 - epsilon) / is_best.sum(axis=0))
 
 
-JUST_BELOW_ONE = 1 - 2.0**-40                                             # keeps rounding from reaching the next integer
+JUST_BELOW_ONE = 1 - 2.0**-40                                             # keeps a product below the next integer
 
 
 def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray | float, u: FloatArray) -> IntArray:
     """Draw one action per column of ``q`` (A, n); ``u`` (n,), uniform in [0, 1), is the only randomness.
 
-    Below epsilon, ``u`` picks any action; above, what is left of it picks one of the best.
+    Below epsilon, ``u`` picks any action; above, where several are best, what is left of it picks one of them.
     """
-    is_best = (q == q.max(axis=0)).view(np.uint8)                         # (A, n)
-    exploring = u < epsilon
-    u = np.where(exploring, u / (epsilon + (epsilon == 0)), (u - epsilon) / (1 - epsilon + (epsilon == 1)))
-    u *= JUST_BELOW_ONE                                                   # uniform in [0, 1) again
-    small = np.uint8 if len(q) < 256 else np.int64
-    rank = (u * is_best.sum(axis=0, dtype=small)).astype(small)           # which of the best, from 0
-    passed, greedy = np.zeros_like(rank), np.zeros_like(rank)
-    for row in is_best[:-1]:                                              # skip actions until more than `rank` of
-        passed += row                                                     # the best are passed
-        greedy += passed <= rank
-    return np.where(exploring, (u * len(q)).astype(np.int64), greedy)
+    is_best = q == np.maximum.reduce(q, axis=0)                           # (A, n)
+    n_best = np.add.reduce(is_best, axis=0, dtype=np.int32)
+    action = np.add.reduce(is_best * np.arange(len(q))[:, None], axis=0)  # right where a single one is best
+    tied = (n_best > 1).nonzero()[0]
+    if tied.size:
+        exploit = JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1))
+        rank = ((u - epsilon) * exploit * n_best)[tied]                   # which of the best, from 0, and a fraction
+        passed, chosen = np.zeros((2, tied.size), dtype=np.int64)
+        for row in is_best[:-1]:                                          # skip actions until more than `rank` of
+            passed += row[tied]                                           # the best are passed
+            chosen += passed <= rank
+        action[tied] = chosen
+    exploring = (u < epsilon).nonzero()[0]
+    if exploring.size:
+        explore = JUST_BELOW_ONE * len(q) / (epsilon + (epsilon == 0))
+        action[exploring] = (u * explore)[exploring]
+    return action
 
 
 # ---------------------------------------------------------------------- prediction
@@ -336,10 +342,10 @@ def whole_episodes(
     while walk.run.size:
         run, state, episode = walk.run, walk.state, int(walk.episode[0])
         action = choose(run, state, walk.uniform("action"))
-        next_state, reward, terminated, truncated = walk.step(action)
+        next_state, reward, terminated, over = walk.step(action)
         steps.append((run, state, action, reward))
-        tail[run] = np.where(truncated, estimate(run, next_state), 0.0)
-        walk.move_on(next_state, terminated | truncated)
+        tail[run] = np.where(terminated, 0.0, estimate(run, next_state))
+        walk.move_on(next_state, over)
         if walk.all_ended:
             yield episode, steps, tail
             steps = []
@@ -445,6 +451,9 @@ class _Control(_Prediction):
 class Walk(Protocol):
     """Where experience comes from. The arrays are (n,), one entry for each run that is under way.
 
+    ``step`` gives next states, rewards, and two flags: ``terminated`` (the state is an end, worth 0) and ``over``
+    (the episode is, by termination or by truncation).
+
     A learner asks for actions' random numbers with ``uniform``, acts with ``step``, and then calls ``move_on``,
     which files finished episodes and starts the next ones. Runs that have played all episodes disappear
     from the arrays; ``run`` says which rows of the table the others are, and ``offset`` where their part begins
@@ -459,11 +468,12 @@ class Walk(Protocol):
     offset: IntArray
     state: IntArray
     episode: IntArray
-    steps: IntArray
     returns: FloatArray
     lengths: IntArray
     all_ended: bool
 
+    @property
+    def steps(self) -> IntArray: ...
     def uniform(self, column: str) -> FloatArray: ...
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]: ...
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None: ...
@@ -480,37 +490,43 @@ class TableWalk:
         self.table, self.runs, self.episodes, self.max_steps = table, runs, episodes, max_steps
         self.n_states, self.n_actions, self.together = table.n_states, table.n_actions, together
         self.random = UniformColumns(rng, table.needs + columns, runs)
-        self.returns = np.zeros((runs, episodes))
-        self.lengths = np.zeros((runs, episodes), dtype=np.int64)
-        self.all_ended = False
+        self.returns = np.zeros((episodes, runs)).T                        # (R, episodes); runs lie side by side
+        self.lengths = np.zeros((episodes, runs), dtype=np.int64).T
+        self.all_ended, self.clock = False, 0
         self._everyone(episode=0)
         self.random.advance()
-        self.state = self._first_states(self.run)
+        self.state = np.full(runs, self._first_states(self.run))
         self.random.advance()
 
     def uniform(self, column: str) -> FloatArray:
         """This step's random numbers for one purpose, (n,)."""
         return self.random.row(column, self.run)
 
+    @property
+    def steps(self) -> IntArray:
+        """Steps taken in each run's episode, (n,)."""
+        return self.clock - self.began
+
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
-        """Next states, rewards, terminated and truncated flags, (n,) each."""
-        pair = self.state * self.n_actions + action
-        if "transition" in self.table.needs:
-            pair = self.table.draw(pair, self.uniform("transition"))
-        reward, terminated = self.table.reward.take(pair), self.table.terminated.take(pair)
-        self.steps += 1
+        """Next states, rewards, terminated, over, (n,) each."""
+        transition = self.state * self.n_actions + action
+        if self.table.slots > 1:
+            transition = self.table.draw(transition, self.uniform("transition"))
+        reward, terminated = self.table.reward.take(transition), self.table.terminated.take(transition)
+        self.clock += 1
         self.total += reward
-        return self.table.next_state.take(pair), reward, terminated, (self.steps >= self.max_steps) & ~terminated
+        return (self.table.next_state.take(transition), reward, terminated,
+                terminated | (self.began <= self.clock - self.max_steps))
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
         """Go to the next states, or on to a new episode; returns which entries stay, None for all."""
         self.state, self.all_ended, keep = next_state, False, None
-        ended = np.flatnonzero(over)
+        ended = over.nonzero()[0]
         if ended.size:
             run, episode = self.run[ended], self.episode[ended]
             self.returns[run, episode] = self.total[ended]
-            self.lengths[run, episode] = self.steps[ended]
-            self.steps[ended] = 0
+            self.lengths[run, episode] = self.clock - self.began[ended]
+            self.began[ended] = self.clock
             self.total[ended] = 0
             self.episode = self.episode + over
             if self.together:
@@ -531,22 +547,22 @@ class TableWalk:
             self.all_ended = True
             if episode < self.episodes:
                 self._everyone(episode)
-                self.state = self._first_states(self.run)
+                self.state = np.full(self.runs, self._first_states(self.run))
         return going
 
     def _everyone(self, episode: int) -> None:
         self.run, self.episode = np.arange(self.runs), np.full(self.runs, episode)
-        self.steps, self.total = np.zeros(self.runs, dtype=np.int64), np.zeros(self.runs)
+        self.began, self.total = np.full(self.runs, self.clock), np.zeros(self.runs)
         self.offset = self.run * self.table.pairs
 
     def _keep(self, keep: BoolArray) -> BoolArray:
         self.run, self.state, self.episode = self.run[keep], self.state[keep], self.episode[keep]
-        self.steps, self.total, self.offset = self.steps[keep], self.total[keep], self.offset[keep]
+        self.began, self.total, self.offset = self.began[keep], self.total[keep], self.offset[keep]
         return keep
 
-    def _first_states(self, run: IntArray) -> IntArray:
+    def _first_states(self, run: IntArray) -> IntArray | int:
         if "start" not in self.table.needs:
-            return np.full(len(run), self.table.start_states[0])
+            return self.table.start_states[0]
         return self.table.draw_start(self.random.row("start", run))
 
 
@@ -575,13 +591,12 @@ class EnvironmentWalk:
     _everyone = np.zeros(1, dtype=np.int64)
 
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
-        """Next state, reward, terminated and truncated flag, (1,) each; both flags set means terminated."""
+        """Next state, reward, terminated, over, (1,) each; both of Gymnasium's flags set means terminated."""
         observation, reward, terminated, truncated, _ = self.env.step(int(action[0]) + self.first_action)
         self.steps = self.steps + 1
         self.total = self.total + float(reward)
-        truncated = not terminated and (bool(truncated) or int(self.steps[0]) >= self.max_steps)
-        return (self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]),
-                np.array([truncated]))
+        over = bool(terminated or truncated or self.steps[0] >= self.max_steps)
+        return (self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]), np.array([over]))
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
         """Go to the next state, or on to a new episode, or on to the next run."""
@@ -636,6 +651,17 @@ class UniformColumns:
             self.block = self.rng.random((self.steps_per_block, len(self.columns), self.runs))
             self.step = 0
 
+    def lists(self, *columns: str) -> Iterator[tuple[float, ...]]:
+        """For a single run: step after step the numbers of some columns, as Python floats.
+
+        A column that was not asked for when this was made repeats another one: do not use it.
+        """
+        places = [self.columns.get(name, 0) for name in columns]
+        while True:
+            yield from zip(*(self.block[self.step:, place, 0].tolist() for place in places))
+            self.step = len(self.block) - 1
+            self.advance()
+
     def row(self, column: str, run: IntArray) -> FloatArray:
         """The numbers of some runs for one purpose."""
         row = self.block[self.step, self.columns[column]]
@@ -676,7 +702,20 @@ class TransitionTable:
 
     def draw(self, pair: IntArray, u: FloatArray) -> IntArray:
         """Positions of the transitions drawn, by inverting each pair's cumulative distribution."""
-        return (u >= self.cumulative.take(pair, axis=1)).sum(axis=0) * self.pairs + pair
+        slot = np.add.reduce(u >= self.cumulative.take(pair, axis=1), axis=0, dtype=np.int32)
+        return slot * np.int64(self.pairs) + pair
+
+    def outcomes(self) -> list[list[tuple[list[float], list[tuple[int, float, bool]]]]]:
+        """By state and action, as Python lists: cumulative chances, and (next_state, reward, terminated) of each."""
+        slots = [list(zip(*columns)) for columns in zip(*(
+            array.reshape(self.slots, self.pairs).T.tolist()
+            for array in (self.next_state, self.reward, self.terminated)))]
+        pairs = list(zip(self.cumulative.T.tolist(), slots))
+        return [pairs[first:first + self.n_actions] for first in range(0, self.pairs, self.n_actions)]
+
+    def first_state(self, u: float) -> int:
+        """One first state."""
+        return int(self.draw_start(np.array([u]))[0]) if len(self.start_states) > 1 else int(self.start_states[0])
 
     def draw_start(self, u: FloatArray) -> IntArray:
         """First states, (n,)."""

@@ -9,6 +9,7 @@ continued by the estimate of the state it was cut off in.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -22,12 +23,14 @@ from rlbook_lib.monte_carlo import epsilon_greedy_probabilities as epsilon_greed
 from rlbook_lib.monte_carlo import harmonic as harmonic
 from rlbook_lib.monte_carlo import linear_decay as linear_decay
 from rlbook_lib.monte_carlo import (
+    JUST_BELOW_ONE,
     BoolArray,
     FloatArray,
     IntArray,
     PolicySampler,
     Schedule,
     ScheduleTable,
+    TableWalk,
     check_count,
     epsilon_greedy_actions,
     epsilon_greedy_rows,
@@ -233,8 +236,7 @@ class _Prediction:
         while walk.run.size:
             run, state, episode = walk.run, walk.state, walk.episode
             action = self.policy.actions(run, state, walk.uniform("action"))
-            next_state, reward, terminated, truncated = walk.step(action)
-            over = terminated | truncated
+            next_state, reward, terminated, over = walk.step(action)
             self.last_states[time % self.n, run] = state
             self.last_rewards[time % self.n, run] = reward
 
@@ -250,7 +252,7 @@ class _Prediction:
                 self.history[episode[over] + 1, run[over]] = self.v[run[over]]
             walk.move_on(next_state, over)
             time += 1
-            yield run, episode, state, action, reward, next_state, terminated, truncated, delta, self.v
+            yield run, episode, state, action, reward, next_state, terminated, over, delta, self.v
 
     def update(self, run: IntArray, state: IntArray, delta: FloatArray) -> None:
         self.counts[run, state] += 1
@@ -464,8 +466,7 @@ class _Control:
                 action = next_action
             else:
                 action = epsilon_greedy_actions(q.take(row + all_actions), epsilon, walk.uniform("action"))
-            next_state, reward, terminated, truncated = walk.step(action)
-            over = terminated | truncated
+            next_state, reward, terminated, over = walk.step(action)
 
             q_next = q.take(walk.offset + next_state * walk.n_actions + all_actions)      # (A, n)
             if self.rule == "sarsa":
@@ -480,7 +481,7 @@ class _Control:
             keep = walk.move_on(next_state, over)
             if self.rule == "sarsa":
                 next_action = self.carry(next_action, over, keep)
-            yield run, episode, state, action, reward, next_state, terminated, truncated, delta, self.q
+            yield run, episode, state, action, reward, next_state, terminated, over, delta, self.q
 
     def step_size(self, here: IntArray) -> FloatArray | float:
         """Alpha, by the visit count where it is a schedule."""
@@ -504,10 +505,84 @@ class _Control:
         return next_action
 
 
+def _learn_alone(learner: _Control) -> None:
+    """``_Control.iterate`` for one run on a table, with Python lists: the same bits without the arrays' overhead."""
+    walk, gamma, sarsa, best_next = learner.walk, learner.gamma, learner.rule == "sarsa", learner.rule == "q_learning"
+    q, outcomes = learner.q[0].tolist(), walk.table.outcomes()
+    alpha, counts = learner.alpha.schedule, learner.q[0].astype(int).tolist()
+    choose = _chooser(learner.epsilons[1].item(), walk.n_actions)
+    state, total, steps, episode, next_action = int(walk.state[0]), 0.0, 0, 0, None
+    for u, u_transition, u_start, u_first in walk.random.lists("action", "transition", "start", "first_action"):
+        row = q[state]
+        if not sarsa:
+            action = choose(row, u)
+        else:
+            action = choose(row, u_first) if next_action is None else next_action
+        chances, results = outcomes[state][action]
+        next_state, reward, terminated = results[bisect_right(chances, u_transition)] if chances else results[0]
+
+        next_row = q[next_state]
+        if best_next:
+            next_value = max(next_row)
+        elif sarsa:
+            next_action = choose(next_row, u)
+            next_value = next_row[next_action]
+        else:
+            next_value = _value_of_policy_in_row(next_row, learner.epsilons[episode + 1].item())
+        if learner.counts is not None:
+            counts[state][action] += 1
+            alpha = learner.alpha.up_to(counts[state][action])[counts[state][action]].item()
+        delta = reward + (0.0 if terminated else gamma * next_value) - row[action]
+        row[action] += alpha * delta
+
+        state = next_state
+        total += reward
+        steps += 1
+        if terminated or steps >= walk.max_steps:
+            walk.returns[0, episode], walk.lengths[0, episode] = total, steps
+            episode += 1
+            if learner.history is not None:
+                learner.history[episode] = q
+            if episode == walk.episodes:
+                break
+            choose = _chooser(learner.epsilons[episode + 1].item(), walk.n_actions)
+            state, total, steps, next_action = walk.table.first_state(u_start), 0.0, 0, None
+    learner.q[0] = q
+
+
+def _chooser(epsilon: float, n_actions: int) -> Callable[[list[float], float], int]:
+    """``epsilon_greedy_actions`` for one row."""
+    explore = JUST_BELOW_ONE * n_actions / (epsilon + (epsilon == 0))
+    exploit = JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1))
+
+    def choose(row: list[float], u: float) -> int:
+        if u < epsilon:
+            return int(u * explore)
+        best = max(row)
+        n_best = row.count(best)
+        if n_best == 1:
+            return row.index(best)
+        ties = [action for action, value in enumerate(row) if value == best]
+        return ties[int((u - epsilon) * exploit * n_best)]
+
+    return choose
+
+
+def _value_of_policy_in_row(row: list[float], epsilon: float) -> float:
+    best = max(row)
+    share, floor, total = (1 - epsilon) / row.count(best), epsilon / len(row), 0.0
+    for value in row:
+        total += (floor + (share if value == best else 0.0)) * value
+    return total
+
+
 def _control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
              runs: int, history: bool, max_steps: int | None) -> Control:
     learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
-    run_out(learner.iterate())
+    if learner.walk.runs == 1 and isinstance(learner.walk, TableWalk):
+        _learn_alone(learner)
+    else:
+        run_out(learner.iterate())
     return Control(one_or_all(learner.q), learner.walk.returns, learner.walk.lengths, learner.history)
 
 
@@ -519,7 +594,8 @@ def _iterate_control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, al
 
 def _steps(records: Iterator[tuple[Any, ...]], runs: int) -> Iterator[Step]:
     """Records as ``Step``: plain numbers where there is one run."""
-    for *fields, table in records:
+    for *before, terminated, over, delta, table in records:
+        fields = (*before, terminated, over & ~terminated, delta)
         yield Step(*fields, table) if runs > 1 else Step(*(field[0].item() for field in fields), table[0])
 
 
