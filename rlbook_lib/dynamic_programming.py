@@ -71,7 +71,7 @@ class Solution:
 # ---------------------------------------------------------------------- backups and links
 
 def q_from_values(mdp: MDP, values: ArrayLike) -> FloatArray:
-    """Action values from state values: Q(s, a) = r(s, a) + gamma sum_s' P(s'|s, a) V(s').
+    """Action values from state values: ``Q(s, a) = r(s, a) + gamma sum_s' P(s'|s, a) V(s')``.
 
     Equation: eq-q-from-v
 
@@ -114,7 +114,7 @@ def values_from_q(policy: ArrayLike, q_values: ArrayLike) -> FloatArray:
 
 
 def bellman_expectation_backup(mdp: MDP, policy: ArrayLike, values: ArrayLike) -> FloatArray:
-    """One backup under a policy: sum_a pi(a|s) [r(s, a) + gamma sum_s' P(s'|s, a) V(s')].
+    """One backup under a policy: ``sum_a pi(a|s) [r(s, a) + gamma sum_s' P(s'|s, a) V(s')]``.
 
     Equation: eq-bellman-v
 
@@ -136,7 +136,7 @@ def bellman_expectation_backup(mdp: MDP, policy: ArrayLike, values: ArrayLike) -
 
 
 def bellman_expectation_backup_q(mdp: MDP, policy: ArrayLike, q_values: ArrayLike) -> FloatArray:
-    """One backup under a policy: r(s, a) + gamma sum_s' P(s'|s, a) sum_a' pi(a'|s') Q(s', a').
+    """One backup under a policy: ``r(s, a) + gamma sum_s' P(s'|s, a) sum_a' pi(a'|s') Q(s', a')``.
 
     Equation: eq-bellman-q
 
@@ -158,7 +158,7 @@ def bellman_expectation_backup_q(mdp: MDP, policy: ArrayLike, q_values: ArrayLik
 
 
 def bellman_optimality_backup(mdp: MDP, values: ArrayLike) -> FloatArray:
-    """One optimality backup: max_a [r(s, a) + gamma sum_s' P(s'|s, a) V(s')].
+    """One optimality backup: ``max_a [r(s, a) + gamma sum_s' P(s'|s, a) V(s')]``.
 
     Equation: eq-bellman-optimality-v
 
@@ -179,7 +179,7 @@ def bellman_optimality_backup(mdp: MDP, values: ArrayLike) -> FloatArray:
 
 
 def bellman_optimality_backup_q(mdp: MDP, q_values: ArrayLike) -> FloatArray:
-    """One optimality backup: r(s, a) + gamma sum_s' P(s'|s, a) max_a' Q(s', a').
+    """One optimality backup: ``r(s, a) + gamma sum_s' P(s'|s, a) max_a' Q(s', a')``.
 
     Equation: eq-bellman-optimality-q
 
@@ -433,16 +433,16 @@ def expected_episode_length(mdp: MDP, policy: ArrayLike) -> FloatArray:
 # ---------------------------------------------------------------------- error bounds
 
 def value_error_bound(residual: float, gamma: float) -> float:
-    """How far V_{k+1} can be from V*, given the largest change: gamma / (1 - gamma) max_s |V_{k+1} - V_k|.
+    """How far V_{k+1} can be from V*, given the largest change: ``gamma / (1 - gamma) max|V_{k+1} - V_k|``.
 
     Equation: eq-value-error-bound
 
     Args:
-        residual: max_s |V_{k+1}(s) - V_k(s)|, at least 0.
+        residual: ``max_s |V_{k+1}(s) - V_k(s)|``, at least 0.
         gamma: discount in [0, 1); at 1 the bound is infinite.
 
     Returns:
-        A bound on max_s |V*(s) - V_{k+1}(s)|.
+        A bound on ``max_s |V*(s) - V_{k+1}(s)|``.
 
     Raises:
         ValueError: a negative residual, or gamma out of range.
@@ -488,7 +488,7 @@ def span_bound(change: ArrayLike, gamma: float) -> tuple[float, float]:
 
 
 def contraction_ratio(mdp: MDP, values: ArrayLike, other: ArrayLike) -> float:
-    """By what factor one optimality backup brings two tables closer: max|TV - TW| / max|V - W|, at most gamma.
+    """How much closer one optimality backup brings two tables: ``max|TV - TW| / max|V - W|``; at most gamma.
 
     Equation: eq-contraction
 
@@ -519,7 +519,7 @@ def policy_loss_bound(value_error: float, gamma: float) -> float:
     Equation: eq-policy-loss
 
     Args:
-        value_error: max_s |V(s) - V*(s)|, at least 0.
+        value_error: ``max_s |V(s) - V*(s)|``, at least 0.
         gamma: discount in [0, 1); at 1 the bound is infinite.
 
     Returns:

@@ -286,7 +286,7 @@ class Maze(gymnasium.Env[int, int]):
 
     @cached_property
     def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:
-        """The model as a Gymnasium table: P[s][a] lists (probability, next state, reward, terminated)."""
+        """The model as a Gymnasium table; ``P[s][a]`` lists (probability, next state, reward, terminated)."""
         transitions, rewards = self._transition_matrix(), self._reward_matrix()
 
         def outcomes(state: int, action: int) -> list[tuple[float, int, float, bool]]:
