@@ -1,0 +1,190 @@
+"""The interactive figure with a live kernel: JupyterLab runs a notebook, a key moves the slider, the picture follows."""
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120  # seconds for anything that a busy machine may delay
+
+FIRST = """\
+from matplotlib import pyplot as plt
+
+from rlbook_lib.explore import explore
+from rlbook_lib.figures import use_style
+
+use_style()
+"""
+SECOND = """\
+def setup():
+    figure, ax = plt.subplots(figsize=(5, 2.5))
+    ax.set(xlim=(-0.5, 5.5), ylim=(0, 1.05), xlabel="step k", ylabel="weight")
+    return ax.bar(range(6), [1] * 6)
+
+
+def update(bars, gamma, kind):
+    for step, bar in enumerate(bars):
+        bar.set_height(gamma**step if kind == "discounted" else 1 / (1 + step))
+    return f"gamma is {gamma}"
+
+
+explore(setup, update, gamma=(0.0, 1.0, 0.1), kind=["discounted", "averaged"], play="gamma", alt="Bars")
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """JupyterLab on this machine only, with a home of its own; nothing of it is left afterwards."""
+    if not os.path.exists(CHROMIUM):
+        if os.environ.get("RLBOOK_REQUIRE_BROWSER") == "1":
+            pytest.fail(f"{CHROMIUM} is missing, and RLBOOK_REQUIRE_BROWSER=1 asks for it")
+        pytest.skip(f"{CHROMIUM} is missing")
+    folder = tmp_path_factory.mktemp("lab")
+    home, work = folder / "home", folder / "work"
+    home.mkdir()
+    work.mkdir()
+    cells = [nbformat.v4.new_code_cell(FIRST), nbformat.v4.new_code_cell(SECOND)]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    nbformat.write(notebook, work / "figure.ipynb")
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = secrets.token_hex(16)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "IPYTHON", "XDG_"))}
+    env |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+    env.pop("RLBOOK_STATIC", None)
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={work}", "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.extension_manager=readonly",
+    ]  # fmt: skip
+    with open(folder / "log", "wb") as log:
+        server = subprocess.Popen(command, cwd=work, env=env, stdout=log, stderr=log, start_new_session=True)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/api/status?token={token}", server, folder / "log")
+        yield f"http://127.0.0.1:{port}/lab/tree/figure.ipynb?token={token}"
+    finally:
+        _end(server)
+
+
+def _wait_for(address, server, log):
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        assert server.poll() is None, log.read_text(errors="replace")[-2000:]
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.3)
+    pytest.fail("JupyterLab did not start: " + log.read_text(errors="replace")[-2000:])
+
+
+def _end(server):
+    """Ask the server to stop, which stops its kernels; whatever is left of its family is ended by number."""
+    family = psutil.Process(server.pid).children(recursive=True) if server.poll() is None else []
+    server.terminate()
+    try:
+        server.wait(30)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait(10)
+    _, alive = psutil.wait_procs(family, timeout=10)
+    for process in alive:
+        process.kill()
+    _, alive = psutil.wait_procs(alive, timeout=10)
+    assert alive == []
+
+
+@pytest.fixture(scope="module")
+def page(lab):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        opened = chromium.new_page(viewport={"width": 1200, "height": 1000})
+        opened.set_default_timeout(PATIENCE * 1000)
+        opened.goto(lab)
+        _run_all(opened)
+        yield opened
+        chromium.close()
+
+
+def _run_all(page):
+    """Run both cells by keyboard, once the kernel is there; a key that came too early is pressed again."""
+    page.get_by_text("(ipykernel) | Idle").wait_for()
+    for number in range(2):
+        cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+        prompt = cell.locator(".jp-InputPrompt")
+        for _ in range(5):
+            cell.locator(".cm-content").click()
+            page.keyboard.press("Control+Enter")
+            page.wait_for_timeout(2000)
+            if prompt.inner_text() != "[ ]:":
+                break
+            if page.locator(".jp-Dialog").count():  # "Select Kernel": the key came before the kernel
+                page.locator(".jp-Dialog .jp-mod-accept").click()
+        page.wait_for_function(
+            "number => /\\d/.test(document.querySelectorAll('.jp-Notebook .jp-CodeCell')[number]"
+            ".querySelector('.jp-InputPrompt').textContent)",
+            arg=number,
+        )
+    page.locator(".jp-OutputArea .rlx-picture > svg").wait_for()
+
+
+def _picture(page):
+    return page.locator(".jp-OutputArea .rlx-picture > svg").inner_html()
+
+
+def _wait_until_changed(page, before):
+    page.wait_for_function(
+        "before => { const svg = document.querySelector('.jp-OutputArea .rlx-picture > svg');"
+        "return svg && svg.innerHTML !== before; }",
+        arg=before,
+    )
+
+
+def test_a_key_on_the_live_slider_moves_the_picture(page):
+    assert page.locator(".jp-OutputArea .widget-slider").count() >= 1, "the widget is shown, not the static twin"
+    assert page.locator(".jp-OutputArea form.rlx-controls").count() == 0
+    handle = page.locator(".jp-OutputArea .noUi-handle").first
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+        before = _picture(page)
+        handle.focus()
+        page.keyboard.press(key)
+        _wait_until_changed(page, before)
+    page.get_by_text("gamma is 0.6").wait_for()
+
+
+def test_a_word_changes_the_picture(page):
+    before = _picture(page)
+    page.locator(".jp-OutputArea .widget-radio input").nth(1).check()
+    _wait_until_changed(page, before)
+
+
+def test_the_play_button_moves_the_picture(page):
+    page.locator(".jp-OutputArea .widget-radio input").nth(0).check()
+    before = _picture(page)
+    page.locator(".jp-OutputArea .widget-play button").first.click()
+    _wait_until_changed(page, before)
+    folder = os.environ.get("RLBOOK_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=Path(folder) / "live_lab.png")
