@@ -131,10 +131,8 @@ class ScheduleTable:
     """A schedule as a growing array: entry n is the schedule at count n, so that arrays of counts can look it up."""
 
     def __init__(self, name: str, schedule: Schedule) -> None:
-        self.name, self.schedule = name, schedule
-        self.values = np.zeros(1)
-        if not callable(schedule):
-            check_unit_interval(name, schedule)
+        self.name, self.values = name, np.zeros(1)
+        self.schedule = schedule if callable(schedule) else check_unit_interval(name, schedule)
 
     def at(self, counts: IntArray) -> FloatArray | float:
         """The schedule at an array of counts; a constant stays one number."""
@@ -339,7 +337,7 @@ def whole_episodes(
     """
     steps: list[tuple[IntArray, IntArray, IntArray, FloatArray]] = []
     tail = np.zeros(walk.runs)
-    while walk.run.size:
+    while walk.next_step():
         run, state, episode = walk.run, walk.state, int(walk.episode[0])
         action = choose(run, state, walk.uniform("action"))
         next_state, reward, terminated, over = walk.step(action)
@@ -474,6 +472,7 @@ class Walk(Protocol):
 
     @property
     def steps(self) -> IntArray: ...
+    def next_step(self) -> bool: ...
     def uniform(self, column: str) -> FloatArray: ...
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]: ...
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None: ...
@@ -496,7 +495,11 @@ class TableWalk:
         self._everyone(episode=0)
         self.random.advance()
         self.state = np.full(runs, self._first_states(self.run))
+
+    def next_step(self) -> bool:
+        """On to the next step and its random numbers; false when every run has played all its episodes."""
         self.random.advance()
+        return self.run.size > 0
 
     def uniform(self, column: str) -> FloatArray:
         """This step's random numbers for one purpose, (n,)."""
@@ -536,7 +539,6 @@ class TableWalk:
                 self.state[ended] = self._first_states(run)
                 if episode.max() == self.episodes - 1:
                     keep = self._keep(self.episode < self.episodes)
-        self.random.advance()
         return keep
 
     def _wait(self, going: BoolArray) -> BoolArray:
@@ -584,6 +586,11 @@ class EnvironmentWalk:
         self.state = self._reset(int(rng.integers(2**31)))
         self.random.advance()
 
+    def next_step(self) -> bool:
+        """On to the next step and its random numbers; false when every run has played all its episodes."""
+        self.random.advance()
+        return self.run.size > 0
+
     def uniform(self, column: str) -> FloatArray:
         """This step's random number for one purpose, (1,)."""
         return self.random.row(column, self._everyone)
@@ -619,7 +626,6 @@ class EnvironmentWalk:
                 self.run, self.state, self.episode = self.run[keep], self.state[keep], self.episode[keep]
                 if self.close:
                     self.env.close()
-        self.random.advance()
         return keep
 
     def _reset(self, seed: int | None) -> IntArray:
@@ -651,16 +657,16 @@ class UniformColumns:
             self.block = self.rng.random((self.steps_per_block, len(self.columns), self.runs))
             self.step = 0
 
-    def lists(self, *columns: str) -> Iterator[tuple[float, ...]]:
-        """For a single run: step after step the numbers of some columns, as Python floats.
+    def blocks(self, *columns: str) -> Iterator[Iterator[tuple[float, ...]]]:
+        """For a single run: block after block, step after step, the numbers of some columns as Python floats.
 
         A column that was not asked for when this was made repeats another one: do not use it.
         """
         places = [self.columns.get(name, 0) for name in columns]
         while True:
-            yield from zip(*(self.block[self.step:, place, 0].tolist() for place in places))
-            self.step = len(self.block) - 1
             self.advance()
+            yield zip(*(self.block[self.step:, place, 0].tolist() for place in places))
+            self.step = len(self.block) - 1
 
     def row(self, column: str, run: IntArray) -> FloatArray:
         """The numbers of some runs for one purpose."""
@@ -705,12 +711,15 @@ class TransitionTable:
         slot = np.add.reduce(u >= self.cumulative.take(pair, axis=1), axis=0, dtype=np.int32)
         return slot * np.int64(self.pairs) + pair
 
-    def outcomes(self) -> list[list[tuple[list[float], list[tuple[int, float, bool]]]]]:
-        """By state and action, as Python lists: cumulative chances, and (next_state, reward, terminated) of each."""
-        slots = [list(zip(*columns)) for columns in zip(*(
-            array.reshape(self.slots, self.pairs).T.tolist()
-            for array in (self.next_state, self.reward, self.terminated)))]
-        pairs = list(zip(self.cumulative.T.tolist(), slots))
+    def outcomes(self, gamma: float) -> list[list[tuple[list[float], list[tuple[int, float, float, bool]]]]]:
+        """By state and action, as lists: cumulative chances, and (next_state, reward, discount, terminated) of each.
+
+        The discount is gamma, or 0 at an end.
+        """
+        columns = (self.next_state, self.reward, gamma * ~self.terminated, self.terminated)
+        results = [list(zip(*slots)) for slots in
+                   zip(*(column.reshape(self.slots, self.pairs).T.tolist() for column in columns))]
+        pairs = list(zip(self.cumulative.T.tolist(), results))
         return [pairs[first:first + self.n_actions] for first in range(0, self.pairs, self.n_actions)]
 
     def first_state(self, u: float) -> int:

@@ -9,6 +9,7 @@ continued by the estimate of the state it was cut off in.
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -233,7 +234,7 @@ class _Prediction:
 
     def iterate(self) -> Iterator[tuple[Any, ...]]:
         walk, gamma, time = self.walk, self.gamma, 0
-        while walk.run.size:
+        while walk.next_step():
             run, state, episode = walk.run, walk.state, walk.episode
             action = self.policy.actions(run, state, walk.uniform("action"))
             next_state, reward, terminated, over = walk.step(action)
@@ -439,18 +440,18 @@ class _Control:
     def __init__(self, rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule,
                  seed: int, runs: int, history: bool, max_steps: int | None) -> None:
         self.rule, self.gamma = rule, check_unit_interval("gamma", gamma)
-        self.alpha, self.epsilon = ScheduleTable("alpha", alpha), None if callable(epsilon) else epsilon
+        self.alpha, self.epsilon = ScheduleTable("alpha", alpha), ScheduleTable("epsilon", epsilon)
         columns = ("action", "first_action") if rule == "sarsa" else ("action",)
         self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps,
                               columns=columns)
-        self.epsilons = ScheduleTable("epsilon", epsilon).up_to(self.walk.episodes + 1)
+        self.epsilons = self.epsilon.up_to(self.walk.episodes)
         self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
         self.counts = np.zeros(self.q.size, dtype=np.int64) if callable(alpha) else None
         self.history = new_history(history, self.walk.episodes, self.q)
 
     def epsilon_in(self, episode: IntArray) -> FloatArray | float:
         """Epsilon of each run's episode."""
-        return self.epsilons[episode + 1] if self.epsilon is None else self.epsilon
+        return self.epsilons[episode + 1] if callable(self.epsilon.schedule) else self.epsilon.schedule
 
     def iterate(self) -> Iterator[tuple[Any, ...]]:
         gamma, walk, next_value_of = self.gamma, self.walk, _NEXT_VALUE[self.rule]
@@ -459,7 +460,7 @@ class _Control:
         next_action = None
         if self.rule == "sarsa":
             next_action = self.first_actions()
-        while walk.run.size:
+        while walk.next_step():
             run, state, episode = walk.run, walk.state, walk.episode
             epsilon, row = self.epsilon_in(episode), walk.offset + state * walk.n_actions
             if self.rule == "sarsa":
@@ -507,69 +508,77 @@ class _Control:
 
 def _learn_alone(learner: _Control) -> None:
     """``_Control.iterate`` for one run on a table, with Python lists: the same bits without the arrays' overhead."""
-    walk, gamma, sarsa, best_next = learner.walk, learner.gamma, learner.rule == "sarsa", learner.rule == "q_learning"
-    q, outcomes = learner.q[0].tolist(), walk.table.outcomes()
-    alpha, counts = learner.alpha.schedule, learner.q[0].astype(int).tolist()
-    choose = _chooser(learner.epsilons[1].item(), walk.n_actions)
-    state, total, steps, episode, next_action = int(walk.state[0]), 0.0, 0, 0, None
-    for u, u_transition, u_start, u_first in walk.random.lists("action", "transition", "start", "first_action"):
-        row = q[state]
-        if not sarsa:
-            action = choose(row, u)
-        else:
-            action = choose(row, u_first) if next_action is None else next_action
-        chances, results = outcomes[state][action]
-        next_state, reward, terminated = results[bisect_right(chances, u_transition)] if chances else results[0]
+    walk, gamma, max_steps = learner.walk, learner.gamma, learner.walk.max_steps
+    q_learning, sarsa = learner.rule == "q_learning", learner.rule == "sarsa"
+    q, outcomes = learner.q[0].tolist(), walk.table.outcomes(gamma)
+    alpha, counts = learner.alpha.schedule, None if learner.counts is None else learner.q[0].astype(int).tolist()
+    epsilon, explore, exploit = _exploration(learner.epsilons[1].item(), walk.n_actions)
+    state, total, steps, episode, best = int(walk.state[0]), 0.0, 0, 0, 0.0
+    row, action = q[state], int(learner.first_actions()[0]) if sarsa else 0
+    for block in walk.random.blocks("action", "transition", "start", "first_action"):
+        for u, u_transition, u_start, u_first in block:
+            if not sarsa:                                                 # epsilon-greedy; `best` is max(row)
+                if u < epsilon:
+                    action = int(u * explore)
+                elif row.count(best) == 1:
+                    action = row.index(best)
+                else:
+                    action = _one_of(row, best, (u - epsilon) * exploit)
+            chances, results = outcomes[state][action]
+            next_state, reward, discount, terminated = results[bisect_right(chances, u_transition) if chances else 0]
+            next_row = q[next_state]
+            next_best = max(next_row)
+            if q_learning:
+                next_value = next_best
+            elif sarsa:
+                next_action = int(u * explore) if u < epsilon else _one_of(next_row, next_best, (u - epsilon) * exploit)
+                next_value = next_row[next_action]
+            else:
+                next_value = _value_of_policy_in_row(next_row, next_best, epsilon)
+            if counts is not None:
+                counts[state][action] += 1
+                alpha = learner.alpha.up_to(counts[state][action])[counts[state][action]].item()
+            row[action] += alpha * (reward + discount * next_value - row[action])
 
-        next_row = q[next_state]
-        if best_next:
-            next_value = max(next_row)
-        elif sarsa:
-            next_action = choose(next_row, u)
-            next_value = next_row[next_action]
-        else:
-            next_value = _value_of_policy_in_row(next_row, learner.epsilons[episode + 1].item())
-        if learner.counts is not None:
-            counts[state][action] += 1
-            alpha = learner.alpha.up_to(counts[state][action])[counts[state][action]].item()
-        delta = reward + (0.0 if terminated else gamma * next_value) - row[action]
-        row[action] += alpha * delta
-
-        state = next_state
-        total += reward
-        steps += 1
-        if terminated or steps >= walk.max_steps:
-            walk.returns[0, episode], walk.lengths[0, episode] = total, steps
-            episode += 1
-            if learner.history is not None:
-                learner.history[episode] = q
-            if episode == walk.episodes:
-                break
-            choose = _chooser(learner.epsilons[episode + 1].item(), walk.n_actions)
-            state, total, steps, next_action = walk.table.first_state(u_start), 0.0, 0, None
-    learner.q[0] = q
-
-
-def _chooser(epsilon: float, n_actions: int) -> Callable[[list[float], float], int]:
-    """``epsilon_greedy_actions`` for one row."""
-    explore = JUST_BELOW_ONE * n_actions / (epsilon + (epsilon == 0))
-    exploit = JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1))
-
-    def choose(row: list[float], u: float) -> int:
-        if u < epsilon:
-            return int(u * explore)
-        best = max(row)
-        n_best = row.count(best)
-        if n_best == 1:
-            return row.index(best)
-        ties = [action for action, value in enumerate(row) if value == best]
-        return ties[int((u - epsilon) * exploit * n_best)]
-
-    return choose
+            total += reward
+            steps += 1
+            if terminated or steps >= max_steps:
+                walk.returns[0, episode], walk.lengths[0, episode] = total, steps
+                episode += 1
+                if learner.history is not None:
+                    learner.history[episode] = q
+                if episode == walk.episodes:
+                    learner.q[0] = q
+                    return
+                if callable(learner.epsilon.schedule):
+                    epsilon, explore, exploit = _exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
+                state, total, steps = walk.table.first_state(u_start), 0.0, 0
+                row, best = q[state], max(q[state])
+                if sarsa:
+                    action = int(u_first * explore) if u_first < epsilon else _one_of(
+                        row, best, (u_first - epsilon) * exploit)
+            else:
+                best = next_best if next_state != state else max(row)
+                state, row = next_state, next_row
+                if sarsa:
+                    action = next_action
 
 
-def _value_of_policy_in_row(row: list[float], epsilon: float) -> float:
-    best = max(row)
+def _exploration(epsilon: float, n_actions: int) -> tuple[float, float, float]:
+    """Epsilon, and the factors of ``epsilon_greedy_actions`` that turn a uniform number into an action."""
+    return (epsilon, JUST_BELOW_ONE * n_actions / (epsilon + (epsilon == 0)),
+            JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1)))
+
+
+def _one_of(row: list[float], best: float, u: float) -> int:
+    """One of the places of ``best`` in a row, by a uniform number."""
+    if row.count(best) == 1:
+        return row.index(best)
+    places = [action for action, value in enumerate(row) if value == best]
+    return places[int(u * len(places))]
+
+
+def _value_of_policy_in_row(row: list[float], best: float, epsilon: float) -> float:
     share, floor, total = (1 - epsilon) / row.count(best), epsilon / len(row), 0.0
     for value in row:
         total += (floor + (share if value == best else 0.0)) * value
@@ -682,7 +691,9 @@ def _expected_visits(mdp: MDP, rows: NDArray[np.float64]) -> FloatArray:
 
     if not mdp.terminal.any():
         raise ValueError("weights must be given for a process without a terminal state")
-    visits = spsolve((eye_array(mdp.n_states) - mdp.policy_transitions(rows)).T.tocsc(), mdp.start)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")                                   # a singular matrix is reported below
+        visits = spsolve((eye_array(mdp.n_states) - mdp.policy_transitions(rows)).T.tocsc(), mdp.start)
     if not np.isfinite(visits).all() or (visits < -1e-9).any():
         raise ValueError("weights must be given where the policy never ends the episode")
     return np.maximum(visits, 0)
