@@ -459,7 +459,10 @@ def _without_rows(rows: sp.csr_array, drop: NDArray[np.bool_]) -> sp.csr_array:
     """The matrix with some rows emptied."""
     keep = np.repeat(~drop, np.diff(rows.indptr))
     counts = np.where(drop, 0, np.diff(rows.indptr))
-    return sp.csr_array((rows.data[keep], rows.indices[keep], np.r_[0, np.cumsum(counts)]), shape=rows.shape)
+    # products with 32-bit indices move less memory
+    index = np.int32 if max(rows.nnz, *rows.shape) < 2**31 else np.int64
+    pointers = np.concatenate(([0], np.cumsum(counts))).astype(index)
+    return sp.csr_array((rows.data[keep], rows.indices[keep].astype(index), pointers), shape=rows.shape)
 
 
 def _self_loops(terminal: NDArray[np.bool_], actions: int) -> sp.csr_array:
