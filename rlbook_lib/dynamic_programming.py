@@ -23,9 +23,15 @@ BoolArray = NDArray[np.bool_]
 
 DENSE_STATES = 200  # up to this size a dense linear solve is faster than a sparse one
 UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many sweeps are needed
-CHECK_EVERY = 5  # modified policy iteration looks at its progress after this many evaluation sweeps
-ENOUGH_PROGRESS = 5.0  # ... and improves the policy again once the span has fallen by this factor
-MOST_EVALUATION_SWEEPS = 500
+
+# Modified policy iteration, between two improvements of the policy:
+CHECK_EVERY = 5  # evaluation sweeps between two looks at the progress
+ENOUGH_PROGRESS = 5.0  # the evaluation ends when the span of the changes has fallen by this factor
+MOST_EVALUATION_SWEEPS = 500  # ... or after so many sweeps
+EXTRAPOLATE_EVERY = 50  # sweeps after which only slow changes are left, which can be extrapolated
+EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
+MANY_TIES = 0.1  # with more than this share of undecided states the policy is spread over equal actions
+SPREADING_SWEEPS = 100  # sweeps of such a policy: news travels one state a sweep
 
 
 @dataclass(frozen=True)
@@ -555,7 +561,7 @@ class _Accuracy:
 
     def __init__(self, mdp: MDP, remaining: float | None = None) -> None:
         open_rows = np.repeat(~mdp.terminal, mdp.n_actions)
-        sums = np.asarray(mdp.continuation.sum(axis=1)).ravel()[open_rows]
+        sums = (mdp.continuation @ np.ones(mdp.n_states))[open_rows]
         # rows that add up to slightly more or less than 1 are taken as they are
         least, most = (sums.min(), sums.max()) if len(sums) else (1.0, 1.0)
         if remaining is None:
@@ -573,10 +579,14 @@ class _Accuracy:
         return (_times(low, self.most if low < 0 else self.least),
                 _times(high, self.most if high > 0 else self.least))
 
-    def rounding(self, values: FloatArray) -> float:
-        """What rounding can add to the error."""
+    def backup_rounding(self, values: FloatArray) -> float:
+        """How far off a computed backup can be."""
         largest = max(float(values.max()), -float(values.min()))
-        return (1 + self.most) * self.unit * (self.largest_reward + largest)
+        return self.unit * (self.largest_reward + largest)
+
+    def rounding(self, values: FloatArray) -> float:
+        """What rounding can add to the error of the solution."""
+        return (1 + self.most) * self.backup_rounding(values)
 
 
 def _steps_after_first(gamma: float) -> float:
@@ -666,8 +676,9 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Iter
     """Modified policy iteration: value iteration that evaluates each greedy policy a little.
 
     After each optimality backup the chosen rows of P alone are applied until the span of the changes has
-    fallen fivefold; such a sweep costs 1 / A of a backup. Bounds and the case gamma = 1 are as in
-    ``iterate_value_iteration``.
+    fallen fivefold; such a sweep costs 1 / A of a backup. While many states cannot tell their actions apart,
+    as far from any reward, the policy evaluated takes all of the equal ones. Bounds and the case gamma = 1
+    are as in ``iterate_value_iteration``.
 
     Equation: eq-bellman-optimality-v, eq-span-bound
 
@@ -686,8 +697,8 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Iter
         Puterman (1994), section 6.5.
     """
     start = _first_values(mdp) if mdp.gamma == 1 else mdp.rewards.max(1)
-    accuracy = _Accuracy(mdp)
-    return _sweeps(mdp, start, _check_tolerance(tolerance), accuracy, _take_best, _evaluate_a_little)
+    accuracy, tolerance = _Accuracy(mdp), _check_tolerance(tolerance)
+    return _sweeps(mdp, start, tolerance, accuracy, _take_best, _PartialEvaluation(mdp, accuracy, tolerance))
 
 
 def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
@@ -800,7 +811,7 @@ def modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Solution:
 # ---------------------------------------------------------------------- steps of the solvers
 
 Choose = Callable[[FloatArray], tuple[NDArray, FloatArray]]
-Advance = Callable[[MDP, NDArray, FloatArray, float], FloatArray]
+Advance = Callable[[FloatArray, NDArray, FloatArray, float], FloatArray]
 
 
 def _sweeps(
@@ -828,32 +839,86 @@ def _sweeps(
             if residual <= tolerance:
                 return
             if iteration == UNDISCOUNTED_SWEEPS:
-                raise RuntimeError(f"values still change by {residual:.3g} after {iteration} sweeps at gamma = 1")
-        values = advance(mdp, policy, new_values, tolerance) if advance else new_values
+                raise RuntimeError(f"at gamma = 1 values change by {residual:.3g} after {iteration} sweeps")
+        span = float(change.max() - change.min())
+        values = advance(q_values, policy, new_values, span) if advance else new_values
 
 
 def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
     policy = q_values.argmax(1)
-    return policy, np.take_along_axis(q_values, policy[:, None], 1)[:, 0]
+    return policy, q_values[np.arange(len(policy)), policy]
 
 
-def _evaluate_a_little(mdp: MDP, policy: IntArray, values: FloatArray, tolerance: float) -> FloatArray:
-    """V <- r_pi + gamma P_pi V until the span of the changes has fallen fivefold."""
-    states = np.arange(mdp.n_states)
-    transitions = mdp.continuation[states * mdp.n_actions + policy]  # CSR (S, S)
-    transitions.data *= mdp.gamma
-    rewards = mdp.rewards[states, policy]
-    enough = 0.0
-    for _ in range(MOST_EVALUATION_SWEEPS // CHECK_EVERY):
-        for _ in range(CHECK_EVERY):
-            before, values = values, transitions @ values
-            values += rewards
-        change = values - before
-        span = change.max() - change.min()
-        enough = enough or max(span / ENOUGH_PROGRESS, tolerance * (1 - mdp.gamma))
-        if span <= enough:
-            break
-    return values
+class _PartialEvaluation:
+    """The evaluation step of modified policy iteration: V <- r_pi + gamma P_pi V, some times."""
+
+    def __init__(self, mdp: MDP, accuracy: _Accuracy, tolerance: float) -> None:
+        self.mdp, self.accuracy, self.smallest_span = mdp, accuracy, tolerance * (1 - mdp.gamma)
+        self.first_rows = np.arange(mdp.n_states) * mdp.n_actions
+        self.rows: IntArray | None = None  # the rows of P in use
+        self.may_tie = True
+        self.improvements = 0
+
+    def __call__(self, q_values: FloatArray, policy: IntArray, values: FloatArray, span: float) -> FloatArray:
+        """Evaluate the policy that is greedy on Q, starting from ``values``; ``span`` is that of the backup."""
+        self.improvements += 1
+        sweeps = 0
+        if self._choose_rows(q_values, policy, values):
+            for _ in range(SPREADING_SWEEPS):
+                values = self._sweep(values)
+        enough = max(span / ENOUGH_PROGRESS, self.smallest_span)
+        kept, kept_span = values, math.inf
+        while sweeps < MOST_EVALUATION_SWEEPS:
+            for _ in range(CHECK_EVERY):
+                before, values = values, self._sweep(values)
+            sweeps += CHECK_EVERY
+            change = values - before
+            span = float(change.max() - change.min())
+            if span <= enough:
+                break
+            if sweeps % EXTRAPOLATE_EVERY == 0 and self._may_extrapolate():
+                if span > kept_span:  # the last extrapolation did harm
+                    return kept
+                kept, kept_span = values, span
+                # if P changes the change no more, all changes to come add up to gamma / (1 - gamma) times it
+                values = values + self.mdp.gamma / (1 - self.mdp.gamma) * change
+        return values
+
+    def _sweep(self, values: FloatArray) -> FloatArray:
+        values = self.transitions @ values
+        values += self.rewards
+        return values
+
+    def _may_extrapolate(self) -> bool:
+        return self.mdp.gamma < 1 and self.improvements <= EXTRAPOLATING_IMPROVEMENTS
+
+    def _choose_rows(self, q_values: FloatArray, policy: IntArray, values: FloatArray) -> bool:
+        """Set up gamma P_pi and r_pi for the greedy policy; true if it is spread over ties."""
+        if self.may_tie:
+            best = values - 2 * self.accuracy.backup_rounding(values)
+            tied = (q_values >= best[:, None]) & ~self.mdp.terminal[:, None]  # (S, A)
+            decided = np.count_nonzero(~self.mdp.terminal)
+            self.may_tie = np.count_nonzero(tied) > (1 + MANY_TIES) * decided
+            if self.may_tie:
+                weights = tied / np.maximum(tied.sum(1, keepdims=True), 1)
+                self.transitions = self.mdp.gamma * _average_rows(self.mdp.continuation, weights)
+                self.rewards = (weights * self.mdp.rewards).sum(1)
+                return True
+        rows = self.first_rows + policy
+        if self.rows is None or not np.array_equal(rows, self.rows):
+            self.rows = rows
+            self.transitions = self.mdp.continuation[rows]  # CSR (S, S)
+            self.transitions.data *= self.mdp.gamma
+            self.rewards = self.mdp.rewards.ravel()[rows]
+        return False
+
+
+def _average_rows(matrix: sp.csr_array, weights: FloatArray) -> sp.csr_array:
+    """Rows s * A + a of a CSR matrix (S*A, S) averaged with weights (S, A): CSR (S, S)."""
+    used = weights > 0
+    pointers = np.concatenate(([0], np.cumsum(used.sum(1))))
+    average = sp.csr_array((weights[used], np.flatnonzero(used), pointers), shape=(len(weights), weights.size))
+    return average @ matrix
 
 
 def _improve(q_values: FloatArray, policy: IntArray, slack: float) -> IntArray:
@@ -917,15 +982,15 @@ def _can_reach(transitions: sp.csr_array, target: BoolArray) -> BoolArray:
 def _require_end(mdp: MDP, transitions: sp.csr_array) -> None:
     stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
     if len(stuck):
-        raise ValueError(f"policy must end the episode at gamma = 1; from states {_some(stuck)} it never does")
+        raise ValueError(f"policy must end the episode at gamma = 1; from states {_some(stuck)} it cannot")
 
 
 def _require_no_paying_loop(mdp: MDP, transitions: sp.csr_array) -> None:
     """Refuse a policy that never ends.
 
     Policy iteration changes a policy that ends only where that is strictly better. If the new policy walks
-    round a loop for ever, the old one did not, so the loop holds a strict improvement and no loss: its rewards
-    add up to more than zero.
+    round a loop for ever, the old one did not, so the loop holds a strict improvement and no loss: it pays
+    more than zero on average.
     """
     if mdp.gamma == 1:
         stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
@@ -1002,7 +1067,7 @@ def _longest_rest(mdp: MDP) -> float:
 
 
 def _first_values(mdp: MDP) -> FloatArray:
-    """Where value iteration starts: zeros, or at gamma = 1 values from which the sweeps are sure to rise to V*.
+    """Where value iteration starts: zeros, or at gamma = 1 values from which the sweeps surely rise to V*.
 
     Zeros are safe with a discount. Without one they are if no reward is positive (the sweeps fall to V*), if
     each state has an action that costs nothing (they rise to V*), or if every walk ends. Otherwise a sweep

@@ -307,7 +307,7 @@ class Maze(gymnasium.Env[int, int]):
         return _check_index("state", state, self.n_states)
 
     def _find_destinations(self) -> IntArray:
-        """(n_states, 4): the cell that a move in each direction reaches; blocked moves and terminal cells stay."""
+        """(n_states, 4): the cell that each move reaches; blocked moves and terminal cells stay."""
         states = np.arange(self.n_states)
         row, column = np.divmod(states, self.columns)
         destinations = np.empty((self.n_states, self.n_actions), dtype=np.int64)

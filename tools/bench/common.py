@@ -1,0 +1,85 @@
+"""What the benchmarks share: one thread, alternated repeats in CPU seconds, and a record of the machine.
+
+Import this module before numpy: it fixes the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ[_name] = "1"
+
+import importlib.metadata
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def cpu_seconds(
+    cases: Mapping[str, Callable[[], Any]], repeats: int = 5
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """Time every case ``repeats`` times, taking turns, so that a busy moment of the machine hits all of them.
+
+    Args:
+        cases: name to function without arguments.
+        repeats: rounds, at least 5; one more round first warms caches and compilers up.
+
+    Returns:
+        Name to the CPU seconds of each round, and name to what the function returned last.
+    """
+    if repeats < 5:
+        raise ValueError(f"repeats must be at least 5, got {repeats}")
+    results = {name: run() for name, run in cases.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(repeats):
+        for name, run in cases.items():
+            begin = time.process_time()
+            results[name] = run()
+            seconds[name].append(time.process_time() - begin)
+    return seconds, results
+
+
+def summary(seconds: Sequence[float]) -> dict[str, float]:
+    """Median, fastest and slowest of some timings, in seconds."""
+    return {"median_s": statistics.median(seconds), "min_s": min(seconds), "max_s": max(seconds)}
+
+
+def machine(packages: Sequence[str]) -> dict[str, Any]:
+    """The processor, its cores and the versions that took part."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows of equal keys as a text table with a header line."""
+    names = list(rows[0])
+    widths = [max(len(name), *(len(row[name]) for row in rows)) for name in names]
+    lines = [[name.ljust(width) for name, width in zip(names, widths)], ["-" * width for width in widths]]
+    lines += [[row[name].rjust(width) for name, width in zip(names, widths)] for row in rows]
+    return "\n".join("  ".join(line) for line in lines)
+
+
+def save(name: str, record: Mapping[str, Any]) -> None:
+    """Write a record to ``results/<name>.json``."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
