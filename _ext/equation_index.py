@@ -229,15 +229,21 @@ def line(cells: list[list[nodes.Node]]) -> nodes.row:
 # ---------------------------------------------------------------- docstrings
 
 
+LITERAL = re.compile(r"(``.*?``)")
+
+
 def link_equations(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """In the API reference, the ``Equation:`` line links to the equations."""
+    """In the API reference, the ``Equation:`` line links to the equations, and ``P(s'|s, a)`` is plain text."""
     for index, text in enumerate(lines):
         match = EQUATION_LINE.match(text)
         if match:
             labels = re.split(r"[,\s]+", match.group(1).strip().rstrip("."))
             lines[index] = "**Equation** " + ", ".join(
-                f"for chapter {PLANNED[label]}" if label in PLANNED else f":eq:`{label}`" for label in labels
+                f"of chapter {PLANNED[label]}" if label in PLANNED else f":eq:`{label}`" for label in labels
             )
+        elif "|" in text:
+            parts = LITERAL.split(text)  # every second part is code
+            lines[index] = "".join(part if n % 2 else part.replace("|", r"\|") for n, part in enumerate(parts))
 
 
 def check_numbered(app: Sphinx, env: BuildEnvironment) -> None:

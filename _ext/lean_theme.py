@@ -63,7 +63,9 @@ def drop_duplicates(app: Sphinx, config: Config) -> None:
 
 def lighten_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
     """Keep the scripts this page needs, once and deferred; take its style sheets over into the one sheet."""
-    body = context.get("body") or ""
+    # a folded cell's label would contradict its visible text
+    body = (context.get("body") or "").replace(' aria-label="Toggle hidden content"', "")
+    context["body"] = body
     seen: set[str] = set()
     kept = []
     for script in context["script_files"]:
