@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -131,13 +132,13 @@ class ScheduleTable:
     """A schedule as a growing array: entry n is the schedule at count n, so that arrays of counts can look it up."""
 
     def __init__(self, name: str, schedule: Schedule) -> None:
-        self.name, self.values = name, np.zeros(1)
-        self.schedule = schedule if callable(schedule) else check_unit_interval(name, schedule)
+        self.name, self.schedule, self.values = name, schedule, np.zeros(1)
+        self.constant = None if callable(schedule) else check_unit_interval(name, schedule)
 
     def at(self, counts: IntArray) -> FloatArray | float:
         """The schedule at an array of counts; a constant stays one number."""
-        if not callable(self.schedule):
-            return self.schedule
+        if self.constant is not None:
+            return self.constant
         return self.up_to(int(counts.max()))[counts]
 
     def up_to(self, count: int) -> FloatArray:
@@ -855,7 +856,7 @@ def discrete_size(which: str, env: Any) -> int:
 
 def policy_rows(policy: ArrayLike, n_states: int, n_actions: int) -> FloatArray:
     """A policy as checked probabilities (S, A), for a process of which only the sizes are known."""
-    sizes: Any = NamedTuple("Sizes", [("n_states", int), ("n_actions", int)])(n_states, n_actions)
+    sizes: Any = SimpleNamespace(n_states=n_states, n_actions=n_actions)
     return MDP.policy_rows(sizes, policy)
 
 

@@ -415,16 +415,16 @@ def iterate_expected_sarsa(
 
 # What follows (s, a) is worth, by the three rules. ``q`` (A, n): the values of the next states' actions.
 
-def _value_of_best_action(q: FloatArray, epsilon: FloatArray, next_action: IntArray | None) -> FloatArray:
+def _value_of_best_action(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
     return q.max(axis=0)
 
 
-def _value_of_next_action(q: FloatArray, epsilon: FloatArray, next_action: IntArray | None) -> FloatArray:
+def _value_of_next_action(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
     return q[next_action, np.arange(q.shape[1])]
 
 
-def _value_of_policy(q: FloatArray, epsilon: FloatArray, next_action: IntArray | None) -> FloatArray:
-    return sum(epsilon_greedy_rows(q, epsilon) * q)                        # over actions, in order
+def _value_of_policy(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
+    return sum(epsilon_greedy_rows(q, epsilon) * q, start=np.zeros(q.shape[1]))      # over actions, in order
 
 
 _NEXT_VALUE: dict[str, Callable[..., FloatArray]] = {
@@ -446,20 +446,18 @@ class _Control:
                               columns=columns)
         self.epsilons = self.epsilon.up_to(self.walk.episodes)
         self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
-        self.counts = np.zeros(self.q.size, dtype=np.int64) if callable(alpha) else None
+        self.counts = np.zeros(self.q.size, dtype=np.int64)               # of visits, kept where alpha is a schedule
         self.history = new_history(history, self.walk.episodes, self.q)
 
     def epsilon_in(self, episode: IntArray) -> FloatArray | float:
         """Epsilon of each run's episode."""
-        return self.epsilons[episode + 1] if callable(self.epsilon.schedule) else self.epsilon.schedule
+        return self.epsilons[episode + 1] if self.epsilon.constant is None else self.epsilon.constant
 
     def iterate(self) -> Iterator[tuple[Any, ...]]:
         gamma, walk, next_value_of = self.gamma, self.walk, _NEXT_VALUE[self.rule]
         q = self.q.ravel()                                                # the same table, flat
         all_actions = np.arange(walk.n_actions)[:, None]                  # (A, 1)
-        next_action = None
-        if self.rule == "sarsa":
-            next_action = self.first_actions()
+        next_action = self.first_actions() if self.rule == "sarsa" else walk.run
         while walk.next_step():
             run, state, episode = walk.run, walk.state, walk.episode
             epsilon, row = self.epsilon_in(episode), walk.offset + state * walk.n_actions
@@ -486,8 +484,8 @@ class _Control:
 
     def step_size(self, here: IntArray) -> FloatArray | float:
         """Alpha, by the visit count where it is a schedule."""
-        if self.counts is None:
-            return self.alpha.schedule
+        if self.alpha.constant is not None:
+            return self.alpha.constant
         self.counts[here] += 1
         return self.alpha.at(self.counts[here])
 
@@ -506,12 +504,12 @@ class _Control:
         return next_action
 
 
-def _learn_alone(learner: _Control) -> None:
+def _learn_alone(learner: _Control, walk: TableWalk) -> None:
     """``_Control.iterate`` for one run on a table, with Python lists: the same bits without the arrays' overhead."""
-    walk, gamma, max_steps = learner.walk, learner.gamma, learner.walk.max_steps
+    max_steps = walk.max_steps
     q_learning, sarsa = learner.rule == "q_learning", learner.rule == "sarsa"
-    q, outcomes = learner.q[0].tolist(), walk.table.outcomes(gamma)
-    alpha, counts = learner.alpha.schedule, None if learner.counts is None else learner.q[0].astype(int).tolist()
+    q, outcomes = learner.q[0].tolist(), walk.table.outcomes(learner.gamma)
+    alpha, counts = learner.alpha.constant, learner.counts.reshape(learner.q[0].shape).tolist()
     epsilon, explore, exploit = _exploration(learner.epsilons[1].item(), walk.n_actions)
     state, total, steps, episode, best = int(walk.state[0]), 0.0, 0, 0, 0.0
     row, action = q[state], int(learner.first_actions()[0]) if sarsa else 0
@@ -535,10 +533,12 @@ def _learn_alone(learner: _Control) -> None:
                 next_value = next_row[next_action]
             else:
                 next_value = _value_of_policy_in_row(next_row, next_best, epsilon)
-            if counts is not None:
+            if alpha is None:
                 counts[state][action] += 1
-                alpha = learner.alpha.up_to(counts[state][action])[counts[state][action]].item()
-            row[action] += alpha * (reward + discount * next_value - row[action])
+                step_size = learner.alpha.up_to(counts[state][action])[counts[state][action]].item()
+            else:
+                step_size = alpha
+            row[action] += step_size * (reward + discount * next_value - row[action])
 
             total += reward
             steps += 1
@@ -550,7 +550,7 @@ def _learn_alone(learner: _Control) -> None:
                 if episode == walk.episodes:
                     learner.q[0] = q
                     return
-                if callable(learner.epsilon.schedule):
+                if learner.epsilon.constant is None:
                     epsilon, explore, exploit = _exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
                 state, total, steps = walk.table.first_state(u_start), 0.0, 0
                 row, best = q[state], max(q[state])
@@ -589,7 +589,7 @@ def _control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Sch
              runs: int, history: bool, max_steps: int | None) -> Control:
     learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
     if learner.walk.runs == 1 and isinstance(learner.walk, TableWalk):
-        _learn_alone(learner)
+        _learn_alone(learner, learner.walk)
     else:
         run_out(learner.iterate())
     return Control(one_or_all(learner.q), learner.walk.returns, learner.walk.lengths, learner.history)
@@ -604,8 +604,10 @@ def _iterate_control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, al
 def _steps(records: Iterator[tuple[Any, ...]], runs: int) -> Iterator[Step]:
     """Records as ``Step``: plain numbers where there is one run."""
     for *before, terminated, over, delta, table in records:
-        fields = (*before, terminated, over & ~terminated, delta)
-        yield Step(*fields, table) if runs > 1 else Step(*(field[0].item() for field in fields), table[0])
+        fields = [*before, terminated, over & ~terminated, delta]
+        if runs == 1:
+            fields, table = [field[0].item() for field in fields], table[0]
+        yield Step(*fields, table=table)
 
 
 # ---------------------------------------------------------------------- fixed points with linear features
