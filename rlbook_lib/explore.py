@@ -49,7 +49,7 @@ MAX_STATES = 1000
 MAX_BYTES = 400_000
 _UNITS = 10  # SVG units per point: coordinates are written as whole tenths of a point
 _IMAGE_SCALE = 2  # pixels per point of embedded raster images
-_RC = {"image.composite_image": False, "axes.unicode_minus": True}
+_RC: Any = {"image.composite_image": False, "axes.unicode_minus": True}
 
 # One SVG element: tag, attributes, text (or "").
 Element = tuple[str, dict[str, str], str]
@@ -66,10 +66,16 @@ def _number(value: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
-def _color(rgb: Sequence[float]) -> str:
+def _color(rgb: Any) -> str:
     """The page's text color for black, the page itself for white, a hex color otherwise."""
     name = rgb2hex(rgb[:3])
     return {"#000000": "currentColor", "#ffffff": "var(--rlx-paper)"}.get(name, name)
+
+
+def _matrix(transform: Affine2D) -> str:
+    """A transform in SVG's order of the six numbers."""
+    a, c, e, b, d, f = transform.get_matrix()[:2].ravel()
+    return "matrix(" + " ".join(f"{v:.6g}" for v in (a, b, c, d, e, f)) + ")"
 
 
 def _join(numbers: Iterable[int]) -> str:
@@ -91,11 +97,12 @@ def _circle(center: np.ndarray, radius: float) -> str:
     return f"M{_join([x, y])}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0-{2 * r} 0z" if r else f"M{_join([x, y])}z"
 
 
-_CODE_LENGTH = {Path.MOVETO: 1, Path.LINETO: 1, Path.CURVE3: 2, Path.CURVE4: 3, Path.CLOSEPOLY: 1}
-_LETTER = {Path.LINETO: "l", Path.CURVE3: "q", Path.CURVE4: "c"}
+# How many points each path code takes, and its letter in SVG.
+_CODE_LENGTH = {int(Path.MOVETO): 1, int(Path.LINETO): 1, int(Path.CURVE3): 2, int(Path.CURVE4): 3}
+_LETTER = {int(Path.LINETO): "l", int(Path.CURVE3): "q", int(Path.CURVE4): "c"}
 
 
-def _path_data(vertices: np.ndarray, codes: np.ndarray) -> str:
+def _path_data(vertices: Any, codes: Any) -> str:
     """The ``d`` attribute: whole units, steps relative to the last point (rounding never adds up)."""
     if len(codes) and codes[-1] == Path.STOP:
         vertices, codes = vertices[:-1], codes[:-1]
@@ -107,29 +114,29 @@ def _path_data(vertices: np.ndarray, codes: np.ndarray) -> str:
         return _circle(center, float(np.hypot(*(ends[0] - center))))
     points = np.rint(vertices).astype(np.int64).tolist()
     parts: list[str] = []
-    letter, here, first = "", (0, 0), (0, 0)
+    last, here, first = 0, (0, 0), (0, 0)  # the code of the last segment; points in whole units
     index = 0
     while index < len(points):
         code = int(codes[index])
-        length = _CODE_LENGTH[code]
+        length = _CODE_LENGTH.get(code, 1)
         if code == Path.CLOSEPOLY:
             parts.append("z")
-            letter, here = "", first
+            last, here = 0, first
         elif code == Path.MOVETO:
             here = first = tuple(points[index])
             parts.append("M" + _join(here))
-            letter = ""
+            last = 0
         else:
             run: list[int] = []
             for x, y in points[index : index + length]:
                 run += [x - here[0], y - here[1]]
             here = tuple(points[index + length - 1])
             text = _join(run)
-            if letter == code:
+            if last == code:
                 parts.append(text if text.startswith("-") else " " + text)
             else:
                 parts.append(_LETTER[code] + text)
-                letter = code
+                last = code
         index += length
     return "".join(parts)
 
@@ -154,7 +161,7 @@ class _SvgRenderer(RendererBase):
     def get_canvas_width_height(self) -> tuple[float, float]:
         return self.width, self.height
 
-    def points_to_pixels(self, points: float) -> float:
+    def points_to_pixels(self, points: Any) -> Any:
         return points
 
     def option_scale_image(self) -> bool:
@@ -173,7 +180,9 @@ class _SvgRenderer(RendererBase):
 
     # Attributes shared by all shapes.
 
-    def _clip(self, gc: Any) -> dict[str, str]:
+    def _clip(self, gc: Any, undo: Any = None) -> dict[str, str]:
+        # A clip region is read in the coordinates of its element; ``undo`` takes back what the element's own
+        # transform does to them.
         path, transform = gc.get_clip_path()
         if path is not None:
             clean = path.cleaned(transform + self._to_page)
@@ -184,7 +193,8 @@ class _SvgRenderer(RendererBase):
             data = f"M{x0} {y1}h{x1 - x0}v{y0 - y1}h{x0 - x1}z"
         else:
             return {}
-        region = self._define("clipPath", f'<path d="{data}"/>')
+        move = "" if undo is None else f' transform="{_matrix(undo)}"'
+        region = self._define("clipPath", f'<path d="{data}"{move}/>')
         return {"clip-path": f"url(#{region})"}
 
     def _define(self, tag: str, inner: str, attributes: str = "") -> str:
@@ -274,12 +284,13 @@ class _SvgRenderer(RendererBase):
         offset_trans: Any, facecolors: Any, edgecolors: Any, linewidths: Any, linestyles: Any,
         antialiaseds: Any, urls: Any, offset_position: Any, *, hatchcolors: Any = None,
     ) -> None:  # fmt: skip
+        base: Any = self  # its helpers for collections carry no types
         ready = [
             (path, Affine2D(transform.get_matrix()))
-            for path, transform in self._iter_collection_raw_paths(master_transform, paths, all_transforms)
+            for path, transform in base._iter_collection_raw_paths(master_transform, paths, all_transforms)
         ]
         drawn: list[tuple[str, dict[str, str]]] = []
-        for x, y, (path, transform), gc0, face in self._iter_collection(
+        for x, y, (path, transform), gc0, face in base._iter_collection(
             gc, ready, offsets, offset_trans, facecolors, edgecolors, linewidths, linestyles,
             antialiaseds, urls, offset_position, hatchcolors=[] if hatchcolors is None else hatchcolors,
         ):  # fmt: skip
@@ -294,7 +305,7 @@ class _SvgRenderer(RendererBase):
             items = list(group)
             self.elements.append(("path", {"d": "".join(data for data, _ in items), **items[0][1]}, ""))
 
-    def draw_image(self, gc: Any, x: float, y: float, im: np.ndarray, transform: Any = None) -> None:
+    def draw_image(self, gc: Any, x: float, y: float, im: Any, transform: Any = None) -> None:
         rows, columns = im.shape[:2]
         if rows == 0 or columns == 0:
             return
@@ -308,21 +319,28 @@ class _SvgRenderer(RendererBase):
         else:
             placed = Affine2D().scale(1 / columns, 1 / rows) + transform.frozen().translate(x, y)
         # Image pixels run downwards from the top left corner.
-        matrix = (Affine2D().scale(1, -1).translate(0, rows) + placed + self._to_page).get_matrix()
-        a, c, e, b, d, f = matrix[:2].ravel()
+        whole = Affine2D((Affine2D().scale(1, -1).translate(0, rows) + placed + self._to_page).get_matrix())
         attributes = {
             "width": str(columns),
             "height": str(rows),
-            "transform": "matrix(" + " ".join(f"{v:.6g}" for v in (a, b, c, d, e, f)) + ")",
+            "transform": _matrix(whole),
             "preserveAspectRatio": "none",
             "style": "image-rendering:pixelated",
             "href": "data:image/png;base64," + base64.b64encode(file.getvalue()).decode(),
-            **self._clip(gc),
+            **self._clip(gc, whole.inverted()),
         }
         self.elements.append(("image", attributes, ""))
 
     def draw_text(
-        self, gc: Any, x: float, y: float, s: str, prop: Any, angle: float, ismath: Any = False, mtext: Any = None
+        self,
+        gc: Any,
+        x: float,
+        y: float,
+        s: str,
+        prop: Any,
+        angle: float,
+        ismath: Any = False,
+        mtext: Any = None,
     ) -> None:
         rgb = gc.get_rgb()
         alpha = gc.get_alpha() if gc.get_forced_alpha() else rgb[3]
@@ -333,7 +351,7 @@ class _SvgRenderer(RendererBase):
             style["opacity"] = f"{alpha:.3g}"
         if ismath:
             # A formula is drawn as outlines: its glyphs then stand where the layout put them.
-            outline = _formula(s, prop.get_size_in_points(), hash(prop), prop)
+            outline = _formula(s, prop.get_size_in_points(), prop)
             placed = Affine2D().scale(_UNITS, -_UNITS).rotate_deg(-angle).translate(x * _UNITS, y * _UNITS)
             clean = outline.cleaned(placed, curves=True)
             attributes = {"d": _path_data(clean.vertices, clean.codes), **style, **self._clip(gc)}
@@ -360,13 +378,13 @@ class _SvgRenderer(RendererBase):
             attributes["font-style"] = prop.get_style()
         if "monospace" in prop.get_family():
             attributes["font-family"] = "monospace"
-        self.elements.append(("text", {**attributes, **style, **self._clip(gc)}, s))
+        undo = Affine2D().rotate_deg_around(x * _UNITS, y * _UNITS, angle) if angle else None
+        self.elements.append(("text", {**attributes, **style, **self._clip(gc, undo)}, s))
 
 
 @lru_cache(maxsize=512)
-def _formula(text: str, size: float, key: int, prop: Any) -> Path:
-    outline = TextPath((0, 0), text, size=size, prop=prop)
-    return Path(outline.vertices, outline.codes)
+def _formula(text: str, size: float, prop: Any) -> Path:
+    return TextPath((0, 0), text, size=size, prop=prop)
 
 
 def _markup(elements: Sequence[Element]) -> str:
@@ -374,7 +392,9 @@ def _markup(elements: Sequence[Element]) -> str:
     parts = []
     for tag, attributes, text in elements:
         inside = "".join(f' {name}="{html.escape(value)}"' for name, value in attributes.items())
-        parts.append(f"<{tag}{inside}>{html.escape(text, quote=False)}</{tag}>" if text else f"<{tag}{inside}/>")
+        parts.append(
+            f"<{tag}{inside}>{html.escape(text, quote=False)}</{tag}>" if text else f"<{tag}{inside}/>"
+        )
     return "".join(parts)
 
 
@@ -394,7 +414,11 @@ def _describe(artist: Artist) -> str:
         name += f" labeled {str(label)!r}"
     axes = getattr(artist, "axes", None)
     if axes is not None and axes.figure is not None:
-        where = axes.get_title() or f"number {axes.figure.axes.index(axes) + 1}" if axes in axes.figure.axes else ""
+        where = (
+            axes.get_title() or f"number {axes.figure.axes.index(axes) + 1}"
+            if axes in axes.figure.axes
+            else ""
+        )
         name += f" in the axes {where}".rstrip()
     return name
 
@@ -453,7 +477,7 @@ class _Picture:
         drawn: dict[int, list[Element]] = {}
         definitions: dict[str, str] = {}
 
-        def capture(artist: Artist) -> Callable[..., None]:
+        def capture(artist: Any) -> Callable[..., None]:
             def draw(_outer: Any, *args: Any, **kwargs: Any) -> None:
                 kept = self._cache.get(id(artist))
                 if kept is None or any(part.stale for part in kept[2]):
@@ -470,19 +494,18 @@ class _Picture:
 
             return draw
 
-        aligned = [
-            text for text in self.figure.findobj(Text) if "\n" in text.get_text() and not text.get_gid()
-        ]
+        texts: list[Any] = self.figure.findobj(Text)
+        aligned = [text for text in texts if "\n" in text.get_text() and not text.get_gid()]
         for text in aligned:
             text.set_gid("rlx-" + (getattr(text, "_multialignment", None) or text.get_ha()))
         for artist in self.artists:
-            artist.draw = capture(artist)
+            vars(artist)["draw"] = capture(artist)
         try:
             with matplotlib.rc_context(_RC):
                 self.figure.draw(_SvgRenderer(self.width, self.height))
         finally:
             for artist in self.artists:
-                del artist.draw
+                del vars(artist)["draw"]
             for text in aligned:
                 text.set_gid(None)
         return drawn, definitions
@@ -495,8 +518,8 @@ class _Picture:
         if new or gone:
             what = f"added {_describe(new[0])}" if new else f"removed {_describe(gone[0])}"
             raise ValueError(
-                f"update {what}; it may only move what setup made. Make every artist in setup and change it in "
-                "update (set_data, set_height, set_text, set_alpha, set_visible), or give it no data until needed."
+                f"update {what}; it may only move what setup made. Make every artist in setup and change it "
+                "in update (set_data, set_height, set_text, set_alpha, set_visible), or give it no data."
             )
 
     def svg(self, order: Sequence[int], drawn: Mapping[int, list[Element]], definitions: Mapping[str, str],
@@ -508,7 +531,8 @@ class _Picture:
         defs = "".join(definitions[key] for key in sorted(definitions))
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{name}" width="{pixels[0]}" '
-            f'height="{pixels[1]}" viewBox="0 0 {width} {height}" fill="currentColor" stroke-linejoin="round">'
+            f'height="{pixels[1]}" viewBox="0 0 {width} {height}" fill="currentColor" '
+            'stroke-linejoin="round">'
             + (f"<defs>{defs}</defs>" if defs else "")
             + "".join(f"<g>{_markup(drawn.get(key, []))}</g>" for key in order)
             + "</svg>"
@@ -537,7 +561,9 @@ def _keep_order(orders: Sequence[list[int]], artists: Mapping[int, Artist]) -> l
 # ---------------------------------------------------------------------------------------------------
 
 
-def _column(values: Sequence[str | None], sizes: Sequence[int]) -> tuple[list[int], list[str | None], list[int]]:
+def _column(
+    values: Sequence[str | None], sizes: Sequence[int]
+) -> tuple[list[int], list[str | None], list[int]]:
     """One value per state becomes the controls it depends on, a value table and indices into it."""
     table = list(dict.fromkeys(values))
     number = {value: index for index, value in enumerate(table)}
@@ -577,7 +603,11 @@ class _Changes:
 
 
 def _encode(
-    states: Sequence[Mapping[int, list[Element]]], order: Sequence[int], base: int, first: int, changes: _Changes
+    states: Sequence[Mapping[int, list[Element]]],
+    order: Sequence[int],
+    base: int,
+    first: int,
+    changes: _Changes,
 ) -> dict[int, int]:
     """Fill ``changes`` with what differs between the states; returns the bytes that each artist costs.
 
@@ -637,7 +667,11 @@ class _Control:
         for index, value in enumerate(self.values):
             if value is initial or (not isinstance(value, bool) and value == initial):
                 return index
-            if self.numeric and isinstance(initial, (int, float)) and math.isclose(value, initial, abs_tol=1e-9):
+            if (
+                self.numeric
+                and isinstance(initial, (int, float))
+                and math.isclose(value, initial, abs_tol=1e-9)
+            ):
                 return index
         raise ValueError(f"initial[{self.name!r}] is {initial!r}; it must be one of {_some(self.values)}")
 
@@ -648,7 +682,9 @@ def _some(values: Sequence[Any]) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
+        value, (bool, np.bool_)
+    )
 
 
 def _options(name: str, spec: Any) -> tuple[list[Any], list[str], bool]:
@@ -715,17 +751,20 @@ def _control_html(control: _Control, index: int, plays: bool) -> str:
     texts = [html.escape(text) for text in control.texts]
     if control.numeric or plays:
         inside = (
-            f'<label><span class="rlx-name">{label}</span><input type="range" min="0" max="{len(texts) - 1}" step="1" '
+            f'<label><span class="rlx-name">{label}</span>'
+            f'<input type="range" min="0" max="{len(texts) - 1}" step="1" '
             f'value="{control.start}" aria-valuetext="{texts[control.start]}" disabled></label>'
             f'<output class="rlx-value" aria-live="off">{texts[control.start]}</output>'
         )
     elif len(texts) <= 5 and sum(map(len, texts)) <= 60:
         options = "".join(
-            f'<label class="rlx-option"><input type="radio" name="{html.escape(control.name)}" value="{number}"'
-            f'{" checked" if number == control.start else ""} disabled>{text}</label>'
+            f'<label class="rlx-option">'
+            f'<input type="radio" name="{html.escape(control.name)}" value="{number}"'
+            f"{' checked' if number == control.start else ''} disabled>{text}</label>"
             for number, text in enumerate(texts)
         )
-        return f'<fieldset class="rlx-control" data-control="{index}"><legend>{label}</legend>{options}</fieldset>'
+        inside = f"<legend>{label}</legend>{options}"
+        return f'<fieldset class="rlx-control" data-control="{index}">{inside}</fieldset>'
     else:
         options = "".join(
             f'<option value="{number}"{" selected" if number == control.start else ""}>{text}</option>'
@@ -743,7 +782,11 @@ def _control_html(control: _Control, index: int, plays: bool) -> str:
 
 def _page(svg: str, controls: Sequence[_Control], play: str | None, readout: str | None, data: dict) -> str:
     form = "".join(_control_html(c, i, c.name == play) for i, c in enumerate(controls))
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/").replace("<!--", "<\\!--")
+    text = (
+        json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+        .replace("</", "<\\/")
+        .replace("<!--", "<\\!--")
+    )
     line = "" if readout is None else f'<p class="rlx-readout" aria-live="polite">{html.escape(readout)}</p>'
     return _finish(
         f'<div class="rlx"><style>{_asset("explore.css")}</style><div class="rlx-picture">{svg}</div>'
@@ -789,7 +832,8 @@ def _figures_in(artists: Any) -> list[Figure]:
     if isinstance(artists, Figure):
         return [artists]
     if isinstance(artists, Artist):
-        return [artists.get_figure(root=True)] if artists.get_figure() is not None else []
+        figure = artists.get_figure(root=True)
+        return [figure] if figure is not None else []
     if isinstance(artists, Mapping):
         artists = artists.values()
     elif not isinstance(artists, Iterable):
@@ -865,7 +909,10 @@ class Explore:
         if any(readout is not None for readout in readouts):
             changes.add(0, "#readout", [readout or "" for readout in readouts])
         self._order, self._definitions = order, definitions
-        frames = max((size for c, size in zip(self._controls, self._sizes, strict=True) if c.name == self._play), default=1)
+        frames = max(
+            (size for c, size in zip(self._controls, self._sizes, strict=True) if c.name == self._play),
+            default=1,
+        )
         data = {
             "sizes": self._sizes,
             "texts": [control.texts for control in self._controls],
@@ -881,8 +928,8 @@ class Explore:
             heavy = ", ".join(f"{_describe(named[key])} ({cost[key] // 1000} KB)" for key in worst)
             raise ValueError(
                 f"the figure would weigh {size // 1000} KB over {self.n_states} states; expected at most "
-                f"{MAX_BYTES // 1000} KB. What moves most: {heavy}. Use fewer states, fewer points, or artists that "
-                "keep their structure (change data, text, color or alpha)."
+                f"{MAX_BYTES // 1000} KB. What moves most: {heavy}. Use fewer states or points, or artists "
+                "that keep their structure (change data, text, color or alpha)."
             )
         return page
 
@@ -893,8 +940,8 @@ class Explore:
         for artist in self._picture.artists:
             if fresh.get(id(artist)) != drawn.get(id(artist)):
                 raise ValueError(
-                    f"{_describe(artist)} changed without being told: after editing its data in place, call its "
-                    "setter (set_data, set_xdata, set_offsets) or set artist.stale = True in update."
+                    f"{_describe(artist)} changed without being told: after editing its data in place, call "
+                    "its setter (set_data, set_xdata, set_offsets) or set artist.stale = True in update."
                 )
 
     def _base_png(self) -> bytes:
@@ -915,7 +962,9 @@ class Explore:
     def _state(self, values: Mapping[str, Any]) -> list[int]:
         unknown = set(values) - {control.name for control in self._controls}
         if unknown:
-            raise ValueError(f"unknown control {sorted(unknown)[0]!r}; expected one of {[c.name for c in self._controls]}")
+            raise ValueError(
+                f"unknown control {sorted(unknown)[0]!r}; expected one of {[c.name for c in self._controls]}"
+            )
         return [c._find(values[c.name]) if c.name in values else c.start for c in self._controls]
 
     def _draw(self, state: Sequence[int]) -> tuple[str, str | None]:
@@ -936,7 +985,12 @@ class Explore:
         wide = {"description_width": "initial"}
         for control in self._controls:
             options = [(text, index) for index, text in enumerate(control.texts)]
-            settings = {"options": options, "value": control.start, "description": control.label, "style": wide}
+            settings = {
+                "options": options,
+                "value": control.start,
+                "description": control.label,
+                "style": wide,
+            }
             if control.numeric or control.name == self._play:
                 box = ipywidgets.SelectionSlider(**settings, layout={"width": "min(100%, 32rem)"})
             elif len(options) <= 5:
@@ -968,7 +1022,11 @@ class Explore:
         return f"<interactive figure: {names}; {self.n_states} states>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.html, "image/png": _base64(self.png)}
+        bundle: dict[str, Any] = {
+            "text/plain": repr(self),
+            "text/html": self.html,
+            "image/png": _base64(self.png),
+        }
         if _has_kernel():
             live = self.widget()._repr_mimebundle_()
             bundle.update({kind: value for kind, value in live.items() if "widget-view" in kind})
@@ -996,22 +1054,24 @@ def explore(
     Args:
         setup: Called once. Makes one figure with fixed axes limits and returns its artists, as any object.
         update: Called as ``update(artists, **values)``. Only moves the artists; may return one line of text,
-            which is shown under the picture and read aloud.
-        play: Name of the control that gets a play button.
+            which is shown under the picture and read aloud. Colors, text, visibility and the number of points
+            or markers may change; artists may not come or go, and axes limits stay.
+        play: Name of the control that gets a play button. The film stops at the last value and at any touch
+            of a control; for readers who ask for less motion the button makes one step a press.
         alt: What the picture shows, in words, for readers who do not see it.
         labels: Control name to visible label. Plain text, no TeX.
-        initial: Control name to first value; otherwise the middle of a range and the first of a list of words.
-        **controls: ``(low, high)`` or ``(low, high, step)``, a list of values or of words, a dictionary of words and
-            values, or True or False. At most 1000 states in all.
+        initial: Control name to first value; otherwise the middle of a range and the first of some words.
+        **controls: ``(low, high)`` or ``(low, high, step)``, a list of values or of words, a dictionary of
+            words and values, or True or False. At most 1000 states in all.
 
     Returns:
         An object that a notebook displays.
 
     Raises:
         TypeError: A control is none of the above, or ``update`` returns something that is not text.
-        ValueError: An empty range, a step of 0, an unknown control in ``play``, ``labels`` or ``initial``, an initial
-            value that is not among the values, too many states, an artist added or removed by ``update``, or a
-            figure that would be too heavy.
+        ValueError: An empty range, a step of 0, an unknown control in ``play``, ``labels`` or ``initial``, an
+            initial value that is not among the values, too many states, an artist added or removed by
+            ``update``, or a figure that would be too heavy.
     """
     for name, function in (("setup", setup), ("update", update)):
         if not callable(function):
@@ -1021,10 +1081,16 @@ def explore(
     if not controls:
         raise ValueError("no controls; expected at least one, such as gamma=(0.5, 1.0, 0.05)")
     labels, initial = dict(labels or {}), dict(initial or {})
-    for what, names in (("play", [play] if play is not None else []), ("labels", labels), ("initial", initial)):
+    for what, names in (
+        ("play", [play] if play is not None else []),
+        ("labels", labels),
+        ("initial", initial),
+    ):
         for name in names:
             if name not in controls:
-                raise ValueError(f"{what} names {name!r}, which is no control; expected one of {list(controls)}")
+                raise ValueError(
+                    f"{what} names {name!r}, which is no control; expected one of {list(controls)}"
+                )
     built = [
         _Control(name, spec, labels.get(name, name.replace("_", " ")), initial.get(name), name in initial)
         for name, spec in controls.items()

@@ -1,7 +1,7 @@
 """Drawings that more than one page uses, and the figures' style.
 
-``use_style()`` once at the top of a notebook, ``show(figure, alt)`` as the last line of a cell. Colors read on
-light and on dark pages; black is drawn in the page's text color.
+``use_style()`` once at the top of a notebook, ``show(figure, alt)`` as the last line of a cell. Colors read
+on light and on dark pages; black is drawn in the page's text color.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from matplotlib.text import Text
 
 from rlbook_lib.explore import StaticFigure, static_figure
 
-# Each color has a contrast of 3 or more with a white page and with the dark theme's pages. Two of them can still
-# look alike to some readers, so lines also differ in their dashes, and labels say what is what.
+# Each color has a contrast of 3 or more with a white page and with the dark theme's pages. Two of them can
+# still look alike to some readers, so lines also differ in their dashes, and labels say what is what.
 COLORS: dict[str, str] = {
     "blue": "#0072b2",
     "red": "#d55e00",
@@ -119,7 +119,8 @@ def plot_interval(
         The line and the band.
 
     Raises:
-        ValueError: Shapes that do not fit, fewer than two runs, values that are not finite, or level out of range.
+        ValueError: Shapes that do not fit, fewer than two runs, values that are not finite, or level out of
+            range.
 
     Source:
         Efron and Tibshirani (1993), chapter 13: the percentile interval.
@@ -139,7 +140,9 @@ def plot_interval(
     return line, band
 
 
-def _mean_interval(runs: np.ndarray, level: float, seed: int, resamples: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+def _mean_interval(
+    runs: np.ndarray, level: float, seed: int, resamples: int = 2000
+) -> tuple[np.ndarray, np.ndarray]:
     """What ``evaluation.bootstrap_interval`` says of the mean (a test compares the two); each (T,)."""
     count = runs.shape[0]
     chosen = np.random.default_rng(seed).integers(count, size=(resamples, count))
@@ -197,7 +200,9 @@ class MazeDrawing:
         self._tiles: dict[int, Rectangle] = {}
         for state in range(self._n_states):
             x, y = self._place(state)
-            tile = Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor=COLORS["gray"], linewidth=0.8)
+            tile = Rectangle(
+                (x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor=COLORS["gray"], linewidth=0.8
+            )
             if state in self._walls:
                 tile.set_facecolor((*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6))
             elif state in self._marks:
@@ -208,7 +213,9 @@ class MazeDrawing:
             self._tiles[state] = tile
         x, y = self._place(self._start)
         self._text(x - 0.41, y - 0.4, "S", 0.13)
-        outline = Rectangle((0, 0), self._columns, self._rows, fill=False, edgecolor=COLORS["text"], linewidth=1.4)
+        outline = Rectangle(
+            (0, 0), self._columns, self._rows, fill=False, edgecolor=COLORS["text"], linewidth=1.4
+        )
         ax.add_patch(outline)
 
     def _text(self, x: float, y: float, text: str, size: float, **style: Any) -> Text:
@@ -221,23 +228,40 @@ class MazeDrawing:
         self._q_texts: dict[tuple[int, int], Text] = {}
         self._value_texts: dict[int, Text] = {}
         self._arrows: dict[int, PathPatch] = {}
-        thin = {"edgecolor": (*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6), "linewidth": 0.6}
+        thin: dict[str, Any] = {
+            "edgecolor": (*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6),
+            "linewidth": 0.6,
+        }
         for state in self._open:
             x, y = self._place(state)
             for action, (dx, dy) in enumerate(self._directions):
-                corners = [(x, y), (x + (dx - dy) / 2, y + (dy + dx) / 2), (x + (dx + dy) / 2, y + (dy - dx) / 2)]
+                corners = [
+                    (x, y),
+                    (x + (dx - dy) / 2, y + (dy + dx) / 2),
+                    (x + (dx + dy) / 2, y + (dy - dx) / 2),
+                ]
                 triangle = Polygon(corners, facecolor="none", visible=False, **thin)
                 self.ax.add_patch(triangle)
                 self._triangles[state, action] = triangle
                 number = self._text(x + 0.29 * dx, y + 0.36 * dy, "", 0.125, visible=False)
                 self._q_texts[state, action] = number
             self._value_texts[state] = self._text(x, y, "", 0.19, visible=False)
-            arrow = PathPatch(Path(np.zeros((0, 2))), facecolor=COLORS["text"], edgecolor="none", visible=False)
+            arrow = PathPatch(
+                Path(np.zeros((0, 2))), facecolor=COLORS["text"], edgecolor="none", visible=False
+            )
             self.ax.add_patch(arrow)
             self._arrows[state] = arrow
-        (self._path,) = self.ax.plot([], [], color=COLORS["purple"], linewidth=2.6, alpha=0.8, linestyle="-", zorder=4)
+        (self._path,) = self.ax.plot(
+            [], [], color=COLORS["purple"], linewidth=2.6, alpha=0.8, linestyle="-", zorder=4
+        )
         (self._agent,) = self.ax.plot(
-            [], [], "o", color=COLORS["purple"], markersize=0.26 * self._size, markeredgecolor="white", zorder=5
+            [],
+            [],
+            "o",
+            color=COLORS["purple"],
+            markersize=0.26 * self._size,
+            markeredgecolor="white",
+            zorder=5,
         )
 
     # What an update may call.
@@ -323,20 +347,27 @@ class MazeDrawing:
         self._agent.set_data([p[0] for p in points], [p[1] for p in points])
 
     def set_path(self, states: Sequence[int] | None) -> None:
-        """Draw the way through these states.
+        """Draw the way through these states; later visits of a cell stand a little beside the first.
 
         Args:
             states: States in the order of the visits, or None for no path.
         """
-        points = [self._beside(state) for state in (states if states is not None else [])]
+        points, visits = [], dict.fromkeys(range(self._n_states), 0)
+        for state in states if states is not None else []:
+            x, y = self._beside(state)
+            visit, turn = visits[int(state)], 2.4 * visits[int(state)]  # 2.4 radians: no two visits coincide
+            reach = min(0.18, 0.09 * visit**0.5)
+            points.append((x + reach * np.cos(turn), y + reach * np.sin(turn)))
+            visits[int(state)] = visit + 1
         self._path.set_data([p[0] for p in points], [p[1] for p in points])
 
     def _beside(self, state: int) -> tuple[float, float]:
-        """Where the agent stands: beside the number, if the cell shows one."""
+        """Where the agent stands: beside the number or the letter, if the cell shows one."""
         if not 0 <= int(state) < self._n_states:
             raise ValueError(f"state is {state}; expected 0 to {self._n_states - 1}")
         x, y = self._place(int(state))
-        return (x - 0.31, y + 0.31) if self._has_values or self._has_q else (x, y)
+        aside = self._has_values or self._has_q or state in self._marks
+        return (x - 0.31, y + 0.31) if aside else (x, y)
 
     def _checked(self, name: str, array: Any, shape: tuple[int, ...]) -> np.ndarray:
         array = np.asarray(array, dtype=float)
@@ -365,7 +396,9 @@ def _cell_points(ax: Axes, rows: int, columns: int) -> float:
 def _arrow(x: float, y: float, direction: tuple[float, float], inner: float, length: float) -> Path:
     """A flat arrow from ``inner`` outwards; a short arrow is a small one."""
     head = min(0.11, 0.7 * length)
-    outline = np.array([(0, -0.18 * head), (length - head, -0.18 * head), (length - head, -0.6 * head), (length, 0)])
+    outline = np.array(
+        [(0, -0.18 * head), (length - head, -0.18 * head), (length - head, -0.6 * head), (length, 0)]
+    )
     outline = np.concatenate([outline, outline[:3][::-1] * [1, -1]])
     dx, dy = direction
     turned = (outline + [inner, 0]) @ np.array([[dx, dy], [-dy, dx]])
@@ -388,7 +421,8 @@ def draw_maze(
     """A maze with whatever is known about it: values, action values, a policy, an agent and its path.
 
     Args:
-        maze: A ``Maze``, or any object with rows, columns, start_state, goal_states, trap_states and wall_states.
+        maze: A ``Maze``, or any object with rows, columns, start_state, goal_states, trap_states and
+            wall_states.
         ax: Where to draw; a new figure of a fitting size otherwise.
         values: (S,) numbers, as a tint with the number.
         q_values: (S, A) numbers, as four triangles a cell.
@@ -438,25 +472,22 @@ Node = tuple[float, float, float]  # x, y, radius, in inches
 
 
 class _Tree:
-    """Nodes and edges of a backup diagram: open circles are states, filled dots are actions, squares are ends."""
+    """Nodes and edges of a backup diagram: circles are states, filled dots are actions, squares are ends."""
 
-    def __init__(self, width: float, levels: int, step: float = 0.72):
-        height = 0.5 + step * levels
-        self.figure = plt.figure(figsize=(width, height), layout="none")
-        self.ax = self.figure.add_axes((0, 0, 1, 1))
-        self.ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
-        self.ax.axis("off")
-        self._top, self._step = height - 0.25, step
+    def __init__(self, ax: Axes, left: float, top: float, step: float):
+        self.ax, self._left, self._top, self._step = ax, left, top, step
 
     def state(self, x: float, level: float, label: str = "", end: bool = False) -> Node:
-        y = self._top - self._step * level
-        style = {"facecolor": "none", "edgecolor": COLORS["text"], "linewidth": 1.4}
-        self.ax.add_patch(Rectangle((x - 0.11, y - 0.11), 0.22, 0.22, **style) if end else Circle((x, y), 0.13, **style))
+        x, y = x + self._left, self._top - self._step * level
+        style: dict[str, Any] = {"facecolor": "none", "edgecolor": COLORS["text"], "linewidth": 1.4}
+        self.ax.add_patch(
+            Rectangle((x - 0.11, y - 0.11), 0.22, 0.22, **style) if end else Circle((x, y), 0.13, **style)
+        )
         self.label(x + 0.2, y, label)
         return x, y, 0.11 if end else 0.13
 
     def action(self, x: float, level: float, label: str = "") -> Node:
-        y = self._top - self._step * level
+        x, y = x + self._left, self._top - self._step * level
         self.ax.add_patch(Circle((x, y), 0.07, facecolor=COLORS["text"], edgecolor="none"))
         self.label(x + 0.15, y, label)
         return x, y, 0.07
@@ -485,37 +516,73 @@ class _Tree:
             self.ax.text(x, y, label, ha="left", va="center", fontsize=11, **style)
 
 
-BACKUP_KINDS = ("v", "q", "v_star", "q_star", "mc", "td0", "n_step", "sarsa", "expected_sarsa", "q_learning")
+# Kind: title, width in inches, levels, inches per level.
+_BACKUPS: dict[str, tuple[str, float, int, float]] = {
+    "v": ("state value", 3.1, 2, 0.72),
+    "q": ("action value", 3.4, 2, 0.72),
+    "v_star": ("best state value", 3.1, 2, 0.72),
+    "q_star": ("best action value", 3.1, 2, 0.72),
+    "mc": ("Monte Carlo", 2.0, 4, 0.62),
+    "td0": ("TD(0)", 2.0, 2, 0.62),
+    "n_step": ("n-step TD", 2.0, 4, 0.62),
+    "sarsa": ("SARSA", 1.9, 2, 0.72),
+    "expected_sarsa": ("expected SARSA", 2.6, 2, 0.72),
+    "q_learning": ("Q-learning", 2.1, 2, 0.72),
+}
+BACKUP_KINDS = tuple(_BACKUPS)
 
 
-def backup_diagram(kind: str) -> Figure:
+def backup_diagram(*kinds: str) -> Figure:
     """Which states and actions an update looks at: circles are states, dots are actions, squares are ends.
 
     Args:
-        kind: "v", "q", "v_star", "q_star", "mc", "td0", "n_step", "sarsa", "expected_sarsa" or "q_learning".
+        *kinds: "v", "q", "v_star", "q_star", "mc", "td0", "n_step", "sarsa", "expected_sarsa" or
+            "q_learning"; several stand side by side, each under its name.
 
     Returns:
         A figure.
 
     Raises:
-        ValueError: Another kind.
+        ValueError: Another kind, or none.
 
     Source:
         Sutton and Barto (2018), the diagrams of chapters 3 to 7, drawn anew.
     """
+    for kind in kinds:
+        if kind not in _BACKUPS:
+            raise ValueError(f"kind is {kind!r}; expected one of {list(BACKUP_KINDS)}")
+    if not kinds:
+        raise ValueError(f"no kind; expected one or more of {list(BACKUP_KINDS)}")
+    head = 0.35 if len(kinds) > 1 else 0.0  # room for the names
+    width = sum(_BACKUPS[kind][1] for kind in kinds)
+    height = 0.5 + head + max(_BACKUPS[kind][2] * _BACKUPS[kind][3] for kind in kinds)
+    figure = plt.figure(figsize=(width, height), layout="none")
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
+    ax.axis("off")
+    left = 0.0
+    for kind in kinds:
+        name, room, _, step = _BACKUPS[kind]
+        tree = _Tree(ax, left, height - head - 0.25, step)
+        _draw_backup(tree, kind)
+        if head:
+            ax.text(left + 0.3, height - 0.2, name, ha="left", va="center", fontsize=11, fontweight="bold")
+        left += room
+    return figure
+
+
+def _draw_backup(tree: _Tree, kind: str) -> None:
     if kind in ("v", "v_star"):
-        return _backup_v(maximum=kind == "v_star")
-    if kind in ("q", "q_star"):
-        return _backup_q(maximum=kind == "q_star")
-    if kind in ("mc", "td0", "n_step"):
-        return _backup_line(kind)
-    if kind in ("sarsa", "expected_sarsa", "q_learning"):
-        return _backup_control(kind)
-    raise ValueError(f"kind is {kind!r}; expected one of {list(BACKUP_KINDS)}")
+        _backup_v(tree, maximum=kind == "v_star")
+    elif kind in ("q", "q_star"):
+        _backup_q(tree, maximum=kind == "q_star")
+    elif kind in ("mc", "td0", "n_step"):
+        _backup_line(tree, kind)
+    else:
+        _backup_control(tree, kind)
 
 
-def _backup_v(maximum: bool) -> Figure:
-    tree = _Tree(3.2, 2)
+def _backup_v(tree: _Tree, maximum: bool) -> None:
     root = tree.state(1.5, 0, "$s$")
     for branch, x in enumerate((0.6, 1.5, 2.4)):
         action = tree.action(x, 1, "$a$" if branch == 2 else "")
@@ -524,11 +591,9 @@ def _backup_v(maximum: bool) -> Figure:
             last = branch == 2 and leaf > x
             tree.edge(action, tree.state(leaf, 2, "$s'$" if last else ""), r"$p,\, r$" if last else "")
     tree.arc(root, 50, "max" if maximum else r"mean under $\pi$", "blue" if maximum else "purple")
-    return tree.figure
 
 
-def _backup_q(maximum: bool) -> Figure:
-    tree = _Tree(3.4, 2)
+def _backup_q(tree: _Tree, maximum: bool) -> None:
     root = tree.action(1.5, 0, "$s, a$")
     for branch, x in enumerate((0.75, 2.05)):
         state = tree.state(x, 1, "$s'$" if branch == 1 else "")
@@ -538,13 +603,11 @@ def _backup_q(maximum: bool) -> Figure:
             tree.edge(state, tree.action(leaf, 2, "$a'$" if last else ""))
         label = "max" if maximum else r"mean under $\pi$"
         tree.arc(state, 30, label if branch == 1 else "", "blue" if maximum else "purple")
-    return tree.figure
 
 
-def _backup_line(kind: str) -> Figure:
+def _backup_line(tree: _Tree, kind: str) -> None:
     """One sampled way down: one step, n steps, or to the end of the episode."""
-    tree = _Tree(2.2, 2 if kind == "td0" else 4, step=0.62)
-    x = 0.9
+    x = 0.6
     start = tree.state(x, 0, "$s_t$")
     action = tree.action(x, 1, "$a_t$")
     state = tree.state(x, 2, "$s_{t+1}$")
@@ -555,24 +618,21 @@ def _backup_line(kind: str) -> Figure:
         last = tree.state(x, 4, "$s_{t+n}$" if kind == "n_step" else "$s_T$, the end", end=kind == "mc")
         tree.edge(state, action, skipped=True)
         tree.edge(action, last, "$r_{t+n-1}$" if kind == "n_step" else "$r_{T-1}$")
-    return tree.figure
 
 
-def _backup_control(kind: str) -> Figure:
-    tree = _Tree(3.0, 2)
+def _backup_control(tree: _Tree, kind: str) -> None:
     root = tree.action(0.9, 0, "$s_t, a_t$")
     state = tree.state(0.9, 1, "$s_{t+1}$")
     tree.edge(root, state, "$r_t$")
     if kind == "sarsa":
         tree.edge(state, tree.action(0.9, 2, "$a_{t+1}$"))
-        return tree.figure
+        return
     for leaf in (0.35, 0.9, 1.45):
         tree.edge(state, tree.action(leaf, 2, "$a'$" if leaf > 1.4 else ""))
     if kind == "q_learning":
         tree.arc(state, 36, "max")
     else:
         tree.arc(state, 36, r"mean under $\pi$", "purple")
-    return tree.figure
 
 
 def agent_environment_loop() -> Figure:

@@ -80,7 +80,9 @@ class Page:
     """What the script does, in Python: it moves the base picture of a static twin to a state."""
 
     def __init__(self, text):
-        self.data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', text, re.S).group(1))
+        self.data = json.loads(
+            re.search(r'<script type="application/json">(.*?)</script>', text, re.S).group(1)
+        )
         self.svg = re.search(r'<div class="rlx-picture">(<svg.*?</svg>)</div>', text, re.S).group(1)
 
     def at(self, state):
@@ -394,7 +396,9 @@ def test_a_changed_drawing_order_is_named():
         _, ax = plt.subplots()
         return [ax.plot([0, 1], label=name)[0] for name in ("first", "second")]
 
-    with pytest.raises(ValueError, match="drawing order of Line2D labeled 'second'|drawing order of Line2D labeled 'first'"):
+    with pytest.raises(
+        ValueError, match="drawing order of Line2D labeled 'second'|drawing order of Line2D labeled 'first'"
+    ):
         explore(setup, lambda lines, a: lines[0].set_zorder(2 + a), a=(0, 1))
 
 
@@ -470,6 +474,40 @@ def test_scatter_images_hatches_and_formulas_follow_the_state():
         assert page.at((index,))[0] == canonical(direct)
         pictures.append(page.at((index,))[0])
     assert len(set(pictures)) == 4
+
+
+def test_clip_regions_of_turned_and_scaled_elements_stay_on_their_axes():
+    """A clip region is read in its element's coordinates; the element's transform moves it back in place."""
+    figure, ax = plt.subplots(figsize=(4, 3))
+    ax.imshow(np.eye(3), aspect="auto")
+    ax.text(1, 1, "turned", rotation=30, clip_on=True)
+    corners = ax.get_window_extent().transformed(matplotlib.transforms.Affine2D().scale(72 / figure.dpi))
+    svg = re.search(r"<svg.*</svg>", static_figure(figure, "x").html, re.S).group(0)
+    root = ElementTree.fromstring(svg)
+    space = "{http://www.w3.org/2000/svg}"
+    regions = {region.get("id"): region[0] for region in root.iter(space + "clipPath")}
+    checked = 0
+    for element in root.iter():
+        if "transform" not in element.attrib or "clip-path" not in element.attrib:
+            continue
+        region = regions[element.get("clip-path")[5:-1]]
+        numbers = [float(v) for v in re.findall(r"-?[\d.]+", region.get("d"))]
+        x, y, width, height = numbers[:4]
+        inside = _transform(region.get("transform")) @ [x, y, 1]
+        back = _transform(element.get("transform")) @ inside
+        assert back[:2] == pytest.approx([corners.x0 * 10, 3 * 720 - corners.y1 * 10], abs=3)
+        checked += 1
+    assert checked == 2
+
+
+def _transform(text):
+    """The 3 x 3 matrix of an SVG transform: matrix(...) or rotate(angle x y)."""
+    numbers = [float(v) for v in re.findall(r"-?[\d.]+(?:e-?\d+)?", text)]
+    if text.startswith("matrix"):
+        a, b, c, d, e, f = numbers
+        return np.array([[a, c, e], [b, d, f], [0, 0, 1]])
+    angle, x, y = numbers
+    return matplotlib.transforms.Affine2D().rotate_deg_around(x, y, angle).get_matrix()
 
 
 def test_invisible_and_broken_lines_are_fine():

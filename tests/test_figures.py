@@ -77,11 +77,21 @@ def test_first_colors_differ_for_color_blind_readers():
     """The three colors used most, under simulated protanopia and deuteranopia (Machado et al. 2009)."""
     sights = [
         np.eye(3),
-        np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
-        np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
+        np.array(
+            [
+                [0.152286, 1.052583, -0.204868],
+                [0.114503, 0.786281, 0.099216],
+                [-0.003882, -0.048116, 1.051998],
+            ]
+        ),
+        np.array(
+            [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+        ),
     ]
     for sight in sights:
-        seen = {name: np.clip(sight @ np.array(to_rgb(COLORS[name])), 0, 1) for name in ("blue", "red", "green")}
+        seen = {
+            name: np.clip(sight @ np.array(to_rgb(COLORS[name])), 0, 1) for name in ("blue", "red", "green")
+        }
         for one, other in itertools.combinations(seen, 2):
             assert np.linalg.norm(seen[one] - seen[other]) > 0.2, (one, other)
 
@@ -136,7 +146,9 @@ def test_arrows_point_and_are_as_long_as_the_action_is_likely():
     x, y = drawing._place(0)
     vertices = drawing._arrows[0].get_path().vertices - [x, y]
     reach = {"up": -vertices[:, 1].min(), "down": vertices[:, 1].max(), "right": vertices[:, 0].max()}
-    assert reach["down"] == pytest.approx(0.08 + 0.36 * 0.2) and reach["right"] == pytest.approx(0.08 + 0.36 * 0.8)
+    assert reach["down"] == pytest.approx(0.08 + 0.36 * 0.2) and reach["right"] == pytest.approx(
+        0.08 + 0.36 * 0.8
+    )
     assert reach["up"] < 0.08 and vertices[:, 0].min() > -0.08
 
 
@@ -156,11 +168,18 @@ def test_other_action_orders():
 
 def test_agent_and_path():
     drawing = draw_maze(Maze("L1"), agent=0, path=[0, 1, 2, 5])
-    assert drawing._path.get_xydata().tolist() == [[0.5, 0.5], [1.5, 0.5], [2.5, 0.5], [2.5, 1.5]]
+    assert drawing._path.get_xydata().tolist() == [[0.5, 0.5], [1.5, 0.5], [2.5, 0.5], [2.19, 1.81]]
     assert drawing._agent.get_xydata().tolist() == [[0.5, 0.5]]
     drawing.set_agent(None)
     drawing.set_path(None)
     assert len(drawing._agent.get_xydata()) == 0 and len(drawing._path.get_xydata()) == 0
+
+
+def test_a_path_shows_every_visit_and_stays_in_its_cells():
+    states = [0, 1, 0, 1, 0, 0, 0, 3, 3, 0]
+    points = draw_maze(Maze("L1"), path=states)._path.get_xydata()
+    assert len({tuple(point) for point in points.round(3)}) == len(states)
+    assert [int(y) * 3 + int(x) for x, y in points] == states
 
 
 @pytest.mark.parametrize(
@@ -195,7 +214,9 @@ def test_drawing_moves_inside_explore():
         return f"Sweep {sweep}"
 
     for layer in ("values", "q_values"):
-        figure = explore(lambda: draw_maze(maze), update, sweep=(0, 5), layer=[layer], play="sweep", alt="A maze")
+        figure = explore(
+            lambda: draw_maze(maze), update, sweep=(0, 5), layer=[layer], play="sweep", alt="A maze"
+        )
         assert len(figure.html) < 60_000
         assert f"{3:.2f}" in figure.svg(sweep=3)
 
@@ -294,12 +315,32 @@ def test_backup_diagrams_show_what_the_update_looks_at(kind):
     assert ("mean" in texts) == (kind in ("v", "q", "expected_sarsa"))
 
 
+def test_backup_diagrams_side_by_side_have_names():
+    ax = backup_diagram("td0", "n_step", "mc").axes[0]
+    texts = [text.get_text() for text in ax.texts]
+    assert [name for name in texts if name in ("TD(0)", "n-step TD", "Monte Carlo")] == [
+        "TD(0)",
+        "n-step TD",
+        "Monte Carlo",
+    ]
+    assert len([p for p in ax.patches if type(p).__name__ == "Circle" and p.get_radius() > 0.1]) == 2 + 3 + 2
+
+
 def test_unknown_backup_diagram_is_named():
     with pytest.raises(ValueError, match="kind is 'w'"):
-        backup_diagram("w")
+        backup_diagram("v", "w")
+    with pytest.raises(ValueError, match="no kind"):
+        backup_diagram()
 
 
-@pytest.mark.parametrize("make", [agent_environment_loop, *(lambda k=k: backup_diagram(k) for k in BACKUP_KINDS)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        agent_environment_loop,
+        lambda: backup_diagram(*BACKUP_KINDS),
+        *(lambda k=k: backup_diagram(k) for k in BACKUP_KINDS),
+    ],
+)
 def test_labels_stay_inside_their_diagrams(make):
     figure = make()
     figure.set_dpi(72)

@@ -1,4 +1,4 @@
-"""Interactive figures in Chromium, from a file on disk: mouse, keyboard, play, speed, two figures on one page."""
+"""Interactive figures in Chromium, from a file on disk: mouse, keyboard, play, speed, several on one page."""
 
 import os
 from pathlib import Path
@@ -73,7 +73,9 @@ def figures():
         line.set_data(range(sweep + 1), [index**power / 12 ** (power - 1) for index in range(sweep + 1)])
         return f"Sweep {sweep}"
 
-    film = explore(setup, update, sweep=(0, 12), law=LAWS, play="sweep", initial={"sweep": 0}, alt="A growing line")
+    film = explore(
+        setup, update, sweep=(0, 12), law=LAWS, play="sweep", initial={"sweep": 0}, alt="A growing line"
+    )
     still, ax = plt.subplots(figsize=(4, 2), layout="constrained")
     ax.plot([0, 1], [0, 1], color="black")
     return two, film, static_figure(still, "A rising line")
@@ -276,7 +278,8 @@ def test_a_step_takes_less_than_a_frame(page):
     """Attribute changes and the layout they force, in the middle and at worst."""
     times = page.evaluate(
         """() => {
-          const root = document.querySelector('.rlx'), slider = root.querySelector('input'), svg = root.querySelector('svg');
+          const root = document.querySelector('.rlx'), slider = root.querySelector('input');
+          const svg = root.querySelector('svg');
           const times = [];
           for (let round = 0; round < 60; round++) {
             slider.value = round % 6;
@@ -297,7 +300,9 @@ def test_nothing_overflows_a_phone(browser, address):
     with open_page(browser, address) as page:
         page.set_viewport_size({"width": 390, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        widest = page.evaluate("Math.max(...[...document.querySelectorAll('.rlx *')].map(e => e.getBoundingClientRect().right))")
+        widest = page.evaluate(
+            "Math.max(...[...document.querySelectorAll('.rlx *')].map(e => e.getBoundingClientRect().right))"
+        )
         assert widest <= 391
 
 
@@ -322,11 +327,14 @@ def test_text_and_lines_follow_the_page(browser, address, theme, tmp_path):
     with open_page(browser, address) as page:
         page.evaluate(
             "([theme, ground, ink]) => { const root = document.documentElement; root.dataset.theme = theme;"
-            "root.style.setProperty('--pst-color-background', ground); document.body.style.background = ground;"
+            "root.style.setProperty('--pst-color-background', ground);"
+            "document.body.style.background = ground;"
             "document.body.style.color = ink; }",
             [theme, ground, ink],
         )
-        colors = page.evaluate("[...document.querySelectorAll('.rlx text')].map(e => getComputedStyle(e).fill)")
+        colors = page.evaluate(
+            "[...document.querySelectorAll('.rlx text')].map(e => getComputedStyle(e).fill)"
+        )
         assert set(colors) == {ink}
         folder = Path(os.environ.get("RLBOOK_SCREENSHOTS", tmp_path))
         page.screenshot(path=folder / f"figures_{theme}.png", full_page=True)

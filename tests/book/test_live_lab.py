@@ -1,4 +1,4 @@
-"""The interactive figure with a live kernel: JupyterLab runs a notebook, a key moves the slider, the picture follows."""
+"""The interactive figure with a live kernel: in JupyterLab a key moves the slider, the picture follows."""
 
 import os
 import secrets
@@ -68,14 +68,19 @@ def lab(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     token = secrets.token_hex(16)
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "IPYTHON", "XDG_"))}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("JUPYTER", "IPYTHON", "XDG_"))
+    }
     env |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
     env.pop("RLBOOK_STATIC", None)
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
         f"--ServerApp.root_dir={work}", "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.extension_manager=readonly",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(command, cwd=work, env=env, stdout=log, stderr=log, start_new_session=True)
@@ -163,7 +168,9 @@ def _wait_until_changed(page, before):
 
 
 def test_a_key_on_the_live_slider_moves_the_picture(page):
-    assert page.locator(".jp-OutputArea .widget-slider").count() >= 1, "the widget is shown, not the static twin"
+    assert page.locator(".jp-OutputArea .widget-slider").count() >= 1, (
+        "the widget is shown, not the static twin"
+    )
     assert page.locator(".jp-OutputArea form.rlx-controls").count() == 0
     handle = page.locator(".jp-OutputArea .noUi-handle").first
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
