@@ -51,7 +51,7 @@ def stages(workers: str) -> list[Stage]:
             [*PYTEST, *nbval, "-n", workers, "--dist", "loadfile", *notebooks],
         ),
         Stage("build", "the book, built with warnings as errors", ["make", "book"]),
-        Stage("book", "the notebooks' form, the built pages, and every page in a browser", [*PYTEST, "tests/book"]),
+        Stage("book", "the notebooks' form, the built pages, and every page in a browser", [*PYTEST, "tests/book", "-n", workers, "--dist", "loadfile"]),
     ]
 
 

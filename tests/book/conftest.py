@@ -19,7 +19,31 @@ FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
+PARTS = ROOT / "_build" / "report-parts"  # one file per test process, joined at the end
+
 measured: dict[str, Any] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(PARTS, ignore_errors=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Each process keeps what it measured."""
+    if measured:
+        PARTS.mkdir(parents=True, exist_ok=True)
+        worker = getattr(session.config, "workerinput", {}).get("workerid", "main")
+        (PARTS / f"{worker}.json").write_text(json.dumps(measured), "utf-8")
+
+
+def joined() -> dict[str, Any]:
+    """What all processes measured."""
+    whole: dict[str, Any] = {}
+    for path in sorted(PARTS.glob("*.json")):
+        for name, rows in json.loads(path.read_text("utf-8")).items():
+            whole.setdefault(name, {}).update(rows)
+    return whole
 
 
 def missing(what: str) -> None:
@@ -58,26 +82,26 @@ def report() -> dict[str, Any]:
     return measured
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the measured figures and keep them."""
-    if not measured:
+    report = joined()
+    if not report:
         return
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n", "utf-8")
+    REPORT.write_text(json.dumps(report, indent=1, sort_keys=True) + "\n", "utf-8")
     write = terminalreporter.write_line
-    if "pages" in measured:
+    if "pages" in report:
         terminalreporter.section("pages, as a first visit loads them")
-        write(f"{'page':<38}{'KB raw':>8}{'KB gzip':>9}{'requests':>10}{'controls':>10}{'step ms, median and max':>26}")
-        for name, row in measured["pages"].items():
-            steps = f"{row['step_ms_median']:.1f} {row['step_ms_max']:>6.1f}" if row["controls"] else ""
-            write(
-                f"{name:<38}{row['raw_kb']:>8.0f}{row['gzip_kb']:>9.0f}{row['requests']:>10}{row['controls']:>10}{steps:>26}"
-            )
-    if "figures" in measured:
+        write(f"{'page':<40}{'KB raw':>8}{'KB gzip':>9}{'requests':>10}{'controls':>10}   ms a step: median, max")
+        for name, row in sorted(report["pages"].items()):
+            steps = f"{row['step_ms_median']:>16.1f}{row['step_ms_max']:>8.1f}" if row["controls"] else ""
+            numbers = f"{row['raw_kb']:>8.0f}{row['gzip_kb']:>9.0f}{row['requests']:>10}{row['controls']:>10}"
+            write(f"{name:<40}{numbers}{steps}")
+    if "figures" in report:
         terminalreporter.section("interactive figures")
-        for name, row in measured["figures"].items():
-            write(f"{name:<50}{row['raw_kb']:>7.0f} KB raw{row['gzip_kb']:>6.0f} KB gzip{row['states']:>6} states")
-    if "notebooks" in measured:
+        for name, row in sorted(report["figures"].items()):
+            write(f"{name:<40}{row['raw_kb']:>8.0f} KB raw{row['gzip_kb']:>6.0f} KB gzip{row['states']:>6} states")
+    if "notebooks" in report:
         terminalreporter.section("notebooks")
-        for name, row in measured["notebooks"].items():
-            write(f"{name:<34}{row['seconds']:>6.1f} s{row['code_cells']:>6} cells{row['ignored']:>5} not compared")
+        for name, row in sorted(report["notebooks"].items()):
+            write(f"{name:<40}{row['seconds']:>6.1f} s{row['code_cells']:>6} cells{row['ignored']:>5} not compared")
