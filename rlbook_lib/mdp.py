@@ -7,6 +7,7 @@ action, so that the pair ``(s, a)`` stands in row ``s * A + a``.
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -406,7 +407,7 @@ def enumerate_trajectories(mdp: MDP, policy: ArrayLike, horizon: int) -> list[Tr
 
 def check_unit_interval(name: str, value: float) -> float:
     """``value`` as a float, or a ValueError that says ``name`` must lie in [0, 1]."""
-    if isinstance(value, (bool, str)) or not np.isscalar(value) or not np.isreal(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number in [0, 1], got {value!r}")
     if not 0 <= value <= 1:                                                # also refuses NaN
         raise ValueError(f"{name} must be in [0, 1], got {value!r}")
