@@ -31,7 +31,7 @@ MOST_EVALUATION_SWEEPS = 500  # ... or after so many sweeps
 EXTRAPOLATE_EVERY = 50  # sweeps after which only slow changes are left, which can be extrapolated
 EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
 MANY_TIES = 0.1  # with more than this share of undecided states the policy is spread over equal actions
-SPREADING_SWEEPS = 100  # sweeps of such a policy: news travels one state a sweep
+SPREADING_SWEEPS = (10, 160)  # sweeps of such a policy, at first and at most: news travels a state a sweep
 
 
 @dataclass(frozen=True)
@@ -856,7 +856,8 @@ class _PartialEvaluation:
         self.mdp, self.accuracy, self.smallest_span = mdp, accuracy, tolerance * (1 - mdp.gamma)
         self.first_rows = np.arange(mdp.n_states) * mdp.n_actions
         self.rows: IntArray | None = None  # the rows of P in use
-        self.may_tie = True
+        self.ties = mdp.rewards.size if mdp.gamma < 1 else 0  # tied pairs at the last look; 0: look no more
+        self.spreading_sweeps = SPREADING_SWEEPS[0]
         self.improvements = 0
 
     def __call__(self, q_values: FloatArray, policy: IntArray, values: FloatArray, span: float) -> FloatArray:
@@ -864,8 +865,9 @@ class _PartialEvaluation:
         self.improvements += 1
         sweeps = 0
         if self._choose_rows(q_values, policy, values):
-            for _ in range(SPREADING_SWEEPS):
+            for _ in range(self.spreading_sweeps):
                 values = self._sweep(values)
+            self.spreading_sweeps = min(2 * self.spreading_sweeps, SPREADING_SWEEPS[1])
         enough = max(span / ENOUGH_PROGRESS, self.smallest_span)
         kept, kept_span = values, math.inf
         while sweeps < MOST_EVALUATION_SWEEPS:
@@ -894,16 +896,8 @@ class _PartialEvaluation:
 
     def _choose_rows(self, q_values: FloatArray, policy: IntArray, values: FloatArray) -> bool:
         """Set up gamma P_pi and r_pi for the greedy policy; true if it is spread over ties."""
-        if self.may_tie:
-            best = values - 2 * self.accuracy.backup_rounding(values)
-            tied = (q_values >= best[:, None]) & ~self.mdp.terminal[:, None]  # (S, A)
-            decided = np.count_nonzero(~self.mdp.terminal)
-            self.may_tie = np.count_nonzero(tied) > (1 + MANY_TIES) * decided
-            if self.may_tie:
-                weights = tied / np.maximum(tied.sum(1, keepdims=True), 1)
-                self.transitions = self.mdp.gamma * _average_rows(self.mdp.continuation, weights)
-                self.rewards = (weights * self.mdp.rewards).sum(1)
-                return True
+        if self.ties and self._spread_over_ties(q_values, values):
+            return True
         rows = self.first_rows + policy
         if self.rows is None or not np.array_equal(rows, self.rows):
             self.rows = rows
@@ -911,6 +905,20 @@ class _PartialEvaluation:
             self.transitions.data *= self.mdp.gamma
             self.rewards = self.mdp.rewards.ravel()[rows]
         return False
+
+    def _spread_over_ties(self, q_values: FloatArray, values: FloatArray) -> bool:
+        """Take all equally good actions alike, if there are many and fewer than at the last look."""
+        open_states = ~self.mdp.terminal
+        best = values - 2 * self.accuracy.backup_rounding(values)
+        tied = (q_values >= best[:, None]) & open_states[:, None]  # (S, A)
+        ties = np.count_nonzero(tied) - np.count_nonzero(open_states)
+        many = MANY_TIES * np.count_nonzero(open_states) < ties < self.ties
+        self.ties = ties if many else 0
+        if many:
+            weights = tied / np.maximum(tied.sum(1, keepdims=True), 1)
+            self.transitions = self.mdp.gamma * _average_rows(self.mdp.continuation, weights)
+            self.rewards = (weights * self.mdp.rewards).sum(1)
+        return many
 
 
 def _average_rows(matrix: sp.csr_array, weights: FloatArray) -> sp.csr_array:
