@@ -86,8 +86,7 @@ class MDP:
         """
         import gymnasium
 
-        env = gymnasium.make(env_or_id) if isinstance(env_or_id, str) else env_or_id
-        env = env.unwrapped
+        env: Any = (gymnasium.make(env_or_id) if isinstance(env_or_id, str) else env_or_id).unwrapped
         if hasattr(env, "to_mdp"):
             return env.to_mdp(gamma)
         if not hasattr(env, "P"):
@@ -326,7 +325,9 @@ def sample_episode(
     state = _draw(mdp.start, rng) if start is None else start
     if not 0 <= state < mdp.n_states or mdp.terminal[state]:
         raise ValueError(f"start must be a state that is not terminal, got {state}")
-    states, actions, rewards = [int(state)], [], []
+    states = [int(state)]
+    actions: list[int] = []
+    rewards: list[float] = []
     while not mdp.terminal[state] and len(actions) < max_steps:
         action = _draw(rows[state], rng)
         state, reward = mdp.sample(state, action, rng)
