@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from rlbook_lib.dynamic_programming import (
     absorption_probabilities, action_values, advantages, bellman_expectation_backup, bellman_expectation_backup_q,
-    bellman_optimality_backup, bellman_optimality_backup_q, expected_episode_length, expected_return, greedy_policy,
-    iterate_modified_policy_iteration, iterate_policy_evaluation, iterate_policy_iteration, iterate_value_iteration,
-    modified_policy_iteration, policy_evaluation, policy_improvement, policy_iteration, q_from_values, span_bound,
-    value_error_bound, value_iteration, values_from_q,
+    bellman_optimality_backup, bellman_optimality_backup_q, contraction_ratio, expected_episode_length,
+    expected_return, greedy_policy, iterate_modified_policy_iteration, iterate_policy_evaluation,
+    iterate_policy_iteration, iterate_value_iteration, modified_policy_iteration, policy_evaluation,
+    policy_improvement, policy_iteration, policy_loss_bound, q_from_values, span_bound,
+    truncated_policy_evaluation, value_error_bound, value_iteration, values_from_q,
 )
 from rlbook_lib.maze import ACTIONS, Maze
 from rlbook_lib.mdp import MDP, enumerate_trajectories, sample_episode
@@ -803,3 +804,94 @@ def test_bad_bounds():
     for change in ([], [np.nan]):
         with pytest.raises(ValueError, match="change"):
             span_bound(change, 0.9)
+
+
+# ---------------------------------------------------------------------- contraction, truncated evaluation, policy loss
+
+def _random_endless(seed, n_states=5, n_actions=3, gamma=0.9):
+    rng = np.random.default_rng(seed)
+    transitions = rng.dirichlet(np.ones(n_states), size=(n_states, n_actions))
+    return MDP(transitions, rng.normal(size=(n_states, n_actions)), gamma)
+
+
+@pytest.mark.equation("eq-contraction")
+@pytest.mark.parametrize("seed", range(5))
+def test_contraction_ratio_is_the_plain_loop_and_at_most_gamma(seed):
+    mdp, rng = _random_endless(seed), np.random.default_rng(seed)
+    first, second = rng.normal(size=(2, 5))
+
+    def backup(values):
+        return [max(mdp.rewards[s, a] + 0.9 * sum(mdp.transitions[s, a, after] * values[after] for after in range(5))
+                    for a in range(3)) for s in range(5)]
+
+    closer = max(abs(x - y) for x, y in zip(backup(first), backup(second)))
+    ratio = contraction_ratio(mdp, first, second)
+    assert ratio == pytest.approx(closer / np.abs(first - second).max(), abs=1e-12)
+    assert ratio <= 0.9 + 1e-12
+    assert contraction_ratio(mdp, first, first + 3.0) == pytest.approx(0.9)      # a shift shrinks by exactly gamma
+
+
+def test_contraction_ratio_refuses_equal_tables():
+    mdp = Maze("L1").to_mdp(0.9)
+    table = np.arange(6.0)
+    other = np.where(mdp.terminal, 7.0, table)                                    # differs at the ends only
+    with pytest.raises(ValueError, match="differ"):
+        contraction_ratio(mdp, table, other)
+
+
+@pytest.mark.equation("eq-modified-policy-iteration")
+@pytest.mark.parametrize("sweeps", [0, 1, 2, 3])
+def test_truncated_evaluation_is_the_mean_over_all_trajectories(sweeps):
+    """m sweeps from W: the expected discounted reward of m steps, then W where the trajectory stands."""
+    mdp, guess = Maze("L1", slip=0.2).to_mdp(0.9), np.array([1.0, -2.0, 3.0, 4.0, 9.0, 9.0])
+    policy = np.full((6, 4), 0.25)
+    expected = 0.0
+    for states, _, rewards, probability in enumerate_trajectories(mdp, policy, horizon=sweeps):
+        total = sum(0.9 ** t * reward for t, reward in enumerate(rewards))
+        rest = 0.0 if mdp.terminal[states[-1]] else 0.9 ** len(rewards) * guess[states[-1]]
+        expected += probability * (total + rest)
+    assert truncated_policy_evaluation(mdp, policy, guess, sweeps)[0] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.equation("eq-modified-policy-iteration")
+def test_modified_policy_iteration_lies_between_the_two_others():
+    mdp = _random_endless(7)
+    low = np.full(5, mdp.rewards.min() / 0.1)
+    greedy = greedy_policy(q_from_values(mdp, low))
+    once = truncated_policy_evaluation(mdp, greedy, low, sweeps=1)
+    assert np.allclose(once, bellman_optimality_backup(mdp, low))              # m = 1: value iteration
+    often = truncated_policy_evaluation(mdp, greedy, low, sweeps=400)
+    assert np.allclose(often, policy_evaluation(mdp, greedy))                  # m large: policy iteration
+    with pytest.raises(ValueError, match="sweeps"):
+        truncated_policy_evaluation(mdp, greedy, low, sweeps=-1)
+
+
+@pytest.mark.equation("eq-policy-loss")
+@pytest.mark.parametrize("gamma, error", [(0.5, 1.0), (0.9, 0.3), (0.99, 2.0)])
+def test_policy_loss_bound_is_reached(gamma, error):
+    """Stay and pay 2 gamma e for ever, or leave for a state without rewards: the worst case, by hand."""
+    stay, leave = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    mdp = MDP([[stay, leave], [leave, leave]], [[-2 * gamma * error, 0.0], [0.0, 0.0]], gamma)
+    wrong_values = np.array([error, -error])                                      # V* is 0 in both states
+    q_values = q_from_values(mdp, wrong_values)
+    assert q_values[0, 0] == pytest.approx(q_values[0, 1])                        # so "stay" is greedy too
+    loss = -policy_evaluation(mdp, np.array([0, 0]))[0]
+    assert loss == pytest.approx(policy_loss_bound(error, gamma))
+
+
+@pytest.mark.equation("eq-policy-loss")
+@pytest.mark.parametrize("seed", range(10))
+def test_greedy_policies_lose_at_most_the_bound(seed):
+    mdp, rng = _random_endless(seed), np.random.default_rng(seed)
+    best = policy_iteration(mdp).values
+    values = best + rng.uniform(-1, 1, size=5)
+    policy = greedy_policy(q_from_values(mdp, values))
+    loss = (best - policy_evaluation(mdp, policy)).max()
+    assert loss <= policy_loss_bound(np.abs(values - best).max(), 0.9) + 1e-12
+
+
+def test_policy_loss_bound_at_the_ends():
+    assert policy_loss_bound(1.0, 0.0) == 0.0
+    assert policy_loss_bound(1.0, 1.0) == np.inf
+    with pytest.raises(ValueError, match="value_error"):
+        policy_loss_bound(-1.0, 0.9)
