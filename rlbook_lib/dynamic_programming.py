@@ -23,6 +23,7 @@ BoolArray = NDArray[np.bool_]
 
 DENSE_STATES = 200  # up to this size a dense linear solve is faster than a sparse one
 UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many sweeps are needed
+FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
 
 # Modified policy iteration, between two improvements of the policy:
 CHECK_EVERY = 5  # evaluation sweeps between two looks at the progress
@@ -559,43 +560,53 @@ class _Accuracy:
     Without a discount, gamma / (1 - gamma) becomes the longest expected number of steps after the first.
     """
 
-    def __init__(self, mdp: MDP, remaining: float | None = None) -> None:
-        open_rows = np.repeat(~mdp.terminal, mdp.n_actions)
-        sums = (mdp.continuation @ np.ones(mdp.n_states))[open_rows]
+    def __init__(self, mdp: MDP, remaining: float | None = None, dtype: np.dtype = np.dtype(float)) -> None:
+        if remaining is None and mdp.gamma == 1:
+            remaining = _longest_rest(mdp)
+        self.mdp, self.remaining = mdp, remaining
         # rows that add up to slightly more or less than 1 are taken as they are
-        least, most = (sums.min(), sums.max()) if len(sums) else (1.0, 1.0)
-        if remaining is None:
-            remaining = _longest_rest(mdp) if mdp.gamma == 1 else _steps_after_first(mdp.gamma * most)
-        self.most = remaining
-        self.least = self.most if mdp.gamma == 1 else _steps_after_first(mdp.gamma * least)
+        sums = (mdp.continuation @ np.ones(mdp.n_states, dtype))[np.repeat(~mdp.terminal, mdp.n_actions)]
+        self.least, self.most = (
+            _steps_after_first(mdp.gamma * total) if remaining is None else remaining
+            for total in (sums.min(initial=2), sums.max(initial=0))
+        )
         # a sum of n products is off by at most about n units of rounding of its terms' size
-        terms = int(np.diff(mdp.continuation.indptr).max(initial=0)) + 6
-        self.unit = terms * np.finfo(float).eps / 2
+        self.terms = int(np.diff(mdp.continuation.indptr).max(initial=0)) + 6
         self.largest_reward = float(np.abs(mdp.rewards).max())
 
-    def interval(self, change: FloatArray) -> tuple[float, float]:
+    def refined(self) -> _Accuracy:
+        """The same with the sums of the rows in longer numbers."""
+        return _Accuracy(self.mdp, self.remaining, FINEST)
+
+    def interval(self, change: FloatArray) -> tuple[np.floating, np.floating]:
         """Bounds (low, high) on x - Tv from change = Tv - v, in exact arithmetic."""
-        low, high = float(change.min()), float(change.max())
+        low, high = change.min(), change.max()
         return (_times(low, self.most if low < 0 else self.least),
                 _times(high, self.most if high > 0 else self.least))
 
-    def backup_rounding(self, values: FloatArray) -> float:
-        """How far off a computed backup can be."""
-        largest = max(float(values.max()), -float(values.min()))
-        return self.unit * (self.largest_reward + largest)
+    def backup_rounding(self, values: FloatArray, more: float = 0.0) -> float:
+        """How far off a computed backup of values of this size, plus some more, can be."""
+        largest = float(np.abs(values).max()) + more
+        return self.terms * _unit(values.dtype) * (self.largest_reward + largest)
 
-    def rounding(self, values: FloatArray) -> float:
-        """What rounding can add to the error of the solution."""
-        return (1 + self.most) * self.backup_rounding(values)
+    def rounding(self, values: FloatArray, reach: float = 0.0) -> float:
+        """What rounding can add to the error of the solution, if ``values`` will be moved by up to ``reach``."""
+        storing = 0.0 if values.dtype == float else _unit(np.dtype(float)) * (float(np.abs(values).max()) + reach)
+        return (1 + float(self.most)) * self.backup_rounding(values, reach) + storing
 
 
-def _steps_after_first(gamma: float) -> float:
+def _unit(dtype: np.dtype) -> float:
+    """The largest relative error of one rounding."""
+    return float(np.finfo(dtype).eps) / 2
+
+
+def _steps_after_first(gamma: np.floating) -> np.floating | float:
     """gamma + gamma^2 + ...: the discounted number of steps after the first."""
     return gamma / (1 - gamma) if gamma < 1 else math.inf
 
 
-def _times(change: float, steps: float) -> float:
-    return 0.0 if change == 0 else change * steps  # no NaN from 0 times infinity
+def _times(change: np.floating, steps: np.floating | float) -> np.floating:
+    return change if change == 0 else change * steps  # no NaN from 0 times infinity
 
 
 # ---------------------------------------------------------------------- solvers, sweep by sweep
@@ -656,7 +667,7 @@ def iterate_value_iteration(
         mdp: the process.
         values: where to start, (S,); default: zeros.
         tolerance: stop once the error bound is at most this, above 0, in units of reward. If it asks for more
-            digits than floating point has, the sweeps stop where rounding takes over and the bound says so.
+            digits than numbers have, the sweeps stop where rounding takes over, and the bound says so.
 
     Yields:
         One ``Sweep`` per sweep over the states.
@@ -825,23 +836,33 @@ def _sweeps(
         change = new_values - values
         residual = float(max(change.max(), -change.min()))
         low, high = accuracy.interval(change)
-        rounding = accuracy.rounding(new_values)
-        half_width = (high - low) / 2
-        if half_width + rounding <= tolerance or half_width <= rounding < math.inf:
+        rounding = accuracy.rounding(new_values, reach=float(max(high, -low)))
+        half_width = float(high - low) / 2
+        settled = half_width <= rounding < math.inf
+        if half_width + rounding <= tolerance or settled and new_values.dtype == FINEST:
             shift = np.where(mdp.terminal, 0.0, (low + high) / 2)
-            values, q_values = new_values + shift, q_values + shift[:, None]
-            bound = half_width + accuracy.rounding(values)
-            yield Sweep(iteration, values, q_values, policy, residual, bound)
+            values, q_values = _plain(new_values + shift), _plain(q_values + shift[:, None])
+            yield Sweep(iteration, values, q_values, policy, residual, half_width + rounding)
             return
-        bound = max(high, -low) + rounding
-        yield Sweep(iteration, new_values, q_values, policy, residual, bound)
+        bound = float(max(high, -low)) + rounding
+        yield Sweep(iteration, _plain(new_values), _plain(q_values), policy, residual, bound)
         if accuracy.most == math.inf:
             if residual <= tolerance:
                 return
             if iteration == UNDISCOUNTED_SWEEPS:
                 raise RuntimeError(f"at gamma = 1 values change by {residual:.3g} after {iteration} sweeps")
-        span = float(change.max() - change.min())
-        values = advance(q_values, policy, new_values, span) if advance else new_values
+        if new_values.dtype != float:
+            values = new_values
+        elif settled:  # only rounding is in the way: go on with longer numbers
+            values, accuracy = new_values.astype(FINEST), accuracy.refined()
+        elif advance:
+            values = advance(q_values, policy, new_values, float(change.max() - change.min()))
+        else:
+            values = new_values
+
+
+def _plain(array: FloatArray) -> FloatArray:
+    return array.astype(float, copy=False)
 
 
 def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -943,10 +964,10 @@ def _evaluated(
     change = q_values.max(1) - values
     low, high = accuracy.interval(change)
     # V* - V = (V* - TV) + (TV - V)
-    bound = max(high + change.max(), -low - change.min()) + accuracy.rounding(values)
+    bound = float(max(high + change.max(), -low - change.min())) + accuracy.rounding(values)
     residual = float(np.abs(change).max())
     policy = np.where(policy == mdp.n_actions, rest.argmax(1), policy)  # the extra action of _with_rest
-    return Sweep(iteration, values, q_values[:, : mdp.n_actions], policy, residual, float(bound))
+    return Sweep(iteration, values, q_values[:, : mdp.n_actions], policy, residual, bound)
 
 
 def _run_out(mdp: MDP, sweeps: Iterator[Sweep], tolerance: float) -> Solution:
