@@ -1,0 +1,128 @@
+"""What a stored notebook must look like; each function returns the faults it found, in words."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+MAX_LINES = 25
+MAX_IGNORED = 0.15
+IGNORE_TAGS = {"nbval-ignore-output", "nbval-skip", "nbval-raises-exception", "raises-exception"}
+ABSOLUTE_PATH = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|work|usr|opt|var|mnt|private|Users)/\w|\b[A-Z]:\\\\")
+WIDGETS = "application/vnd.jupyter.widget"
+
+Notebook = dict[str, Any]
+
+
+def read(path: Path) -> Notebook:
+    notebook: Notebook = json.loads(path.read_text("utf-8"))
+    for cell in notebook["cells"]:
+        cell["source"] = "".join(cell["source"])
+    return notebook
+
+
+def code_cells(notebook: Notebook) -> list[dict[str, Any]]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def tags(cell: dict[str, Any]) -> set[str]:
+    return set(cell["metadata"].get("tags", []))
+
+
+def ignored(cell: dict[str, Any]) -> bool:
+    return bool(tags(cell) & IGNORE_TAGS)
+
+
+def length_faults(notebook: Notebook) -> list[str]:
+    """Cells longer than a screen."""
+    counts = [(cell["id"], len(cell["source"].rstrip().splitlines())) for cell in code_cells(notebook)]
+    return [f"cell {name} has {count} lines, at most {MAX_LINES} are allowed" for name, count in counts if count > MAX_LINES]
+
+
+def import_faults(notebook: Notebook) -> list[str]:
+    """The first code cell imports and sets the style, no more."""
+    first = code_cells(notebook)[0]
+    allowed = (ast.Import, ast.ImportFrom, ast.Expr)
+    return [
+        f"the first cell does more than import: {ast.unparse(node)}"
+        for node in ast.parse(first["source"]).body
+        if not isinstance(node, allowed) or (isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call | ast.Constant))
+    ]
+
+
+def ignored_faults(notebook: Notebook) -> list[str]:
+    """Few outputs are left out of the comparison, and the next cell asserts their band."""
+    cells = code_cells(notebook)
+    left_out = [index for index, cell in enumerate(cells) if ignored(cell)]
+    faults = []
+    if len(left_out) > MAX_IGNORED * len(cells):
+        faults.append(f"{len(left_out)} of {len(cells)} cells are not compared, at most {MAX_IGNORED:.0%} may be")
+    for index in left_out:
+        following = cells[index + 1]["source"] if index + 1 < len(cells) else ""
+        if "assert" not in following:
+            faults.append(f"cell {cells[index]['id']} is not compared, and the next cell asserts nothing")
+    return faults
+
+
+def output_faults(notebook: Notebook) -> list[str]:
+    """Every cell ran, in order, without error, without a word on stderr."""
+    faults = []
+    for number, cell in enumerate(code_cells(notebook), start=1):
+        if cell["execution_count"] != number:
+            faults.append(f"cell {cell['id']} is number {number} and was executed as {cell['execution_count']}: run `make execute`")
+        for output in cell["outputs"]:
+            if output["output_type"] == "error":
+                faults.append(f"cell {cell['id']} holds an error: {output['ename']}")
+            if output.get("name") == "stderr":
+                faults.append(f"cell {cell['id']} writes to stderr: {''.join(output['text'])[:80]!r}")
+    return faults
+
+
+def leftover_faults(notebook: Notebook) -> list[str]:
+    """No widget state, no timings, no paths of a machine, ids on all cells."""
+    faults = []
+    if set(notebook["metadata"]) - {"kernelspec", "language_info"}:
+        faults.append(f"notebook metadata: {sorted(notebook['metadata'])}")
+    if notebook["metadata"].get("kernelspec", {}).get("name") != "python3":
+        faults.append("the kernel is not python3")
+    ids = [cell.get("id") for cell in notebook["cells"]]
+    if None in ids or len(set(ids)) != len(ids):
+        faults.append("cell ids are missing or repeated")
+    text = json.dumps(notebook, ensure_ascii=False)
+    if WIDGETS in text:
+        faults.append("widget state or views are stored: run `make execute`")
+    for cell in notebook["cells"]:
+        extra = set(cell["metadata"]) - {"tags", "mystnb", "editable", "deletable"}
+        if extra:
+            faults.append(f"cell {cell['id']}: metadata {sorted(extra)}")
+        for part in [cell["source"], *texts(cell)]:
+            if ABSOLUTE_PATH.search(part):
+                faults.append(f"cell {cell['id']} holds an absolute path: {ABSOLUTE_PATH.search(part)!r}")
+    return faults
+
+
+def texts(cell: dict[str, Any]) -> list[str]:
+    """The text outputs of a cell."""
+    found = []
+    for output in cell.get("outputs", []):
+        found.append("".join(output.get("text", "")))
+        for kind, value in output.get("data", {}).items():
+            if kind.startswith("text/"):
+                found.append("".join(value))
+    return found
+
+
+def html_outputs(notebook: Notebook) -> list[tuple[str, str]]:
+    """Cell id and HTML of every HTML output, in order."""
+    return [
+        (cell["id"], "".join(output["data"]["text/html"]))
+        for cell in code_cells(notebook)
+        for output in cell["outputs"]
+        if "text/html" in output.get("data", {})
+    ]
+
+
+ALL = [length_faults, import_faults, ignored_faults, output_faults, leftover_faults]
