@@ -109,7 +109,11 @@
         draw();
       });
     });
-    root.querySelectorAll("input, select, button").forEach(function (element) { element.disabled = false; });
+    root.querySelectorAll("input, select, button").forEach(function (element) {
+      element.disabled = false;
+      // JupyterLab would take the arrow keys for its own commands.
+      element.setAttribute("data-lm-suppress-shortcuts", "");
+    });
     root.querySelector("form").addEventListener("submit", function (event) { event.preventDefault(); });
     if (button) {
       button.addEventListener("click", function () {

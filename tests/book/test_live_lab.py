@@ -63,6 +63,8 @@ def lab(tmp_path_factory):
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
     nbformat.write(notebook, work / "figure.ipynb")
+    stored = nbformat.v4.new_notebook(cells=[_stored_cell()], metadata={"kernelspec": kernel})
+    nbformat.write(stored, work / "stored.ipynb")
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -82,13 +84,25 @@ def lab(tmp_path_factory):
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
+    trust = [sys.executable, "-m", "jupyter", "trust", str(work / "stored.ipynb")]
+    subprocess.run(trust, env=env, check=True, capture_output=True)
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(command, cwd=work, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
         _wait_for(f"http://127.0.0.1:{port}/api/status?token={token}", server, folder / "log")
-        yield f"http://127.0.0.1:{port}/lab/tree/figure.ipynb?token={token}"
+        yield f"http://127.0.0.1:{port}/lab/tree/{{}}.ipynb?token={token}"
     finally:
         _end(server)
+
+
+def _stored_cell():
+    """The last cell with its output as a committed chapter holds it: the static twin, no widget."""
+    from rlbook_lib.explore import explore
+
+    names = {"explore": explore}
+    exec(FIRST + SECOND.replace("explore(setup", "shown = explore(setup"), names)
+    output = nbformat.v4.new_output("execute_result", names["shown"]._repr_mimebundle_(), execution_count=2)
+    return nbformat.v4.new_code_cell(SECOND, outputs=[output], execution_count=2)
 
 
 def _wait_for(address, server, log):
@@ -127,7 +141,7 @@ def page(lab):
         chromium = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         opened = chromium.new_page(viewport={"width": 1200, "height": 1000})
         opened.set_default_timeout(PATIENCE * 1000)
-        opened.goto(lab)
+        opened.goto(lab.format("figure"))
         _run_all(opened)
         yield opened
         chromium.close()
@@ -152,18 +166,22 @@ def _run_all(page):
             ".querySelector('.jp-InputPrompt').textContent)",
             arg=number,
         )
-    page.locator(".jp-OutputArea .rlx-picture > svg").wait_for()
+    page.locator(LIVE).wait_for()
 
 
-def _picture(page):
-    return page.locator(".jp-OutputArea .rlx-picture > svg").inner_html()
+LIVE = ".jp-OutputArea .jupyter-widgets .rlx-picture > svg"
+STORED = ".jp-OutputArea .rlx:has(form) .rlx-picture > svg"
 
 
-def _wait_until_changed(page, before):
+def _picture(page, where=LIVE):
+    return page.locator(where).inner_html()
+
+
+def _wait_until_changed(page, before, where=LIVE):
     page.wait_for_function(
-        "before => { const svg = document.querySelector('.jp-OutputArea .rlx-picture > svg');"
+        "([where, before]) => { const svg = document.querySelector(where);"
         "return svg && svg.innerHTML !== before; }",
-        arg=before,
+        arg=[where, before],
     )
 
 
@@ -195,3 +213,15 @@ def test_the_play_button_moves_the_picture(page):
     folder = os.environ.get("RLBOOK_SCREENSHOTS")
     if folder:
         page.screenshot(path=Path(folder) / "live_lab.png")
+
+
+def test_a_stored_output_works_without_running_anything(lab, page):
+    """A committed, trusted notebook in JupyterLab: the twin's own controls move the picture."""
+    page.goto(lab.format("stored"))
+    slider = page.locator(".jp-OutputArea form.rlx-controls input[type=range]").first
+    slider.wait_for()
+    before = _picture(page, STORED)
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    _wait_until_changed(page, before, STORED)
+    assert slider.get_attribute("aria-valuetext") == "0.6"
