@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import inspect
 import io
 import itertools
 import json
@@ -46,7 +47,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
 MAX_STATES = 1000
-MAX_BYTES = 400_000
+MAX_BYTES = 200_000  # of one figure's HTML, before compression
 _UNITS = 10  # SVG units per point: coordinates are written as whole tenths of a point
 _IMAGE_SCALE = 2  # pixels per point of embedded raster images
 _RC: Any = {"image.composite_image": False, "axes.unicode_minus": True}
@@ -289,10 +290,13 @@ class _SvgRenderer(RendererBase):
             (path, Affine2D(transform.get_matrix()))
             for path, transform in base._iter_collection_raw_paths(master_transform, paths, all_transforms)
         ]
+        # matplotlib before 3.11 knows no hatch colors.
+        known = "hatchcolors" in inspect.signature(base._iter_collection).parameters
+        hatching = {"hatchcolors": [] if hatchcolors is None else hatchcolors} if known else {}
         drawn: list[tuple[str, dict[str, str]]] = []
         for x, y, (path, transform), gc0, face in base._iter_collection(
             gc, ready, offsets, offset_trans, facecolors, edgecolors, linewidths, linestyles,
-            antialiaseds, urls, offset_position, hatchcolors=[] if hatchcolors is None else hatchcolors,
+            antialiaseds, urls, offset_position, **hatching,
         ):  # fmt: skip
             if not (math.isfinite(x) and math.isfinite(y)):
                 continue
