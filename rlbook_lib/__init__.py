@@ -8,9 +8,9 @@ It reads in chapter order. A module imports only modules that stand above it in 
 - ``returns``              discounted, n-step and lambda returns; generalized advantages (chapters 2, 4, 7)
 - ``monte_carlo``          first-visit prediction and control (chapter 4)
 - ``temporal_difference``  TD(0), n-step TD, SARSA, expected SARSA, Q-learning (chapter 4)
+- ``evaluation``           statistics over many seeds (every chapter with a learning curve)
 - ``explore``              the interactive figure (every chapter)
 - ``figures``              drawings that more than one page uses, and the figures' style (every chapter)
-- ``evaluation``           statistics over many seeds (every chapter with a learning curve)
 
 Nothing is imported here: ``from rlbook_lib.mdp import MDP`` says where a name lives.
 """

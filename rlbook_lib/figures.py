@@ -20,6 +20,7 @@ from matplotlib.patches import Arc, Circle, FancyArrowPatch, FancyBboxPatch, Pat
 from matplotlib.path import Path
 from matplotlib.text import Text
 
+from rlbook_lib.evaluation import bootstrap_interval
 from rlbook_lib.explore import StaticFigure, static_figure
 
 # Each color has a contrast of 3 or more with a white page and with the dark theme's pages. Two of them can
@@ -134,21 +135,10 @@ def plot_interval(
         raise ValueError("runs holds a value that is not finite; expected finite numbers")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level is {level}; expected a probability strictly between 0 and 1")
-    low, high = _mean_interval(runs, level, seed)
+    low, high = bootstrap_interval(runs, level=level, seed=seed)
     (line,) = ax.plot(x, runs.mean(axis=0), label=label, color=COLORS.get(color, color) if color else None)
     band = ax.fill_between(x, low, high, color=line.get_color(), alpha=0.22, linewidth=0)
     return line, band
-
-
-def _mean_interval(
-    runs: np.ndarray, level: float, seed: int, resamples: int = 2000
-) -> tuple[np.ndarray, np.ndarray]:
-    """What ``evaluation.bootstrap_interval`` says of the mean (a test compares the two); each (T,)."""
-    count = runs.shape[0]
-    chosen = np.random.default_rng(seed).integers(count, size=(resamples, count))
-    weights = np.stack([np.bincount(row, minlength=count) for row in chosen]) / count  # (resamples, R)
-    low, high = np.quantile(weights @ runs, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
-    return low, high
 
 
 # ---------------------------------------------------------------------------------------------------
