@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -193,23 +194,22 @@ def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray | float, u: FloatA
 
     Below epsilon, ``u`` picks any action; above, where several are best, what is left of it picks one of them.
     """
-    is_best = q == np.maximum.reduce(q, axis=0)                           # (A, n)
-    n_best = np.add.reduce(is_best, axis=0, dtype=np.int32)
-    action = np.add.reduce(is_best * np.arange(len(q))[:, None], axis=0)  # right where a single one is best
-    tied = (n_best > 1).nonzero()[0]
-    if tied.size:
-        exploit = JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1))
-        rank = ((u - epsilon) * exploit * n_best)[tied]                   # which of the best, from 0, and a fraction
-        passed, chosen = np.zeros((2, tied.size), dtype=np.int64)
-        for row in is_best[:-1]:                                          # skip actions until more than `rank` of
-            passed += row[tied]                                           # the best are passed
-            chosen += passed <= rank
-        action[tied] = chosen
+    is_best = (q == np.maximum.reduce(q, axis=0)).astype(float)           # (A, n)
+    passed = _lower_triangle(len(q)) @ is_best                            # best actions among the first 1, 2, ..., A
+    exploit = JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1))
+    rank = (u - epsilon) * exploit * passed[-1]                           # which of the best, from 0, and a fraction
+    action = np.add.reduce(passed <= rank, axis=0, dtype=np.int32).astype(np.int64)     # all actions before it
     exploring = (u < epsilon).nonzero()[0]
     if exploring.size:
         explore = JUST_BELOW_ONE * len(q) / (epsilon + (epsilon == 0))
         action[exploring] = (u * explore)[exploring]
     return action
+
+
+@cache
+def _lower_triangle(n: int) -> FloatArray:
+    """Ones on and below the diagonal: times a column, its running sums."""
+    return np.tril(np.ones((n, n)))
 
 
 # ---------------------------------------------------------------------- prediction
@@ -490,8 +490,10 @@ class TableWalk:
         self.table, self.runs, self.episodes, self.max_steps = table, runs, episodes, max_steps
         self.n_states, self.n_actions, self.together = table.n_states, table.n_actions, together
         self.random = UniformColumns(rng, table.needs + columns, runs)
-        self.returns = np.zeros((episodes, runs)).T                        # (R, episodes); runs lie side by side
-        self.lengths = np.zeros((episodes, runs), dtype=np.int64).T
+        self.flat_returns = np.zeros(episodes * runs)                      # run r of episode e stands at e * R + r
+        self.flat_lengths = np.zeros(episodes * runs, dtype=np.int64)
+        self.returns = self.flat_returns.reshape(episodes, runs).T         # (R, episodes), the same memory
+        self.lengths = self.flat_lengths.reshape(episodes, runs).T
         self.all_ended, self.clock = False, 0
         self._everyone(episode=0)
         self.random.advance()
@@ -527,18 +529,18 @@ class TableWalk:
         self.state, self.all_ended, keep = next_state, False, None
         ended = over.nonzero()[0]
         if ended.size:
-            run, episode = self.run[ended], self.episode[ended]
-            self.returns[run, episode] = self.total[ended]
-            self.lengths[run, episode] = self.clock - self.began[ended]
-            self.began[ended] = self.clock
-            self.total[ended] = 0
+            place = (self.episode * self.runs + self.run)[ended]
+            self.flat_returns[place] = self.total[ended]
+            self.flat_lengths[place] = self.clock - self.began[ended]
+            self.total[over] = 0
+            self.began[over] = self.clock
             self.episode = self.episode + over
             if self.together:
                 keep = self._wait(~over)
             else:
                 self.state = next_state.copy()
-                self.state[ended] = self._first_states(run)
-                if episode.max() == self.episodes - 1:
+                self.state[over] = self._first_states(self.run[ended])
+                if place.max() >= (self.episodes - 1) * self.runs:        # somebody played the last episode
                     keep = self._keep(self.episode < self.episodes)
         return keep
 
