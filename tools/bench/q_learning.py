@@ -1,0 +1,122 @@
+"""How many updates a second does tabular Q-learning make? Many runs side by side, one run, and two plain loops.
+
+    python tools/bench/q_learning.py
+
+The plain loops are what one would write by hand for a single run on the environment's transition table: one keeps
+Q as a numpy array, the other as Python lists. Both draw the next state by inverting the cumulative distribution,
+act epsilon-greedily (a first best action instead of a random one among ties), keep the return and the length of every
+episode and honor the time limit, as the library does. Repeats alternate between all cases on one thread,
+CPU-seconds count, the median comes first. Setting up (making the environment, reading its table) is inside the
+library's time and outside the loops'. Writes ``tools/bench/results/q_learning.json``.
+"""
+
+from common import RESULTS, cpu_seconds, machine, summary, table  # first: it fixes the number of threads
+
+import json
+import random
+import sys
+from itertools import accumulate
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from rlbook_lib.temporal_difference import q_learning  # noqa: E402
+
+SETTINGS = dict(gamma=0.99, alpha=0.1, epsilon=0.1)
+REPEATS = 7
+# environment, time limit, episodes of the 1024 runs, episodes of the single runs
+ENVIRONMENTS = [("FrozenLake-v1", 100, 1000, 6000), ("CliffWalking-v1", 10_000, 100, 2000)]
+
+
+def read_table(name):
+    """Per state and action: cumulative chances but the last, and (next_state, reward, terminated) of each."""
+    model = gymnasium.make(name).unwrapped
+    rows = [[(list(accumulate(entry[0] for entry in model.P[s][a]))[:-1], [entry[1:] for entry in model.P[s][a]])
+             for a in range(model.action_space.n)] for s in range(model.observation_space.n)]
+    return rows, int(np.argmax(model.initial_state_distrib))
+
+
+def list_loop(rows, start, limit, episodes, seed):
+    """Q as lists of lists, the generator of the standard library."""
+    draw, gamma, alpha, epsilon = random.Random(seed).random, *SETTINGS.values()
+    q, actions, returns, lengths = [[0.0] * len(rows[0]) for _ in rows], len(rows[0]), [], []
+    for _ in range(episodes):
+        state, total, steps, over = start, 0.0, 0, False
+        while not over:
+            row, u = q[state], draw()
+            action = int(draw() * actions) if u < epsilon else row.index(max(row))
+            chances, results = rows[state][action]
+            u, slot = draw(), 0
+            while slot < len(chances) and u >= chances[slot]:
+                slot += 1
+            next_state, reward, terminated = results[slot]
+            target = reward if terminated else reward + gamma * max(q[next_state])
+            row[action] += alpha * (target - row[action])
+            state, total, steps = next_state, total + reward, steps + 1
+            over = terminated or steps >= limit
+        returns.append(total)
+        lengths.append(steps)
+    return sum(lengths)
+
+
+def numpy_loop(rows, start, limit, episodes, seed):
+    """Q as a numpy array, numpy's generator."""
+    rng, gamma, alpha, epsilon = np.random.default_rng(seed), *SETTINGS.values()
+    q, returns, lengths = np.zeros((len(rows), len(rows[0]))), [], []
+    for _ in range(episodes):
+        state, total, steps, over = start, 0.0, 0, False
+        while not over:
+            action = int(rng.integers(q.shape[1])) if rng.random() < epsilon else int(np.argmax(q[state]))
+            chances, results = rows[state][action]
+            next_state, reward, terminated = results[int(np.searchsorted(chances, rng.random(), side="right"))]
+            target = reward if terminated else reward + gamma * q[next_state].max()
+            q[state, action] += alpha * (target - q[state, action])
+            state, total, steps = next_state, total + reward, steps + 1
+            over = terminated or steps >= limit
+        returns.append(total)
+        lengths.append(steps)
+    return sum(lengths)
+
+
+def cases_for(name, limit, many, single):
+    """Case name to a function that learns and returns the number of updates."""
+    rows, start = read_table(name)
+
+    def library(episodes, runs):
+        result = q_learning(name, episodes=episodes, seed=0, runs=runs, max_steps=limit, **SETTINGS)
+        return int(result.lengths.sum())
+
+    return {
+        "library, 1024 runs": lambda: library(many, 1024),
+        "library, 1 run": lambda: library(single, 1),
+        "plain list loop, 1 run": lambda: list_loop(rows, start, limit, single, 0),
+        "plain numpy loop, 1 run": lambda: numpy_loop(rows, start, limit, max(1, single // 20), 0),
+    }
+
+
+def main():
+    record = {"what": "tabular Q-learning, updates per CPU-second, one thread", "settings": SETTINGS,
+              "repeats": REPEATS, "machine": machine(["numpy", "gymnasium"]), "results": []}
+    lines = []
+    for name, limit, many, single in ENVIRONMENTS:
+        seconds, updates = cpu_seconds(cases_for(name, limit, many, single), REPEATS)
+        for case, times in seconds.items():
+            spread = summary(times)
+            rate = {"median": updates[case] / spread["median_s"], "slowest": updates[case] / spread["max_s"],
+                    "fastest": updates[case] / spread["min_s"]}
+            record["results"].append({
+                "environment": name, "case": case, "updates": updates[case],
+                "million_updates_per_cpu_second": {key: round(value / 1e6, 3) for key, value in rate.items()},
+                "seconds": {key: round(value, 4) for key, value in spread.items()}})
+            lines.append({"environment": name, "case": case,
+                          **{f"{key} (M/s)": f"{value / 1e6:.3f}" for key, value in rate.items()}})
+    print(table(lines))
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "q_learning.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
