@@ -54,8 +54,11 @@ test: $(READY)  ## run every test: library, notebooks, strict build, browser
 quick: $(READY)  ## run the unit tests that take no more than seconds (under 2 minutes in all)
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS) --quick
 
+# trusted, so that stored sliders move before a cell has run; no questions to the network about news or updates
 lab: $(READY)  ## open the chapters in JupyterLab
-	@$(VENV)/bin/jupyter lab --notebook-dir=chapters
+	@$(VENV)/bin/jupyter trust chapters/*.ipynb
+	@$(VENV)/bin/jupyter lab --notebook-dir=chapters --LabApp.news_url= \
+		--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate
 
 execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTEBOOKS=chapters/02_mdps.ipynb
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)

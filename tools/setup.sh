@@ -14,7 +14,7 @@ if [ -d "$venv" ] && ! runs "$venv/bin/python"; then
     rm -rf "$venv"
 fi
 if [ ! -d "$venv" ]; then
-    for candidate in ${BOOK_PYTHON:-} python3.12 python3.11 python3 python; do
+    for candidate in ${BOOK_PYTHON:-} python3.11 python3.12 python3 python; do
         found=$(PATH="${PATH#*"$venv/bin:"}" command -v "$candidate" || true)
         if [ -n "$found" ] && runs "$found"; then break; fi
         found=
