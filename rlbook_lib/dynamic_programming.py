@@ -15,6 +15,7 @@ from typing import Callable, Iterator
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import splu
 
 from rlbook_lib.mdp import MDP, FloatArray, IntArray, check_unit_interval
@@ -27,12 +28,10 @@ FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some 
 
 # Modified policy iteration, between two improvements of the policy:
 CHECK_EVERY = 5  # evaluation sweeps between two looks at the progress
-ENOUGH_PROGRESS = 5.0  # the evaluation ends when the span of the changes has fallen by this factor
+ENOUGH_PROGRESS = 10.0  # the evaluation ends when the span of the changes has fallen by this factor
 MOST_EVALUATION_SWEEPS = 500  # ... or after so many sweeps
-EXTRAPOLATE_EVERY = 50  # sweeps after which only slow changes are left, which can be extrapolated
+EXTRAPOLATE_EVERY = 100  # sweeps after which only slow changes are left, which can be extrapolated
 EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
-MANY_TIES = 0.1  # with more than this share of undecided states the policy is spread over equal actions
-SPREADING_SWEEPS = (10, 160)  # sweeps of such a policy, at first and at most: news travels a state a sweep
 
 
 @dataclass(frozen=True)
@@ -687,9 +686,9 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Iter
     """Modified policy iteration: value iteration that evaluates each greedy policy a little.
 
     After each optimality backup the chosen rows of P alone are applied until the span of the changes has
-    fallen fivefold; such a sweep costs 1 / A of a backup. While many states cannot tell their actions apart,
-    as far from any reward, the policy evaluated takes all of the equal ones. Bounds and the case gamma = 1
-    are as in ``iterate_value_iteration``.
+    fallen tenfold; such a sweep costs 1 / A of a backup. Where the rewards tell most states nothing about
+    their actions, as in a maze, it starts from a policy that takes the shortest way to a promising state.
+    Bounds and the case gamma = 1 are as in ``iterate_value_iteration``.
 
     Equation: eq-bellman-optimality-v, eq-span-bound
 
@@ -707,9 +706,9 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Iter
     Source:
         Puterman (1994), section 6.5.
     """
-    start = _first_values(mdp) if mdp.gamma == 1 else mdp.rewards.max(1)
-    accuracy, tolerance = _Accuracy(mdp), _check_tolerance(tolerance)
-    return _sweeps(mdp, start, tolerance, accuracy, _take_best, _PartialEvaluation(mdp, accuracy, tolerance))
+    start = _first_values(mdp) if mdp.gamma == 1 else _head_start(mdp)
+    evaluate = _PartialEvaluation(mdp, _check_tolerance(tolerance))
+    return _sweeps(mdp, start, tolerance, _Accuracy(mdp), _take_best, evaluate)
 
 
 def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
@@ -822,7 +821,7 @@ def modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Solution:
 # ---------------------------------------------------------------------- steps of the solvers
 
 Choose = Callable[[FloatArray], tuple[NDArray, FloatArray]]
-Advance = Callable[[FloatArray, NDArray, FloatArray, float], FloatArray]
+Advance = Callable[[NDArray, FloatArray, float], FloatArray]
 
 
 def _sweeps(
@@ -856,7 +855,7 @@ def _sweeps(
         elif settled:  # only rounding is in the way: go on with longer numbers
             values, accuracy = new_values.astype(FINEST), accuracy.refined()
         elif advance:
-            values = advance(q_values, policy, new_values, float(change.max() - change.min()))
+            values = advance(policy, new_values, float(change.max() - change.min()))
         else:
             values = new_values
 
@@ -873,28 +872,22 @@ def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
 class _PartialEvaluation:
     """The evaluation step of modified policy iteration: V <- r_pi + gamma P_pi V, some times."""
 
-    def __init__(self, mdp: MDP, accuracy: _Accuracy, tolerance: float) -> None:
-        self.mdp, self.accuracy, self.smallest_span = mdp, accuracy, tolerance * (1 - mdp.gamma)
-        self.first_rows = np.arange(mdp.n_states) * mdp.n_actions
-        self.rows: IntArray | None = None  # the rows of P in use
-        self.ties = mdp.rewards.size if mdp.gamma < 1 else 0  # tied pairs at the last look; 0: look no more
-        self.spreading_sweeps = SPREADING_SWEEPS[0]
+    def __init__(self, mdp: MDP, tolerance: float) -> None:
+        self.mdp, self.smallest_span = mdp, tolerance * (1 - mdp.gamma)
+        self.policy: IntArray | None = None
         self.improvements = 0
 
-    def __call__(self, q_values: FloatArray, policy: IntArray, values: FloatArray, span: float) -> FloatArray:
-        """Evaluate the policy that is greedy on Q, starting from ``values``; ``span`` is that of the backup."""
+    def __call__(self, policy: IntArray, values: FloatArray, span: float) -> FloatArray:
+        """Evaluate a policy, starting from ``values``; ``span`` is that of the change of the last backup."""
         self.improvements += 1
-        sweeps = 0
-        if self._choose_rows(q_values, policy, values):
-            for _ in range(self.spreading_sweeps):
-                values = self._sweep(values)
-            self.spreading_sweeps = min(2 * self.spreading_sweeps, SPREADING_SWEEPS[1])
+        if self.policy is None or not np.array_equal(policy, self.policy):
+            self.policy, (self.transitions, self.rewards) = policy, _rows_of(self.mdp, policy)
         enough = max(span / ENOUGH_PROGRESS, self.smallest_span)
         kept, kept_span = values, math.inf
-        while sweeps < MOST_EVALUATION_SWEEPS:
+        for sweeps in range(CHECK_EVERY, MOST_EVALUATION_SWEEPS + 1, CHECK_EVERY):
             for _ in range(CHECK_EVERY):
-                before, values = values, self._sweep(values)
-            sweeps += CHECK_EVERY
+                before, values = values, self.transitions @ values
+                values += self.rewards
             change = values - before
             span = float(change.max() - change.min())
             if span <= enough:
@@ -907,47 +900,62 @@ class _PartialEvaluation:
                 values = values + self.mdp.gamma / (1 - self.mdp.gamma) * change
         return values
 
-    def _sweep(self, values: FloatArray) -> FloatArray:
-        values = self.transitions @ values
-        values += self.rewards
-        return values
-
     def _may_extrapolate(self) -> bool:
         return self.mdp.gamma < 1 and self.improvements <= EXTRAPOLATING_IMPROVEMENTS
 
-    def _choose_rows(self, q_values: FloatArray, policy: IntArray, values: FloatArray) -> bool:
-        """Set up gamma P_pi and r_pi for the greedy policy; true if it is spread over ties."""
-        if self.ties and self._spread_over_ties(q_values, values):
-            return True
-        rows = self.first_rows + policy
-        if self.rows is None or not np.array_equal(rows, self.rows):
-            self.rows = rows
-            self.transitions = self.mdp.continuation[rows]  # CSR (S, S)
-            self.transitions.data *= self.mdp.gamma
-            self.rewards = self.mdp.rewards.ravel()[rows]
-        return False
 
-    def _spread_over_ties(self, q_values: FloatArray, values: FloatArray) -> bool:
-        """Take all equally good actions alike, if there are many and fewer than at the last look."""
-        open_states = ~self.mdp.terminal
-        best = values - 2 * self.accuracy.backup_rounding(values)
-        tied = (q_values >= best[:, None]) & open_states[:, None]  # (S, A)
-        ties = np.count_nonzero(tied) - np.count_nonzero(open_states)
-        many = MANY_TIES * np.count_nonzero(open_states) < ties < self.ties
-        self.ties = ties if many else 0
-        if many:
-            weights = tied / np.maximum(tied.sum(1, keepdims=True), 1)
-            self.transitions = self.mdp.gamma * _average_rows(self.mdp.continuation, weights)
-            self.rewards = (weights * self.mdp.rewards).sum(1)
-        return many
+def _rows_of(mdp: MDP, policy: IntArray) -> tuple[sp.csr_array, FloatArray]:
+    """gamma P_pi, CSR (S, S), and r_pi, (S,), of a deterministic policy."""
+    rows = np.arange(mdp.n_states) * mdp.n_actions + policy
+    transitions = mdp.continuation[rows]
+    transitions.data *= mdp.gamma
+    return transitions, mdp.rewards.ravel()[rows]
 
 
-def _average_rows(matrix: sp.csr_array, weights: FloatArray) -> sp.csr_array:
-    """Rows s * A + a of a CSR matrix (S*A, S) averaged with weights (S, A): CSR (S, S)."""
-    used = weights > 0
-    pointers = np.concatenate(([0], np.cumsum(used.sum(1))))
-    average = sp.csr_array((weights[used], np.flatnonzero(used), pointers), shape=(len(weights), weights.size))
-    return average @ matrix
+def _head_start(mdp: MDP) -> FloatArray:
+    """Where modified policy iteration starts, for gamma < 1.
+
+    Any start will do; a good one saves sweeps. Usually it is the best reward of one step. If that is the same
+    for all actions of most states, the start is the values of the policy that heads for a promising state.
+    """
+    best = mdp.rewards.max(1)
+    open_states = ~mdp.terminal
+    undecided = (best - mdp.rewards.min(1) <= 1e-12 * np.abs(best)) & open_states
+    if 2 * np.count_nonzero(undecided) <= np.count_nonzero(open_states):
+        return best
+    usual = np.median(best[open_states])
+    promising = best / (1 - mdp.gamma) > (best.max() + usual) / (1 - mdp.gamma) / 2
+    harmless = mdp.rewards >= usual - 1e-12 * abs(usual)
+    policy, longest_way = _shortest_ways(mdp, promising, harmless)
+    transitions, rewards = _rows_of(mdp, policy)
+    values = best
+    for _ in range(longest_way):
+        values = transitions @ values
+        values += rewards
+    return values
+
+
+def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[IntArray, int]:
+    """A policy that follows the shortest ways to the target, and the length of the longest of these ways.
+
+    The ways use allowed pairs (s, a) only; where there is none the policy takes the best reward.
+    """
+    S, A = mdp.n_states, mdp.n_actions
+    pairs = np.repeat(np.arange(S * A), np.diff(mdp.continuation.indptr))  # the row of each stored entry
+    used = allowed.ravel()[pairs]
+    pairs, after, chances = pairs[used], mdp.continuation.indices[used], mdp.continuation.data[used]
+    # walk backward from one extra node, S, that stands for the whole target
+    ends = np.flatnonzero(target)
+    source, sink = np.concatenate((after, np.full(len(ends), S))), np.concatenate((pairs // A, ends))
+    backward = sp.csr_array((np.ones(len(source), dtype=np.int8), (source, sink)), shape=(S + 1, S + 1))
+    _, toward = breadth_first_order(backward, S)
+    toward = np.where(toward < 0, S, toward)  # (S + 1,): the next state on the way; S at the end or without way
+    closer = np.bincount(pairs, weights=chances * (after == toward[pairs // A]), minlength=S * A).reshape(S, A)
+    # the number of steps, by jumps of doubled length
+    steps, jump = (toward < S).astype(int), toward
+    while (jump < S).any():
+        steps, jump = steps + steps[jump], jump[jump]
+    return np.where(closer.any(1), closer.argmax(1), mdp.rewards.argmax(1)), int(steps.max()) + 1
 
 
 def _improve(q_values: FloatArray, policy: IntArray, slack: float) -> IntArray:
