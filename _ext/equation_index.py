@@ -179,7 +179,7 @@ class EquationIndex(SphinxDirective):
         rows = [self.row(place, equations) for place in equations.numbered]
         return [
             nodes.paragraph(text=f"{len(rows)} numbered equations, each with its function and its test."),
-            table(["Equation", "Chapter", "Computed by", "Checked by"], rows),
+            table({"Equation": 9, "Chapter": 9, "Computed by": 34, "Checked by": 48}, rows),
         ]
 
     def row(self, place: Place, equations: Equations) -> list[list[nodes.Node]]:
@@ -188,26 +188,34 @@ class EquationIndex(SphinxDirective):
         tests = [p for p in equations.tests if p.label == place.label]
         return [
             [self.link("math", "eq", place.label, place.label)],
-            [self.link("std", "doc", "/" + place.name, place.name)],
-            [self.link("py", "obj", p.name, p.name.removeprefix("rlbook_lib."), literal=True) for p in functions],
+            [self.link("std", "doc", "/" + place.name, chapter_number(place), explicit=True)],
+            [self.link("py", "obj", p.name, p.name.removeprefix("rlbook_lib."), True, True) for p in functions],
             [nodes.literal(text=f"{Path(p.file).name}: {p.name}") for p in tests],
         ]
 
-    def link(self, domain: str, role: str, target: str, text: str, literal: bool = False) -> nodes.Node:
-        """A reference that Sphinx resolves; a missing target is a warning."""
+    def link(
+        self, domain: str, role: str, target: str, text: str, explicit: bool = False, literal: bool = False
+    ) -> nodes.Node:
+        """A reference that Sphinx resolves, with its own text or with ours; a missing target is a warning."""
         reference = addnodes.pending_xref(
             "", refdomain=domain, reftype=role, reftarget=target, refdoc=self.env.docname, refwarn=True,
-            refexplicit=literal,
+            refexplicit=explicit,
         )
         reference += nodes.literal(text=text) if literal else nodes.inline(text=text)
         self.set_source_info(reference)
         return reference
 
 
-def table(heads: list[str], rows: list[list[list[nodes.Node]]]) -> nodes.table:
-    """A table with one line for each node of a cell."""
+def chapter_number(place: Place) -> str:
+    """``chapters/02_mdps`` is chapter 2."""
+    number = re.search(r"/0*(\d+)_", place.name)
+    return number.group(1) if number else place.name
+
+
+def table(heads: dict[str, int], rows: list[list[list[nodes.Node]]]) -> nodes.table:
+    """A table with the given heads and column widths in percent, and one line for each node of a cell."""
     group = nodes.tgroup(cols=len(heads))
-    group += [nodes.colspec(colwidth=1) for _ in heads]
+    group += [nodes.colspec(colwidth=width) for width in heads.values()]
     head, body = nodes.thead(), nodes.tbody()
     head += line([[nodes.inline(text=text)] for text in heads])
     body += [line(cells) for cells in rows]
