@@ -29,6 +29,7 @@ if [ ! -d "$venv" ]; then
 fi
 
 echo "Installing the requirements into $venv: about 1.5 GB, some minutes the first time."
-"$venv/bin/python" -m pip install --progress-bar off -r requirements.txt | grep --line-buffered -E '^(Collecting|Installing|Successfully|ERROR)' || [ "${PIPESTATUS[0]}" -eq 0 ]
+"$venv/bin/python" -m pip install --progress-bar off -r requirements.txt |
+    sed -u -n -E 's/^Collecting ([^ ]+).*/  \1/p; s/^Installing collected packages.*/Copying the files into place./p; /^ERROR/p'
 "$venv/bin/python" -m pip install --quiet --no-deps --editable .
 echo "Ready: $("$venv/bin/python" --version), $("$venv/bin/python" -m pip list 2>/dev/null | tail -n +3 | wc -l) packages."
