@@ -589,9 +589,12 @@ class _Accuracy:
         return self.terms * _unit(values.dtype) * (self.largest_reward + largest)
 
     def rounding(self, values: FloatArray, reach: float = 0.0) -> float:
-        """What rounding can add to the error of the solution, if ``values`` will be moved by up to ``reach``."""
-        storing = 0.0 if values.dtype == float else _unit(np.dtype(float)) * (float(np.abs(values).max()) + reach)
-        return (1 + float(self.most)) * self.backup_rounding(values, reach) + storing
+        """What rounding can add to the error of ``values`` once they are moved by up to ``reach``."""
+        error = (1 + float(self.most)) * self.backup_rounding(values, reach)
+        if values.dtype == float:
+            return error
+        # the answer is stored in plain floats
+        return error + _unit(np.dtype(float)) * (float(np.abs(values).max()) + reach)
 
 
 def _unit(dtype: np.dtype) -> float:
@@ -949,8 +952,9 @@ def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[Int
     source, sink = np.concatenate((after, np.full(len(ends), S))), np.concatenate((pairs // A, ends))
     backward = sp.csr_array((np.ones(len(source), dtype=np.int8), (source, sink)), shape=(S + 1, S + 1))
     _, toward = breadth_first_order(backward, S)
-    toward = np.where(toward < 0, S, toward)  # (S + 1,): the next state on the way; S at the end or without way
-    closer = np.bincount(pairs, weights=chances * (after == toward[pairs // A]), minlength=S * A).reshape(S, A)
+    toward = np.where(toward < 0, S, toward)  # (S + 1,): the next state on the way; S where there is none
+    chances = chances * (after == toward[pairs // A])
+    closer = np.bincount(pairs, weights=chances, minlength=S * A).reshape(S, A)
     # the number of steps, by jumps of doubled length
     steps, jump = (toward < S).astype(int), toward
     while (jump < S).any():

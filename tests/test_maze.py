@@ -29,7 +29,7 @@ L1_TABLE = {
 
 
 def walk(layout, row, column, direction):
-    """One move without slipping, written down a second time: look at the cell ahead, stay if it is blocked."""
+    """One move without slipping, written down a second time: look ahead, stay if that is blocked."""
     down, right = STEPS[direction]
     to_row, to_column = row + down, column + right
     inside = 0 <= to_row < len(layout) and 0 <= to_column < len(layout[0])
@@ -119,7 +119,8 @@ def test_the_same_seed_gives_the_same_slips():
 @pytest.mark.equation("eq-slip")
 def test_slip_rows_by_hand():
     np.testing.assert_allclose(
-        move_probabilities(0.2), [[0.8, 0, 0.1, 0.1], [0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.8, 0], [0.1, 0.1, 0, 0.8]]
+        move_probabilities(0.2),
+        [[0.8, 0, 0.1, 0.1], [0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.8, 0], [0.1, 0.1, 0, 0.8]],
     )
     mdp = Maze("L1", slip=0.2).to_mdp(0.9)
     # from (0, 1) right: 0.8 to (0, 2), up bumps (0.1), down into the trap (0.1)
@@ -186,11 +187,13 @@ def test_a_sparse_model_is_the_same_model(layout, slip):
         patch.setattr(maze_module, "DENSE_CELLS", 0)
         sparse = env.to_mdp(0.9)
     assert isinstance(dense.transitions, np.ndarray) and not isinstance(sparse.transitions, np.ndarray)
-    np.testing.assert_array_equal(sparse.transitions.toarray().reshape(dense.transitions.shape), dense.transitions)
+    unfolded = sparse.transitions.toarray().reshape(dense.transitions.shape)
+    np.testing.assert_array_equal(unfolded, dense.transitions)
     np.testing.assert_allclose(sparse.rewards, dense.rewards, atol=1e-12)
     for state, action in itertools.product(range(env.n_states), range(4)):
         for after in sparse.successors(state, action)[0]:
-            assert sparse.transition_reward(state, action, after) == dense.transition_reward(state, action, after)
+            paid = sparse.transition_reward(state, action, after)
+            assert paid == dense.transition_reward(state, action, after)
 
 
 def test_table_in_the_form_of_gymnasium():
@@ -257,8 +260,8 @@ def test_render_without_a_mode_warns_and_returns_nothing():
 @pytest.mark.parametrize(
     "layout, message",
     [
-        ("L9", "L9"), (("S..", ".G"), "lengths"), ((), "lengths"), (("", ""), "lengths"), (("..", ".G"), "start"),
-        (("SS", ".G"), "start"), (("S?", ".G"), "cells"),
+        ("L9", "L9"), (("S..", ".G"), "lengths"), ((), "lengths"), (("", ""), "lengths"),
+        (("..", ".G"), "start"), (("SS", ".G"), "start"), (("S?", ".G"), "cells"),
     ],
 )
 def test_bad_layouts(layout, message):

@@ -3,8 +3,8 @@
     python tools/bench/planning.py                     # all problems, all sizes
     python tools/bench/planning.py --sizes 1000 --repeats 9
 
-Both get the same state-action matrix, the same discount (0.99) and the same accuracy: quantecon's epsilon = 1e-6
-promises values within epsilon / 2, so the library's tolerance is 5e-7. Errors are measured against a solution
+Both get the same state-action matrix, discount (0.99) and accuracy: quantecon's epsilon = 1e-6 promises
+values within epsilon / 2, so the library's tolerance is 5e-7. Errors are measured against a solution
 of tolerance 1e-10, whose own Bellman residual is checked. Results go to results/planning.json.
 """
 
@@ -29,7 +29,7 @@ from rlbook_lib.mdp import MDP
 try:
     from quantecon.markov import DiscreteDP
 except ImportError:
-    sys.exit("this benchmark measures against quantecon, which is missing; install it with: pip install -e .[bench]")
+    sys.exit("this benchmark needs quantecon, its peer; install it with: pip install -e .[bench]")
 
 GAMMA = 0.99
 EPSILON = 1e-6
@@ -99,7 +99,7 @@ def reference(mdp: MDP) -> np.ndarray:
     """Values far more exact than what is asked of the solvers, checked by their Bellman residual."""
     solution = modified_policy_iteration(mdp, tolerance=1e-10)
     residual = np.abs(bellman_optimality_backup(mdp, solution.values) - solution.values).max()
-    assert residual / (1 - mdp.gamma) < EPSILON / 20, f"the reference has a Bellman residual of {residual:.1e}"
+    assert residual / (1 - mdp.gamma) < EPSILON / 20, f"the reference is too coarse: {residual:.1e}"
     return solution.values
 
 
@@ -147,7 +147,8 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
             "problem": record["problem"], "states": str(record["states"]), "solver": name,
             "median ms": f"{1e3 * s['median_s']:.2f}", "min ms": f"{1e3 * s['min_s']:.2f}",
             "max ms": f"{1e3 * s['max_s']:.2f}", "x quantecon": f"{peer / s['median_s']:.2f}",
-            "iterations": str(s["iterations"]), "error": f"{s['error']:.1e}", "bound": f"{s['error_bound']:.1e}",
+            "iterations": str(s["iterations"]),
+            "error": f"{s['error']:.1e}", "bound": f"{s['error_bound']:.1e}",
         }
         for name, s in record["solvers"].items()
     ]
@@ -162,7 +163,8 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="do not write the results")
     arguments = parser.parse_args()
     records = [
-        compare(problem, size, arguments.repeats) for problem in arguments.problems for size in sorted(arguments.sizes)
+        compare(problem, size, arguments.repeats)
+        for problem in arguments.problems for size in sorted(arguments.sizes)
     ]
     print(common.table([row for record in records for row in rows(record)]))
     exponents = {p: {s: growth(records, p, s) for s in (OURS, PEER, PLAIN)} for p in arguments.problems}
@@ -170,12 +172,15 @@ def main() -> None:
         print(f"growth, {problem}: " + ", ".join(f"{s} S^{p:.2f}" for s, p in of_solver.items()))
     missed = [record for record in records if record["times_as_fast"] < record["target"]]
     for record in missed:
-        print(f"MISSED: {record['problem']}, {record['states']} states: {record['times_as_fast']:.2f} times as fast, "
-              f"target {record['target']}")
+        print(f"MISSED: {record['problem']}, {record['states']} states: {record['times_as_fast']:.2f} "
+              f"times as fast, target {record['target']}")
     if not arguments.dry:
-        setting = {"gamma": GAMMA, "epsilon": EPSILON, "repeats": arguments.repeats, "unit": "CPU seconds, one thread"}
-        versions = common.machine(["numpy", "scipy", "quantecon"])
-        common.save("planning", {"setting": setting, "machine": versions, "results": records, "growth": exponents})
+        common.save("planning", {
+            "setting": {"gamma": GAMMA, "epsilon": EPSILON, "repeats": arguments.repeats},
+            "machine": common.machine(["numpy", "scipy", "quantecon"]),
+            "results": records,
+            "growth": exponents,
+        })
     sys.exit(1 if missed else 0)
 
 
