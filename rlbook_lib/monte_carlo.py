@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import repeat
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -456,7 +457,7 @@ class Walk(Protocol):
     A learner asks for actions' random numbers with ``uniform``, acts with ``step``, and then calls ``move_on``,
     which files finished episodes and starts the next ones. Runs that have played all episodes disappear
     from the arrays; ``run`` says which rows of the table the others are, and ``offset`` where their part begins
-    in a flat table (R, S, A).
+    in a table of all states of all runs, (R*S, A).
     """
 
     n_states: int
@@ -529,17 +530,17 @@ class TableWalk:
         self.state, self.all_ended, keep = next_state, False, None
         ended = over.nonzero()[0]
         if ended.size:
-            place = (self.episode * self.runs + self.run)[ended]
+            place = self.episode[ended] * self.runs + self.run[ended]
             self.flat_returns[place] = self.total[ended]
             self.flat_lengths[place] = self.clock - self.began[ended]
-            self.total[over] = 0
-            self.began[over] = self.clock
+            self.total[ended] = 0
+            self.began[ended] = self.clock
             self.episode = self.episode + over
             if self.together:
                 keep = self._wait(~over)
             else:
                 self.state = next_state.copy()
-                self.state[over] = self._first_states(self.run[ended])
+                self.state[ended] = self._first_states(place % self.runs)
                 if place.max() >= (self.episodes - 1) * self.runs:        # somebody played the last episode
                     keep = self._keep(self.episode < self.episodes)
         return keep
@@ -558,7 +559,7 @@ class TableWalk:
     def _everyone(self, episode: int) -> None:
         self.run, self.episode = np.arange(self.runs), np.full(self.runs, episode)
         self.began, self.total = np.full(self.runs, self.clock), np.zeros(self.runs)
-        self.offset = self.run * self.table.pairs
+        self.offset = self.run * self.n_states
 
     def _keep(self, keep: BoolArray) -> BoolArray:
         self.run, self.state, self.episode = self.run[keep], self.state[keep], self.episode[keep]
@@ -622,7 +623,7 @@ class EnvironmentWalk:
                 self.state = self._reset(None)
             elif run + 1 < self.runs:
                 self.run, self.episode = self.run + 1, np.zeros(1, dtype=np.int64)
-                self.offset = self.run * (self.n_states * self.n_actions)
+                self.offset = self.run * self.n_states
                 self.state = self._reset(int(self.rng.integers(2**31)))
             else:
                 keep = np.zeros(1, dtype=bool)
@@ -663,12 +664,13 @@ class UniformColumns:
     def blocks(self, *columns: str) -> Iterator[Iterator[tuple[float, ...]]]:
         """For a single run: block after block, step after step, the numbers of some columns as Python floats.
 
-        A column that was not asked for when this was made repeats another one: do not use it.
+        A column that was not asked for when this was made is all zeros.
         """
-        places = [self.columns.get(name, 0) for name in columns]
         while True:
             self.advance()
-            yield zip(*(self.block[self.step:, place, 0].tolist() for place in places))
+            here = self.block[self.step:, :, 0]                            # (steps, columns)
+            yield zip(*(here[:, self.columns[name]].tolist() if name in self.columns else repeat(0.0, len(here))
+                        for name in columns))
             self.step = len(self.block) - 1
 
     def row(self, column: str, run: IntArray) -> FloatArray:

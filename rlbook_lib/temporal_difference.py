@@ -434,6 +434,11 @@ _NEXT_VALUE: dict[str, Callable[..., FloatArray]] = {
 }
 
 
+def _columns(table: FloatArray, rows: IntArray) -> FloatArray:
+    """Some rows (n,) of a table (.., A) as columns, (A, n)."""
+    return np.ascontiguousarray(table.take(rows, axis=0).T)
+
+
 class _Control:
     """The state of a control method: table, walk, schedules, and the loop that the three rules share."""
 
@@ -456,23 +461,23 @@ class _Control:
     def iterate(self) -> Iterator[tuple[Any, ...]]:
         gamma, walk, next_value_of = self.gamma, self.walk, _NEXT_VALUE[self.rule]
         q = self.q.ravel()                                                # the same table, flat
-        all_actions = np.arange(walk.n_actions)[:, None]                  # (A, 1)
+        rows = self.q.reshape(-1, walk.n_actions)                         # and once more, (R*S, A)
         next_action = self.first_actions() if self.rule == "sarsa" else walk.run
         while walk.next_step():
-            run, state, episode = walk.run, walk.state, walk.episode
-            epsilon, row = self.epsilon_in(episode), walk.offset + state * walk.n_actions
+            run, state, episode, epsilon = walk.run, walk.state, walk.episode, self.epsilon_in(walk.episode)
+            row = walk.offset + state
             if self.rule == "sarsa":
                 action = next_action
             else:
-                action = epsilon_greedy_actions(q.take(row + all_actions), epsilon, walk.uniform("action"))
+                action = epsilon_greedy_actions(_columns(rows, row), epsilon, walk.uniform("action"))
             next_state, reward, terminated, over = walk.step(action)
 
-            q_next = q.take(walk.offset + next_state * walk.n_actions + all_actions)      # (A, n)
+            q_next = _columns(rows, walk.offset + next_state)             # (A, n)
             if self.rule == "sarsa":
                 next_action = epsilon_greedy_actions(q_next, epsilon, walk.uniform("action"))
             next_value = next_value_of(q_next, epsilon, next_action)
-            here = row + action                                           # Q(s, a) of every run
-            delta = reward + gamma * next_value * ~terminated - q.take(here)
+            here = row * walk.n_actions + action                          # Q(s, a) of every run
+            delta = reward + gamma * next_value * ~terminated - q[here]
             q[here] += self.step_size(here) * delta
 
             if self.history is not None and over.any():
@@ -511,7 +516,7 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
     q, outcomes = learner.q[0].tolist(), walk.table.outcomes(learner.gamma)
     alpha, counts = learner.alpha.constant, learner.counts.reshape(learner.q[0].shape).tolist()
     epsilon, explore, exploit = _exploration(learner.epsilons[1].item(), walk.n_actions)
-    state, total, steps, episode, best = int(walk.state[0]), 0.0, 0, 0, 0.0
+    state, total, left, episode, best = int(walk.state[0]), 0.0, max_steps, 0, 0.0
     row, action = q[state], int(learner.first_actions()[0]) if sarsa else 0
     for block in walk.random.blocks("action", "transition", "start", "first_action"):
         for u, u_transition, u_start, u_first in block:
@@ -541,9 +546,9 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
             row[action] += step_size * (reward + discount * next_value - row[action])
 
             total += reward
-            steps += 1
-            if terminated or steps >= max_steps:
-                walk.returns[0, episode], walk.lengths[0, episode] = total, steps
+            left -= 1
+            if terminated or not left:
+                walk.flat_returns[episode], walk.flat_lengths[episode] = total, max_steps - left
                 episode += 1
                 if learner.history is not None:
                     learner.history[episode] = q
@@ -552,7 +557,7 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
                     return
                 if learner.epsilon.constant is None:
                     epsilon, explore, exploit = _exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
-                state, total, steps = walk.table.first_state(u_start), 0.0, 0
+                state, total, left = walk.table.first_state(u_start), 0.0, max_steps
                 row, best = q[state], max(q[state])
                 if sarsa:
                     action = int(u_first * explore) if u_first < epsilon else _one_of(
