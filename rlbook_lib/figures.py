@@ -509,7 +509,7 @@ class _Tree:
 # Kind: title, width in inches, levels, inches per level.
 _BACKUPS: dict[str, tuple[str, float, int, float]] = {
     "v": ("state value", 3.1, 2, 0.72),
-    "q": ("action value", 3.4, 2, 0.72),
+    "q": ("action value", 3.8, 2, 0.72),
     "v_star": ("best state value", 3.1, 2, 0.72),
     "q_star": ("best action value", 3.1, 2, 0.72),
     "mc": ("Monte Carlo", 2.0, 4, 0.62),
@@ -579,19 +579,19 @@ def _backup_v(tree: _Tree, maximum: bool) -> None:
         tree.edge(root, action)
         for leaf in (x - 0.24, x + 0.24):
             last = branch == 2 and leaf > x
-            tree.edge(action, tree.state(leaf, 2, "$s'$" if last else ""), r"$p,\, r$" if last else "")
-    tree.arc(root, 50, "max" if maximum else r"mean under $\pi$", "blue" if maximum else "purple")
+            tree.edge(action, tree.state(leaf, 2, "$s'$" if last else ""), "P, R" if last else "")
+    tree.arc(root, 50, "max" if maximum else "mean under π", "blue" if maximum else "purple")
 
 
 def _backup_q(tree: _Tree, maximum: bool) -> None:
     root = tree.action(1.5, 0, "$s, a$")
     for branch, x in enumerate((0.75, 2.05)):
         state = tree.state(x, 1, "$s'$" if branch == 1 else "")
-        tree.edge(root, state, r"$p,\, r$" if branch == 1 else "")
+        tree.edge(root, state, "P, R" if branch == 1 else "")
         for leaf in (x - 0.35, x, x + 0.35):
             last = branch == 1 and leaf > x
             tree.edge(state, tree.action(leaf, 2, "$a'$" if last else ""))
-        label = "max" if maximum else r"mean under $\pi$"
+        label = "max" if maximum else "mean under π"
         tree.arc(state, 30, label if branch == 1 else "", "blue" if maximum else "purple")
 
 
@@ -622,7 +622,7 @@ def _backup_control(tree: _Tree, kind: str) -> None:
     if kind == "q_learning":
         tree.arc(state, 36, "max")
     else:
-        tree.arc(state, 36, r"mean under $\pi$", "purple")
+        tree.arc(state, 36, "mean under π", "purple")
 
 
 def agent_environment_loop() -> Figure:
