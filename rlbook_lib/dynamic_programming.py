@@ -27,9 +27,8 @@ UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many s
 FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
 
 # Modified policy iteration, between two improvements of the policy:
-CHECK_EVERY = 5  # evaluation sweeps between two looks at the progress
-ENOUGH_PROGRESS = 10.0  # the evaluation ends when the span of the changes has fallen by this factor
-MOST_EVALUATION_SWEEPS = 500  # ... or after so many sweeps
+LOOKS = (5, *range(10, 501, 10))  # evaluation sweeps after which it looks at the progress; the last ends it
+ENOUGH_PROGRESS = 20.0  # the evaluation ends when the span of the changes has fallen by this factor
 EXTRAPOLATE_EVERY = 100  # sweeps after which only slow changes are left, which can be extrapolated
 EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
 
@@ -689,7 +688,7 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Iter
     """Modified policy iteration: value iteration that evaluates each greedy policy a little.
 
     After each optimality backup the chosen rows of P alone are applied until the span of the changes has
-    fallen tenfold; such a sweep costs 1 / A of a backup. Where the rewards tell most states nothing about
+    fallen twentyfold; such a sweep costs 1 / A of a backup. Where the rewards tell most states nothing about
     their actions, as in a maze, it starts from a policy that takes the shortest way to a promising state.
     Bounds and the case gamma = 1 are as in ``iterate_value_iteration``.
 
@@ -887,8 +886,8 @@ class _PartialEvaluation:
             self.policy, (self.transitions, self.rewards) = policy, _rows_of(self.mdp, policy)
         enough = max(span / ENOUGH_PROGRESS, self.smallest_span)
         kept, kept_span = values, math.inf
-        for sweeps in range(CHECK_EVERY, MOST_EVALUATION_SWEEPS + 1, CHECK_EVERY):
-            for _ in range(CHECK_EVERY):
+        for done, sweeps in itertools.pairwise((0, *LOOKS)):
+            for _ in range(done, sweeps):
                 before, values = values, self.transitions @ values
                 values += self.rewards
             change = values - before
@@ -932,7 +931,7 @@ def _head_start(mdp: MDP) -> FloatArray:
     policy, longest_way = _shortest_ways(mdp, promising, harmless)
     transitions, rewards = _rows_of(mdp, policy)
     values = best
-    for _ in range(longest_way):
+    for _ in range(longest_way + longest_way // 4):  # a slip makes the way longer
         values = transitions @ values
         values += rewards
     return values

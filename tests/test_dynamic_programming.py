@@ -573,6 +573,21 @@ def test_pockets_without_an_exit_are_extrapolated():
     np.testing.assert_allclose(solution.values, policy_iteration(costly).values, atol=2e-8)
 
 
+@few
+@given(seed=SEEDS, gamma=st.sampled_from([0.0, 0.5, 0.99]), reward=st.sampled_from([0.0, 1.0, -1.0]),
+       ends=st.integers(0, 2), prizes=st.integers(0, 2))
+def test_rare_rewards(seed, gamma, reward, ends, prizes):
+    """Most pairs pay the same: modified policy iteration takes its head start, whether or not a way exists."""
+    rng, S, A = np.random.default_rng(seed), 12, 2
+    transitions = np.eye(S)[rng.integers(S, size=(S, A))] * 0.7 + np.eye(S)[rng.integers(S, size=(S, A))] * 0.3
+    rewards = np.full((S, A), reward)
+    rewards[rng.integers(S, size=prizes), 0] = [7.0, -7.0][:prizes]
+    mdp = MDP(transitions, rewards, gamma, np.arange(S) < ends)
+    solution, exact = modified_policy_iteration(mdp), policy_iteration(mdp)
+    assert np.abs(solution.values - exact.values).max() <= solution.error_bound + exact.error_bound
+    assert solution.error_bound <= 1e-8
+
+
 def test_sweeps_of_value_iteration_are_plain_backups_until_the_last():
     mdp = Maze("L1").to_mdp(0.9)
     values = np.zeros(6)
