@@ -112,7 +112,7 @@ def harmonic(first: float = 1.0, delay: float = 1.0) -> Callable[[int], float]:
 
 
 def linear_decay(first: float, last: float, steps: int) -> Callable[[int], float]:
-    """A schedule that goes in a straight line from ``first`` at n = 1 to ``last`` at n = ``steps``, and stays.
+    """A schedule that goes straight from ``first`` at n = 1 to ``last`` at n = ``steps``, and stays there.
 
     Args:
         first: the value at n = 1, in [0, 1].
@@ -131,7 +131,7 @@ def linear_decay(first: float, last: float, steps: int) -> Callable[[int], float
 
 
 class ScheduleTable:
-    """A schedule as a growing array: entry n is the schedule at count n, so that arrays of counts can look it up."""
+    """A schedule as a growing array, for arrays of counts to look up: entry n is the schedule at count n."""
 
     def __init__(self, name: str, schedule: Schedule) -> None:
         self.name, self.schedule, self.values = name, schedule, np.zeros(1)
@@ -158,7 +158,7 @@ class ScheduleTable:
 # ---------------------------------------------------------------------- epsilon-greedy
 
 def epsilon_greedy_probabilities(q_values: ArrayLike, epsilon: float) -> FloatArray:
-    """Mostly a best action, sometimes any: ``epsilon / A + (1 - epsilon) / ties`` where ``a`` is among the best.
+    """Mostly a best action, sometimes any: ``epsilon / A``, and ``(1 - epsilon) / ties`` more for the best.
 
     Equation: eq-epsilon-greedy
 
@@ -177,7 +177,7 @@ def epsilon_greedy_probabilities(q_values: ArrayLike, epsilon: float) -> FloatAr
     epsilon = check_unit_interval("epsilon", epsilon)
     q = np.asarray(q_values, dtype=float)
     if q.ndim == 0 or q.shape[-1] == 0 or not np.isfinite(q).all():
-        raise ValueError(f"q_values must be finite with at least one action on the last axis, got {q_values!r}")
+        raise ValueError(f"q_values must be finite, with the actions on the last axis, got {q_values!r}")
     return np.moveaxis(epsilon_greedy_rows(np.moveaxis(q, -1, 0), epsilon), 0, -1)
 
 
@@ -187,23 +187,21 @@ def epsilon_greedy_rows(q: FloatArray, epsilon: float | FloatArray) -> FloatArra
     return epsilon / len(q) + is_best * ((1 - epsilon) / is_best.sum(axis=0))
 
 
-JUST_BELOW_ONE = 1 - 2.0**-40                                             # keeps a product below the next integer
+JUST_BELOW_ONE = 1 - 2.0**-40                                         # keeps a product below the next integer
 
 
 def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray | float, u: FloatArray) -> IntArray:
     """Draw one action per column of ``q`` (A, n); ``u`` (n,), uniform in [0, 1), is the only randomness.
 
-    Below epsilon, ``u`` picks any action; above, where several are best, what is left of it picks one of them.
+    Below epsilon, ``u`` picks any action; above, what is left of it picks one of the best.
     """
     is_best = (q == np.maximum.reduce(q, axis=0)).astype(float)           # (A, n)
-    passed = _lower_triangle(len(q)) @ is_best                            # best actions among the first 1, 2, ..., A
+    passed = _lower_triangle(len(q)) @ is_best                     # best actions among the first 1, 2, ..., A
     exploit = JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1))
-    rank = (u - epsilon) * exploit * passed[-1]                           # which of the best, from 0, and a fraction
-    action = np.add.reduce(passed <= rank, axis=0, dtype=np.int32).astype(np.int64)     # all actions before it
-    exploring = (u < epsilon).nonzero()[0]
-    if exploring.size:
-        explore = JUST_BELOW_ONE * len(q) / (epsilon + (epsilon == 0))
-        action[exploring] = (u * explore)[exploring]
+    rank = (u - epsilon) * exploit * passed[-1]                    # which of the best, from 0, and a fraction
+    action = np.add.reduce(passed <= rank, axis=0, dtype=np.int32).astype(np.int64)    # all actions before it
+    explore = JUST_BELOW_ONE * len(q) / (epsilon + (epsilon == 0))
+    np.copyto(action, u * explore, where=u < epsilon, casting="unsafe")   # rounds down
     return action
 
 
@@ -217,7 +215,8 @@ def _lower_triangle(n: int) -> FloatArray:
 
 def monte_carlo_prediction(
     env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, seed: int, runs: int = 1,
-    first_visit: bool = True, alpha: Schedule | None = None, history: bool = False, max_steps: int | None = None,
+    first_visit: bool = True, alpha: Schedule | None = None, history: bool = False,
+    max_steps: int | None = None,
 ) -> Prediction:
     """Estimate ``V^pi(s)`` by the mean of the returns that followed visits to ``s``.
 
@@ -246,7 +245,8 @@ def monte_carlo_prediction(
 
     Source: Sutton & Barto (2018), section 5.1.
     """
-    learner = _Prediction(env_or_mdp, policy, episodes, gamma, seed, runs, first_visit, alpha, history, max_steps)
+    learner = _Prediction(policy, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
+                          first_visit=first_visit, alpha=alpha, history=history, max_steps=max_steps)
     run_out(learner.iterate())
     walk = learner.walk
     return Prediction(one_or_all(learner.values), one_or_all(learner.counts), walk.returns, walk.lengths,
@@ -258,11 +258,13 @@ def iterate_monte_carlo_prediction(
     first_visit: bool = True, alpha: Schedule | None = None, max_steps: int | None = None,
 ) -> Iterator[EpisodeUpdate]:
     """``monte_carlo_prediction`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""
-    return _Prediction(env_or_mdp, policy, episodes, gamma, seed, runs, first_visit, alpha, False,
-                       max_steps).iterate()
+    return _Prediction(policy, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
+                       first_visit=first_visit, alpha=alpha, history=False, max_steps=max_steps).iterate()
 
 
-def running_mean(mean: FloatArray | float, count: IntArray | int, value: FloatArray | float) -> FloatArray | float:
+def running_mean(
+    mean: FloatArray | float, count: IntArray | int, value: FloatArray | float
+) -> FloatArray | float:
     """The mean of ``count`` numbers from the mean of all but the last: ``mean + (value - mean) / count``.
 
     Equation: eq-running-mean
@@ -288,44 +290,64 @@ def running_mean(mean: FloatArray | float, count: IntArray | int, value: FloatAr
 class _Prediction:
     """The state of a Monte Carlo prediction: tables, walk, and the loop over episodes."""
 
-    def __init__(self, env_or_mdp: Any, policy: ArrayLike, episodes: int, gamma: float, seed: int, runs: int,
-                 first_visit: bool, alpha: Schedule | None, history: bool, max_steps: int | None) -> None:
+    table: FloatArray                                                 # what is learned, as the caller sees it
+
+    def __init__(self, policy: ArrayLike, **common: Any) -> None:
+        self.prepare(**common)
+        self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
+        self.table = self.values = np.zeros((self.walk.runs, self.walk.n_states))
+        self.counts = np.zeros(self.values.shape, dtype=np.int64)
+        self.history = new_history(self.keep_history, self.walk.episodes, self.table)
+
+    def prepare(self, env_or_mdp: Any, episodes: int, gamma: float, seed: int, runs: int, first_visit: bool,
+                alpha: Schedule | None, history: bool, max_steps: int | None) -> None:
+        """Check and keep what prediction and control have in common."""
         self.gamma = check_unit_interval("gamma", gamma)
         self.first_visit = check_flag("first_visit", first_visit)
+        self.keep_history = check_flag("history", history)
         self.alpha = ScheduleTable("alpha", harmonic() if alpha is None else alpha)
         self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps,
                               together=True)
-        self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
-        self.values = np.zeros((self.walk.runs, self.walk.n_states))
-        self.counts = np.zeros(self.values.shape, dtype=np.int64)
-        self.history = new_history(history, self.walk.episodes, self.values)
 
     def iterate(self) -> Iterator[EpisodeUpdate]:
-        for episode, steps, tail in whole_episodes(self.walk, self.policy.actions,
-                                                   lambda run, state: self.values[run, state]):
+        for episode, steps, tail in whole_episodes(self.walk, self.choose, self.estimate):
+            visits = [(run, self.entry(state, action)) for run, state, action, _ in steps]
             returns = returns_of(steps, tail, self.gamma)
             if self.first_visit:
-                self.update_first_visits(steps, returns)
-            else:
-                for (run, state, _, _), g in zip(steps, returns):
-                    self.update(run, state, g)
+                visits, returns = self.first_visits(visits, returns)
+            for (run, entry), g in zip(visits, returns):
+                self.update(run, entry, g)
             everyone = steps[0][0]
             if self.history is not None:
-                self.history[episode + 1, everyone] = self.values[everyone]
-            yield EpisodeUpdate(episode, one_or_all(self.values), steps)
+                self.history[episode + 1, everyone] = self.table[everyone]
+            yield EpisodeUpdate(episode, one_or_all(self.table), steps)
 
-    def update_first_visits(self, steps: list[Any], returns: list[FloatArray]) -> None:
+    def choose(self, run: IntArray, state: IntArray, u: FloatArray) -> IntArray:
+        return self.policy.actions(state, u)
+
+    def estimate(self, run: IntArray, state: IntArray) -> FloatArray:
+        """What a state is held to be worth, (n,)."""
+        return self.values[run, state]
+
+    def entry(self, state: IntArray, action: IntArray) -> IntArray:
+        """Which column of ``values`` a visit belongs to."""
+        return state
+
+    def first_visits(
+        self, visits: list[Any], returns: list[FloatArray]
+    ) -> tuple[list[Any], list[FloatArray]]:
+        """Only the first visit of every run to every entry, all in one batch."""
         first_return = np.full(self.values.shape, np.nan)                  # (R, S)
-        for (run, state, _, _), g in zip(reversed(steps), reversed(returns)):
-            first_return[run, state] = g                                   # an earlier visit replaces a later one
-        run, state = np.nonzero(~np.isnan(first_return))
-        self.update(run, state, first_return[run, state])
+        for visit, g in zip(reversed(visits), reversed(returns)):
+            first_return[visit] = g                                    # an earlier visit replaces a later one
+        visited = np.nonzero(~np.isnan(first_return))
+        return [visited], [first_return[visited]]
 
-    def update(self, run: IntArray, state: IntArray, g: FloatArray) -> None:
+    def update(self, run: IntArray, entry: IntArray, g: FloatArray) -> None:
         """Move each value toward its return; with alpha = 1/n this is the running mean."""
-        self.counts[run, state] += 1
-        alpha = self.alpha.at(self.counts[run, state])
-        self.values[run, state] += alpha * (g - self.values[run, state])
+        self.counts[run, entry] += 1
+        alpha = self.alpha.at(self.counts[run, entry])
+        self.values[run, entry] += alpha * (g - self.values[run, entry])
 
 
 def whole_episodes(
@@ -365,7 +387,8 @@ def returns_of(steps: list[Any], tail: FloatArray, gamma: float) -> list[FloatAr
 
 def monte_carlo_control(
     env_or_mdp: Any, *, episodes: int, gamma: float, epsilon: Schedule, seed: int, runs: int = 1,
-    alpha: Schedule | None = None, first_visit: bool = True, history: bool = False, max_steps: int | None = None,
+    alpha: Schedule | None = None, first_visit: bool = True, history: bool = False,
+    max_steps: int | None = None,
 ) -> Control:
     """Estimate ``Q`` from returns and act epsilon-greedily on it, episode after episode.
 
@@ -393,9 +416,10 @@ def monte_carlo_control(
 
     Source: Sutton & Barto (2018), section 5.4.
     """
-    learner = _Control(env_or_mdp, episodes, gamma, epsilon, seed, runs, alpha, first_visit, history, max_steps)
+    learner = _Control(epsilon, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
+                       first_visit=first_visit, alpha=alpha, history=history, max_steps=max_steps)
     run_out(learner.iterate())
-    return Control(one_or_all(learner.q), learner.walk.returns, learner.walk.lengths, learner.history)
+    return Control(one_or_all(learner.table), learner.walk.returns, learner.walk.lengths, learner.history)
 
 
 def iterate_monte_carlo_control(
@@ -403,47 +427,30 @@ def iterate_monte_carlo_control(
     alpha: Schedule | None = None, first_visit: bool = True, max_steps: int | None = None,
 ) -> Iterator[EpisodeUpdate]:
     """``monte_carlo_control`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""
-    return _Control(env_or_mdp, episodes, gamma, epsilon, seed, runs, alpha, first_visit, False,
-                    max_steps).iterate()
+    return _Control(epsilon, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
+                    first_visit=first_visit, alpha=alpha, history=False, max_steps=max_steps).iterate()
 
 
 class _Control(_Prediction):
-    """Monte Carlo prediction on pairs: the pair (s, a) is numbered s * A + a, the policy follows the table."""
+    """The same on pairs: (s, a) is column s * A + a, and the policy follows the table."""
 
-    def __init__(self, env_or_mdp: Any, episodes: int, gamma: float, epsilon: Schedule, seed: int, runs: int,
-                 alpha: Schedule | None, first_visit: bool, history: bool, max_steps: int | None) -> None:
-        self.gamma = check_unit_interval("gamma", gamma)
-        self.first_visit = check_flag("first_visit", first_visit)
-        self.alpha = ScheduleTable("alpha", harmonic() if alpha is None else alpha)
-        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps,
-                              together=True)
+    def __init__(self, epsilon: Schedule, **common: Any) -> None:
+        self.prepare(**common)
         self.epsilon = ScheduleTable("epsilon", epsilon).up_to(self.walk.episodes)
-        self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
-        self.values = self.q.reshape(self.walk.runs, -1)                   # the same memory, pairs on one axis
+        self.table = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
+        self.values = self.table.reshape(self.walk.runs, -1)               # the same memory, (R, S*A)
         self.counts = np.zeros(self.values.shape, dtype=np.int64)
-        self.history = new_history(history, self.walk.episodes, self.q)
-
-    def iterate(self) -> Iterator[EpisodeUpdate]:
-        A = self.walk.n_actions
-        for episode, steps, tail in whole_episodes(self.walk, self.choose, self.state_value):
-            pairs = [(run, state * A + action, action, reward) for run, state, action, reward in steps]
-            returns = returns_of(steps, tail, self.gamma)
-            if self.first_visit:
-                self.update_first_visits(pairs, returns)
-            else:
-                for (run, pair, _, _), g in zip(pairs, returns):
-                    self.update(run, pair, g)
-            everyone = steps[0][0]
-            if self.history is not None:
-                self.history[episode + 1, everyone] = self.q[everyone]
-            yield EpisodeUpdate(episode, one_or_all(self.q), steps)
+        self.history = new_history(self.keep_history, self.walk.episodes, self.table)
 
     def choose(self, run: IntArray, state: IntArray, u: FloatArray) -> IntArray:
-        return epsilon_greedy_actions(self.q[run, state].T, self.epsilon[self.walk.episode + 1], u)
+        return epsilon_greedy_actions(self.table[run, state].T, self.epsilon[self.walk.episode + 1], u)
 
-    def state_value(self, run: IntArray, state: IntArray) -> FloatArray:
-        q = self.q[run, state].T                                           # (A, n)
+    def estimate(self, run: IntArray, state: IntArray) -> FloatArray:
+        q = self.table[run, state].T                                       # (A, n)
         return (epsilon_greedy_rows(q, self.epsilon[self.walk.episode + 1]) * q).sum(axis=0)
+
+    def entry(self, state: IntArray, action: IntArray) -> IntArray:
+        return state * self.walk.n_actions + action
 
 
 # ---------------------------------------------------------------------- experience, for all runs at once
@@ -451,13 +458,11 @@ class _Control(_Prediction):
 class Walk(Protocol):
     """Where experience comes from. The arrays are (n,), one entry for each run that is under way.
 
-    ``step`` gives next states, rewards, and two flags: ``terminated`` (the state is an end, worth 0) and ``over``
-    (the episode is, by termination or by truncation).
-
-    A learner asks for actions' random numbers with ``uniform``, acts with ``step``, and then calls ``move_on``,
-    which files finished episodes and starts the next ones. Runs that have played all episodes disappear
-    from the arrays; ``run`` says which rows of the table the others are, and ``offset`` where their part begins
-    in a table of all states of all runs, (R*S, A).
+    A learner draws with ``uniform``, acts with ``step``, learns, and calls ``move_on``, which files finished
+    episodes and starts the next ones. ``step`` gives next states, rewards, and two flags: ``terminated``
+    (the next state is an end, worth 0) and ``over`` (the episode is, by termination or by truncation). Runs
+    that have played all their episodes leave the arrays; ``run`` says which runs the others are, and
+    ``offset`` where their part begins in a table of all states of all runs, (R*S, A).
     """
 
     n_states: int
@@ -486,12 +491,19 @@ class TableWalk:
     With ``together`` runs wait for each other: the next episode begins when all have ended the last.
     """
 
+    run: IntArray                                                          # (n,) each, n runs under way
+    offset: IntArray
+    state: IntArray
+    episode: IntArray
+    began: IntArray                                                        # the clock when the episode began
+    total: FloatArray                                                      # rewards of the episode so far
+
     def __init__(self, table: TransitionTable, *, runs: int, episodes: int, max_steps: int,
                  rng: np.random.Generator, columns: tuple[str, ...], together: bool) -> None:
         self.table, self.runs, self.episodes, self.max_steps = table, runs, episodes, max_steps
         self.n_states, self.n_actions, self.together = table.n_states, table.n_actions, together
         self.random = UniformColumns(rng, table.needs + columns, runs)
-        self.flat_returns = np.zeros(episodes * runs)                      # run r of episode e stands at e * R + r
+        self.flat_returns = np.zeros(episodes * runs)                 # run r of episode e stands at e * R + r
         self.flat_lengths = np.zeros(episodes * runs, dtype=np.int64)
         self.returns = self.flat_returns.reshape(episodes, runs).T         # (R, episodes), the same memory
         self.lengths = self.flat_lengths.reshape(episodes, runs).T
@@ -575,20 +587,24 @@ class TableWalk:
 class EnvironmentWalk:
     """A real Gymnasium environment, one run after another: the arrays have one entry."""
 
+    run: IntArray                                                          # (1,) each
+    offset: IntArray
+    state: IntArray
+    episode: IntArray
+    steps: IntArray
+    total: FloatArray
+
     def __init__(self, env: Any, *, runs: int, episodes: int, max_steps: int, rng: np.random.Generator,
                  columns: tuple[str, ...], close: bool) -> None:
         self.env, self.runs, self.episodes, self.max_steps = env, runs, episodes, max_steps
         self.n_states, self.n_actions = discrete_size("observation", env), discrete_size("action", env)
         self.first_state, self.first_action = int(env.observation_space.start), int(env.action_space.start)
-        self.rng, self.random, self.close = rng, UniformColumns(rng, columns, 1), close
+        self.columns, self.close = columns, close
         self.returns = np.zeros((runs, episodes))
         self.lengths = np.zeros((runs, episodes), dtype=np.int64)
-        self.run, self.episode = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        self.steps, self.total = np.zeros(1, dtype=np.int64), np.zeros(1)
-        self.offset = np.zeros(1, dtype=np.int64)
+        self.seeds = rng.integers(2**31, size=runs)                # each run on its own, whatever came before
         self.all_ended = False
-        self.state = self._reset(int(rng.integers(2**31)))
-        self.random.advance()
+        self._begin(run=0)
 
     def next_step(self) -> bool:
         """On to the next step and its random numbers; false when every run has played all its episodes."""
@@ -597,9 +613,7 @@ class EnvironmentWalk:
 
     def uniform(self, column: str) -> FloatArray:
         """This step's random number for one purpose, (1,)."""
-        return self.random.row(column, self._everyone)
-
-    _everyone = np.zeros(1, dtype=np.int64)
+        return self.random.row(column, np.zeros(1, dtype=np.int64))
 
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
         """Next state, reward, terminated, over, (1,) each; both of Gymnasium's flags set means terminated."""
@@ -607,7 +621,8 @@ class EnvironmentWalk:
         self.steps = self.steps + 1
         self.total = self.total + float(reward)
         over = bool(terminated or truncated or self.steps[0] >= self.max_steps)
-        return (self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]), np.array([over]))
+        return (self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]),
+                np.array([over]))
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
         """Go to the next state, or on to a new episode, or on to the next run."""
@@ -617,14 +632,12 @@ class EnvironmentWalk:
         if over[0]:
             run, episode = int(self.run[0]), int(self.episode[0])
             self.returns[run, episode], self.lengths[run, episode] = self.total[0], self.steps[0]
-            self.steps, self.total = np.zeros(1, dtype=np.int64), np.zeros(1)
             if episode + 1 < self.episodes:
                 self.episode = self.episode + 1
+                self.steps, self.total = np.zeros(1, dtype=np.int64), np.zeros(1)
                 self.state = self._reset(None)
             elif run + 1 < self.runs:
-                self.run, self.episode = self.run + 1, np.zeros(1, dtype=np.int64)
-                self.offset = self.run * self.n_states
-                self.state = self._reset(int(self.rng.integers(2**31)))
+                self._begin(run + 1)
             else:
                 keep = np.zeros(1, dtype=bool)
                 self.run, self.state, self.episode = self.run[keep], self.state[keep], self.episode[keep]
@@ -632,18 +645,27 @@ class EnvironmentWalk:
                     self.env.close()
         return keep
 
+    def _begin(self, run: int) -> None:
+        """A new run: its own random numbers, and a reset of the environment with its own seed."""
+        self.run, self.episode, self.steps, self.offset = np.array([[run], [0], [0], [run * self.n_states]])
+        self.total = np.zeros(1)
+        self.random = UniformColumns(np.random.default_rng(self.seeds[run]), self.columns, 1)
+        self.random.advance()
+        self.state = self._reset(int(self.seeds[run]))
+
     def _reset(self, seed: int | None) -> IntArray:
         return self._state(self.env.reset(seed=seed)[0])
 
     def _state(self, observation: Any) -> IntArray:
         state = int(observation) - self.first_state
         if not 0 <= state < self.n_states:
-            raise ValueError(f"env_or_mdp gave the observation {observation!r}, outside {self.env.observation_space}")
+            raise ValueError(f"env_or_mdp gave the observation {observation!r}, "
+                             f"outside {self.env.observation_space}")
         return np.array([state])
 
 
 class UniformColumns:
-    """Uniform random numbers in [0, 1), drawn in blocks: at each step one row per purpose, one column per run."""
+    """Uniform random numbers in [0, 1), drawn in blocks: at each step a row per purpose, a column per run."""
 
     BLOCK = 1 << 15
 
@@ -669,8 +691,8 @@ class UniformColumns:
         while True:
             self.advance()
             here = self.block[self.step:, :, 0]                            # (steps, columns)
-            yield zip(*(here[:, self.columns[name]].tolist() if name in self.columns else repeat(0.0, len(here))
-                        for name in columns))
+            yield zip(*(here[:, self.columns[name]].tolist() if name in self.columns
+                        else repeat(0.0, len(here)) for name in columns))
             self.step = len(self.block) - 1
 
     def row(self, column: str, run: IntArray) -> FloatArray:
@@ -687,8 +709,8 @@ class TransitionTable:
         start: probabilities (S,) of the first state.
     """
 
-    def __init__(self, n_states: int, n_actions: int, pair: ArrayLike, chance: ArrayLike, next_state: ArrayLike,
-                 reward: ArrayLike, terminated: ArrayLike, start: FloatArray) -> None:
+    def __init__(self, n_states: int, n_actions: int, pair: ArrayLike, chance: ArrayLike,
+                 next_state: ArrayLike, reward: ArrayLike, terminated: ArrayLike, start: FloatArray) -> None:
         self.n_states, self.n_actions = n_states, n_actions
         order = np.argsort(np.asarray(pair), kind="stable")
         pair = np.asarray(pair)[order]
@@ -702,12 +724,15 @@ class TransitionTable:
             return array
 
         self.cumulative = cumulative_chances(spread(chance, float))        # (K-1, S*A)
-        self.next_state = spread(next_state, np.int64).ravel()             # slot k of pair p stands at k*S*A + p
+        self.next_state = spread(next_state, np.int64).ravel()          # slot k of pair p stands at k*S*A + p
         self.reward = spread(reward, float).ravel()
         self.terminated = spread(terminated, bool).ravel()
-        self.ends = np.zeros(n_states, dtype=bool)
-        self.ends[self.next_state[self.terminated]] = True
         self.start_states = np.flatnonzero(start)
+        after, over = np.asarray(next_state), np.asarray(terminated, dtype=bool)
+        self.ends = np.zeros(n_states, dtype=bool)                         # states in which episodes only end
+        self.ends[after[over]] = True
+        self.ends[after[~over]] = False
+        self.ends[self.start_states] = False
         self.start_cumulative = cumulative_chances(start[self.start_states, None])[:, 0]
         self.needs = ("transition",) * (self.slots > 1) + ("start",) * (len(self.start_states) > 1)
 
@@ -717,9 +742,9 @@ class TransitionTable:
         return slot * np.int64(self.pairs) + pair
 
     def outcomes(self, gamma: float) -> list[list[tuple[list[float], list[tuple[int, float, float, bool]]]]]:
-        """By state and action, as lists: cumulative chances, and (next_state, reward, discount, terminated) of each.
+        """By state and action, as lists: cumulative chances, and what can happen with them.
 
-        The discount is gamma, or 0 at an end.
+        That is (next_state, reward, discount, terminated); the discount is gamma, or 0 at an end.
         """
         columns = (self.next_state, self.reward, gamma * ~self.terminated, self.terminated)
         results = [list(zip(*slots)) for slots in
@@ -729,7 +754,7 @@ class TransitionTable:
 
     def first_state(self, u: float) -> int:
         """One first state."""
-        return int(self.draw_start(np.array([u]))[0]) if len(self.start_states) > 1 else int(self.start_states[0])
+        return int(self.draw_start(np.array([u]))[0] if "start" in self.needs else self.start_states[0])
 
     def draw_start(self, u: FloatArray) -> IntArray:
         """First states, (n,)."""
@@ -756,10 +781,10 @@ class TransitionTable:
 
     @classmethod
     def from_p(cls, p: Any, start: ArrayLike) -> TransitionTable:
-        """The table of a Gymnasium toy text environment, ``P[s][a] = [(chance, next_state, reward, done), ...]``."""
+        """The table of a Gymnasium environment, ``P[s][a] = [(chance, next_state, reward, done), ...]``."""
         n_actions = len(p[0])
-        rows = [(s * n_actions + a, *entry) for s in range(len(p)) for a in range(n_actions) for entry in p[s][a]
-                if entry[0] > 0]
+        rows = [(s * n_actions + a, *entry) for s in range(len(p)) for a in range(n_actions)
+                for entry in p[s][a] if entry[0] > 0]
         pair, chance, after, reward, done = (np.array(column) for column in zip(*rows))
         return cls(len(p), n_actions, pair, chance, after, reward, done, np.asarray(start, dtype=float))
 
@@ -771,13 +796,13 @@ class PolicySampler:
         rows = policy_rows(policy, n_states, n_actions)
         self.cumulative = cumulative_chances(rows.T)                       # (A-1, S)
 
-    def actions(self, run: IntArray, state: IntArray, u: FloatArray) -> IntArray:
+    def actions(self, state: IntArray, u: FloatArray) -> IntArray:
         """One action per entry of ``state``, (n,)."""
         return (u >= self.cumulative.take(state, axis=1)).sum(axis=0)
 
 
 def cumulative_chances(chances: FloatArray) -> FloatArray:
-    """Cumulative sums down the first axis, without the last; what comes after the last chance is out of reach."""
+    """Cumulative sums down the first axis, without the last; nothing after the last chance can be drawn."""
     more = np.flip(np.maximum.accumulate(np.flip(chances > 0, 0), 0), 0)   # something at k or later
     cumulative = chances.cumsum(axis=0)[:-1]
     cumulative[~more[1:]] = 2.0                                            # above any uniform number
@@ -790,10 +815,10 @@ def open_walk(
     env_or_mdp: Any, *, runs: int, episodes: int, seed: int, max_steps: int | None,
     columns: tuple[str, ...] = ("action",), together: bool = False,
 ) -> Walk:
-    """Experience for a learner: a ``TableWalk`` where the dynamics are known exactly, else an ``EnvironmentWalk``.
+    """Experience for a learner: a ``TableWalk`` if the dynamics are known, else an ``EnvironmentWalk``.
 
-    Known exactly: an MDP; a Maze; FrozenLake, CliffWalking or Taxi; each bare or under the wrappers that
-    ``gymnasium.make`` adds, whose time limit is kept. Under any other wrapper the real environment is stepped.
+    Known exactly: an MDP; a Maze; FrozenLake, CliffWalking or Taxi; bare or under the wrappers that
+    ``gymnasium.make`` adds, whose time limit is kept. Under any other wrapper the real one is stepped.
     """
     runs, episodes = check_count("runs", runs), check_count("episodes", episodes)
     rng = np.random.default_rng(check_seed(seed))
@@ -805,12 +830,12 @@ def open_walk(
     for space in ("observation", "action"):
         discrete_size(space, env)
     table, own_limit = _known_dynamics(env)
-    limits = [x for x in (limit, own_limit) if x is not None]
+    shortest = min((x for x in (limit, own_limit) if x is not None), default=DEFAULT_MAX_STEPS)
     if table is not None:
-        return TableWalk(table, runs=runs, episodes=episodes, max_steps=min(limits, default=DEFAULT_MAX_STEPS),
-                         rng=rng, columns=columns, together=together)
-    return EnvironmentWalk(env, runs=runs, episodes=episodes, max_steps=min(limits, default=DEFAULT_MAX_STEPS),
-                           rng=rng, columns=columns, close=isinstance(env_or_mdp, str))
+        return TableWalk(table, runs=runs, episodes=episodes, max_steps=shortest, rng=rng, columns=columns,
+                         together=together)
+    return EnvironmentWalk(env, runs=runs, episodes=episodes, max_steps=shortest, rng=rng, columns=columns,
+                           close=isinstance(env_or_mdp, str))
 
 
 def _make(env_or_id: Any) -> Any:
@@ -836,12 +861,13 @@ def _known_dynamics(env: Any) -> tuple[TransitionTable | None, int | None]:
         if type(env) is TimeLimit:
             limit = min(limit or env._max_episode_steps, env._max_episode_steps)
         elif type(env) not in (OrderEnforcing, PassiveEnvChecker):
-            return None, None                                              # it may change anything, the limit too
+            return None, None                                          # it may change anything, the limit too
         env = env.env
     if type(env) is Maze:
         return TransitionTable.from_mdp(env.to_mdp(0.0)), limit
-    follows_table = all("gymnasium.envs.toy_text" in (getattr(env, name).__module__ or "") for name in ("step", "reset"))
-    if follows_table and hasattr(env, "P") and not getattr(env, "fickle_passenger", False):
+    sources = {getattr(env, name).__module__ for name in ("step", "reset")}  # a subclass may have its own
+    if all(source.startswith("gymnasium.envs.toy_text") for source in sources) and hasattr(env, "P") \
+            and not getattr(env, "fickle_passenger", False):
         return TransitionTable.from_p(env.P, env.initial_state_distrib), limit
     return None, limit
 

@@ -45,8 +45,8 @@ from rlbook_lib.monte_carlo import (
 class Step(NamedTuple):
     """One step of a generator: a transition, its TD error, and the table after the update.
 
-    With ``runs`` above 1 the fields are arrays (n,), one entry for each run under way, and ``run`` says which;
-    with one run they are plain numbers. ``table`` is the live table of all runs: copy it to keep it.
+    With ``runs`` above 1 the fields are arrays (n,), one entry for each run under way, and ``run`` says
+    which; with one run they are plain numbers. ``table`` is the live table of all runs: copy it to keep it.
     In n-step TD, ``td_error`` is the one-step error of the transition.
     """
 
@@ -65,7 +65,7 @@ class Step(NamedTuple):
 # ---------------------------------------------------------------------- the error
 
 def td_target(reward: ArrayLike, next_value: ArrayLike, terminated: ArrayLike, gamma: float) -> FloatArray:
-    """One step of experience, then the estimate: ``r + gamma * V(s')``, and just ``r`` where the episode ended.
+    """One step of experience, then the estimate: ``r + gamma * V(s')``, and only ``r`` at an end.
 
     Equation: eq-td-target
 
@@ -127,10 +127,11 @@ def td_error(
 # ---------------------------------------------------------------------- prediction
 
 def td_prediction(
-    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, alpha: Schedule, seed: int, runs: int = 1,
-    initial_values: ArrayLike | None = None, history: bool = False, max_steps: int | None = None,
+    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, alpha: Schedule, seed: int,
+    runs: int = 1, initial_values: ArrayLike | None = None, history: bool = False,
+    max_steps: int | None = None,
 ) -> Prediction:
-    """TD(0): after every step move ``V(s)`` toward the target: ``V(s) += alpha * (r + gamma * V(s') - V(s))``.
+    """TD(0): move ``V(s)`` toward the target at every step: ``V(s) += alpha * (r + gamma * V(s') - V(s))``.
 
     Equation: eq-td-update
 
@@ -154,20 +155,22 @@ def td_prediction(
 
     Source: Sutton & Barto (2018), section 6.1.
     """
-    return n_step_td_prediction(env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha, seed=seed, n=1,
-                                runs=runs, initial_values=initial_values, history=history, max_steps=max_steps)
+    return n_step_td_prediction(env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha, seed=seed,
+                                n=1, runs=runs, initial_values=initial_values, history=history,
+                                max_steps=max_steps)
 
 
 def n_step_td_prediction(
     env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, alpha: Schedule, seed: int, n: int,
-    runs: int = 1, initial_values: ArrayLike | None = None, history: bool = False, max_steps: int | None = None,
+    runs: int = 1, initial_values: ArrayLike | None = None, history: bool = False,
+    max_steps: int | None = None,
 ) -> Prediction:
     """n-step TD: ``V(s_t) += alpha * (r_t + ... + gamma^(n-1) r_{t+n-1} + gamma^n V(s_{t+n}) - V(s_t))``.
 
     Equation: eq-n-step-update
 
-    The sum stops where the episode ends; a truncated episode adds the value of its last state. n = 1 is TD(0),
-    and an n no episode outlasts is every-visit Monte Carlo with step size alpha.
+    The sum stops where the episode ends; a truncated episode adds the value of its last state. n = 1 is
+    TD(0), and an n that no episode outlasts is every-visit Monte Carlo with step size alpha.
 
     Args:
         env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
@@ -198,12 +201,13 @@ def n_step_td_prediction(
 
 
 def iterate_td_prediction(
-    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, alpha: Schedule, seed: int, runs: int = 1,
-    initial_values: ArrayLike | None = None, max_steps: int | None = None,
+    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, alpha: Schedule, seed: int,
+    runs: int = 1, initial_values: ArrayLike | None = None, max_steps: int | None = None,
 ) -> Iterator[Step]:
     """``td_prediction`` as a generator: one ``Step`` per update. Same arguments."""
-    return iterate_n_step_td_prediction(env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha, seed=seed,
-                                        n=1, runs=runs, initial_values=initial_values, max_steps=max_steps)
+    return iterate_n_step_td_prediction(env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha,
+                                        seed=seed, n=1, runs=runs, initial_values=initial_values,
+                                        max_steps=max_steps)
 
 
 def iterate_n_step_td_prediction(
@@ -219,8 +223,8 @@ def iterate_n_step_td_prediction(
 class _Prediction:
     """The state of a TD prediction: values, the last n steps of every run, and the loop."""
 
-    def __init__(self, env_or_mdp: Any, policy: ArrayLike, episodes: int, gamma: float, alpha: Schedule, seed: int,
-                 n: int, runs: int, initial_values: ArrayLike | None, history: bool,
+    def __init__(self, env_or_mdp: Any, policy: ArrayLike, episodes: int, gamma: float, alpha: Schedule,
+                 seed: int, n: int, runs: int, initial_values: ArrayLike | None, history: bool,
                  max_steps: int | None) -> None:
         self.gamma, self.n = check_unit_interval("gamma", gamma), check_count("n", n)
         self.alpha = ScheduleTable("alpha", alpha)
@@ -236,7 +240,7 @@ class _Prediction:
         walk, gamma, time = self.walk, self.gamma, 0
         while walk.next_step():
             run, state, episode = walk.run, walk.state, walk.episode
-            action = self.policy.actions(run, state, walk.uniform("action"))
+            action = self.policy.actions(state, walk.uniform("action"))
             next_state, reward, terminated, over = walk.step(action)
             self.last_states[time % self.n, run] = state
             self.last_rewards[time % self.n, run] = reward
@@ -264,7 +268,7 @@ class _Prediction:
         """Update the state of n - 1 steps ago with the n rewards since, and the value of what comes next."""
         if run.size:
             target = next_value
-            for t in range(time, time - self.n, -1):                      # backward through the last n rewards
+            for t in range(time, time - self.n, -1):                     # backward through the last n rewards
                 target = self.last_rewards[t % self.n, run] + self.gamma * target
             state = self.last_states[(time + 1) % self.n, run]
             self.update(run, state, target - self.v[run, state])
@@ -297,8 +301,8 @@ def _first_guess(initial_values: ArrayLike | None, walk: Any) -> FloatArray:
 # ---------------------------------------------------------------------- control
 
 def q_learning(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int, runs: int = 1,
-    history: bool = False, max_steps: int | None = None,
+    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
+    runs: int = 1, history: bool = False, max_steps: int | None = None,
 ) -> Control:
     """Act epsilon-greedily, learn about the best: ``Q(s,a) += alpha * (r + gamma * max_b Q(s',b) - Q(s,a))``.
 
@@ -328,12 +332,14 @@ def q_learning(
 
 
 def sarsa(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int, runs: int = 1,
-    history: bool = False, max_steps: int | None = None,
+    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
+    runs: int = 1, history: bool = False, max_steps: int | None = None,
 ) -> Control:
-    """Learn about the policy that acts: ``Q(s,a) += alpha * (r + gamma * Q(s',a') - Q(s,a))``, a' the next action.
+    """Learn about the policy that acts: ``Q(s,a) += alpha * (r + gamma * Q(s',a') - Q(s,a))``.
 
     Equation: eq-sarsa
+
+    Here a' is the action that comes next. It is drawn before the update, and then taken.
 
     Args:
         env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
@@ -359,8 +365,8 @@ def sarsa(
 
 
 def expected_sarsa(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int, runs: int = 1,
-    history: bool = False, max_steps: int | None = None,
+    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
+    runs: int = 1, history: bool = False, max_steps: int | None = None,
 ) -> Control:
     """SARSA without the luck of a': ``Q(s,a) += alpha * (r + gamma * sum_b pi(b|s') Q(s',b) - Q(s,a))``.
 
@@ -386,31 +392,33 @@ def expected_sarsa(
 
     Source: van Seijen et al. (2009); Sutton & Barto (2018), section 6.6.
     """
-    return _control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
+    return _control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history,
+                    max_steps)
 
 
 def iterate_q_learning(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int, runs: int = 1,
-    max_steps: int | None = None,
+    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
+    runs: int = 1, max_steps: int | None = None,
 ) -> Iterator[Step]:
     """``q_learning`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
     return _iterate_control("q_learning", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
 
 
 def iterate_sarsa(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int, runs: int = 1,
-    max_steps: int | None = None,
+    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
+    runs: int = 1, max_steps: int | None = None,
 ) -> Iterator[Step]:
     """``sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
     return _iterate_control("sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
 
 
 def iterate_expected_sarsa(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int, runs: int = 1,
-    max_steps: int | None = None,
+    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
+    runs: int = 1, max_steps: int | None = None,
 ) -> Iterator[Step]:
     """``expected_sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
-    return _iterate_control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
+    return _iterate_control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs,
+                            max_steps)
 
 
 # What follows (s, a) is worth, by the three rules. ``q`` (A, n): the values of the next states' actions.
@@ -442,8 +450,8 @@ def _columns(table: FloatArray, rows: IntArray) -> FloatArray:
 class _Control:
     """The state of a control method: table, walk, schedules, and the loop that the three rules share."""
 
-    def __init__(self, rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule,
-                 seed: int, runs: int, history: bool, max_steps: int | None) -> None:
+    def __init__(self, rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule,
+                 epsilon: Schedule, seed: int, runs: int, history: bool, max_steps: int | None) -> None:
         self.rule, self.gamma = rule, check_unit_interval("gamma", gamma)
         self.alpha, self.epsilon = ScheduleTable("alpha", alpha), ScheduleTable("epsilon", epsilon)
         columns = ("action", "first_action") if rule == "sarsa" else ("action",)
@@ -451,7 +459,7 @@ class _Control:
                               columns=columns)
         self.epsilons = self.epsilon.up_to(self.walk.episodes)
         self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
-        self.counts = np.zeros(self.q.size, dtype=np.int64)               # of visits, kept where alpha is a schedule
+        self.counts = np.zeros(self.q.size, dtype=np.int64)               # visits, if alpha is a schedule
         self.history = new_history(history, self.walk.episodes, self.q)
 
     def epsilon_in(self, episode: IntArray) -> FloatArray | float:
@@ -477,7 +485,7 @@ class _Control:
                 next_action = epsilon_greedy_actions(q_next, epsilon, walk.uniform("action"))
             next_value = next_value_of(q_next, epsilon, next_action)
             here = row * walk.n_actions + action                          # Q(s, a) of every run
-            delta = reward + gamma * next_value * ~terminated - q[here]
+            delta = reward + gamma * next_value * ~terminated - q.take(here)
             q[here] += self.step_size(here) * delta
 
             if self.history is not None and over.any():
@@ -510,7 +518,7 @@ class _Control:
 
 
 def _learn_alone(learner: _Control, walk: TableWalk) -> None:
-    """``_Control.iterate`` for one run on a table, with Python lists: the same bits without the arrays' overhead."""
+    """``_Control.iterate`` for one run on a table, with Python lists: the same bits, in far less time."""
     max_steps = walk.max_steps
     q_learning, sarsa = learner.rule == "q_learning", learner.rule == "sarsa"
     q, outcomes = learner.q[0].tolist(), walk.table.outcomes(learner.gamma)
@@ -528,13 +536,15 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
                 else:
                     action = _one_of(row, best, (u - epsilon) * exploit)
             chances, results = outcomes[state][action]
-            next_state, reward, discount, terminated = results[bisect_right(chances, u_transition) if chances else 0]
+            slot = bisect_right(chances, u_transition) if chances else 0
+            next_state, reward, discount, terminated = results[slot]
             next_row = q[next_state]
             next_best = max(next_row)
             if q_learning:
                 next_value = next_best
             elif sarsa:
-                next_action = int(u * explore) if u < epsilon else _one_of(next_row, next_best, (u - epsilon) * exploit)
+                next_action = int(u * explore) if u < epsilon else _one_of(
+                    next_row, next_best, (u - epsilon) * exploit)
                 next_value = next_row[next_action]
             else:
                 next_value = _value_of_policy_in_row(next_row, next_best, epsilon)
@@ -556,7 +566,8 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
                     learner.q[0] = q
                     return
                 if learner.epsilon.constant is None:
-                    epsilon, explore, exploit = _exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
+                    epsilon, explore, exploit = _exploration(
+                        learner.epsilons[episode + 1].item(), walk.n_actions)
                 state, total, left = walk.table.first_state(u_start), 0.0, max_steps
                 row, best = q[state], max(q[state])
                 if sarsa:
@@ -590,8 +601,8 @@ def _value_of_policy_in_row(row: list[float], best: float, epsilon: float) -> fl
     return total
 
 
-def _control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
-             runs: int, history: bool, max_steps: int | None) -> Control:
+def _control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule,
+             seed: int, runs: int, history: bool, max_steps: int | None) -> Control:
     learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
     if learner.walk.runs == 1 and isinstance(learner.walk, TableWalk):
         _learn_alone(learner, learner.walk)
@@ -600,8 +611,8 @@ def _control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Sch
     return Control(one_or_all(learner.q), learner.walk.returns, learner.walk.lengths, learner.history)
 
 
-def _iterate_control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule,
-                     seed: int, runs: int, max_steps: int | None) -> Iterator[Step]:
+def _iterate_control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule,
+                     epsilon: Schedule, seed: int, runs: int, max_steps: int | None) -> Iterator[Step]:
     learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, False, max_steps)
     return _steps(learner.iterate(), learner.walk.runs)
 
@@ -612,12 +623,14 @@ def _steps(records: Iterator[tuple[Any, ...]], runs: int) -> Iterator[Step]:
         fields = [*before, terminated, over & ~terminated, delta]
         if runs == 1:
             fields, table = [field[0].item() for field in fields], table[0]
-        yield Step(*fields, table=table)
+        yield Step._make([*fields, table])
 
 
 # ---------------------------------------------------------------------- fixed points with linear features
 
-def td_fixed_point(mdp: MDP, policy: ArrayLike, features: ArrayLike, weights: ArrayLike | None = None) -> FloatArray:
+def td_fixed_point(
+    mdp: MDP, policy: ArrayLike, features: ArrayLike, weights: ArrayLike | None = None
+) -> FloatArray:
     """Where semi-gradient TD(0) with ``V(s) = features[s] @ theta`` comes to rest.
 
     Equation: eq-semi-gradient
@@ -639,9 +652,9 @@ def td_fixed_point(mdp: MDP, policy: ArrayLike, features: ArrayLike, weights: Ar
     Source: Sutton & Barto (2018), section 9.4.
     """
     x, next_x, reward, weight = _weighted_transitions(mdp, policy, features, weights)
-    gradient = x                                                           # of V(s); the target counts as constant
+    gradient = x                                                      # of V(s); the target counts as constant
     matrix = (gradient * weight[:, None]).T @ (x - mdp.gamma * next_x)     # (d, d)
-    return np.linalg.lstsq(matrix, (gradient * weight[:, None]).T @ reward, rcond=None)[0]
+    return np.asarray(np.linalg.lstsq(matrix, (gradient * weight[:, None]).T @ reward, rcond=None)[0])
 
 
 def residual_gradient_fixed_point(
@@ -651,7 +664,7 @@ def residual_gradient_fixed_point(
 
     Equation: eq-residual-gradient
 
-    This minimum is not the value function, even with one parameter per state, as soon as transitions are random.
+    As soon as transitions are random this is not the value function, even with one parameter per state.
 
     Args:
         mdp: the process.
@@ -670,13 +683,13 @@ def residual_gradient_fixed_point(
     x, next_x, reward, weight = _weighted_transitions(mdp, policy, features, weights)
     gradient = x - mdp.gamma * next_x                                      # of -delta: the target moves too
     matrix = (gradient * weight[:, None]).T @ (x - mdp.gamma * next_x)     # (d, d)
-    return np.linalg.lstsq(matrix, (gradient * weight[:, None]).T @ reward, rcond=None)[0]
+    return np.asarray(np.linalg.lstsq(matrix, (gradient * weight[:, None]).T @ reward, rcond=None)[0])
 
 
 def _weighted_transitions(
     mdp: MDP, policy: ArrayLike, features: ArrayLike, weights: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Every transition: features before and after, (N, d) each, reward (N,), and how often it happens, (N,)."""
+    """Every transition: features before and after, (N, d), reward (N,), and how often it happens, (N,)."""
     rows = mdp.policy_rows(policy)
     phi = np.array(features, dtype=float)
     if phi.ndim != 2 or len(phi) != mdp.n_states or not np.isfinite(phi).all():
@@ -699,7 +712,7 @@ def _expected_visits(mdp: MDP, rows: NDArray[np.float64]) -> FloatArray:
     if not mdp.terminal.any():
         raise ValueError("weights must be given for a process without a terminal state")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                                   # a singular matrix is reported below
+        warnings.simplefilter("ignore")                                  # a singular matrix is reported below
         visits = spsolve((eye_array(mdp.n_states) - mdp.policy_transitions(rows)).T.tocsc(), mdp.start)
     if not np.isfinite(visits).all() or (visits < -1e-9).any():
         raise ValueError("weights must be given where the policy never ends the episode")

@@ -34,7 +34,7 @@ UNIFORM = np.full((6, 4), 0.25)
 
 
 class ScriptedEnv(gymnasium.Env):
-    """Plays given episodes in order, whatever the action: (states s_0..s_T, rewards r_0..r_{T-1}, terminated)."""
+    """Plays given episodes (states s_0..s_T, rewards r_0..r_{T-1}, terminated), whatever the action."""
 
     def __init__(self, episodes, n_states, n_actions=1, first=0):
         self.observation_space = Discrete(n_states, start=first)
@@ -53,8 +53,13 @@ class ScriptedEnv(gymnasium.Env):
         assert self.action_space.contains(np.int64(action))
         reward, self.time = self.rewards[self.time], self.time + 1
         last = self.time == len(self.rewards)
-        return (self.states[self.time] + self.first, reward, last and self.terminated,
-                last and not self.terminated, {})
+        return (
+            self.states[self.time] + self.first,
+            reward,
+            last and self.terminated,
+            last and not self.terminated,
+            {},
+        )
 
 
 def loop_mdp(gamma=0.5):
@@ -70,6 +75,7 @@ def assert_mean_within(samples, expected, errors=4.5):
 
 
 # ------------------------------------------------------------------ means and schedules
+
 
 @pytest.mark.equation("eq-running-mean")
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30))
@@ -101,7 +107,7 @@ def test_harmonic_meets_both_conditions(first, delay):
 @pytest.mark.equation("eq-robbins-monro")
 def test_harmonic_squares_sum_to_a_known_limit():
     steps = np.array([harmonic()(n) for n in range(1, 100_001)])
-    assert (steps ** 2).sum() == pytest.approx(np.pi ** 2 / 6, abs=2e-5)
+    assert (steps**2).sum() == pytest.approx(np.pi**2 / 6, abs=2e-5)
     assert steps.sum() - np.log(100_000) == pytest.approx(np.euler_gamma, abs=1e-5)
 
 
@@ -111,16 +117,23 @@ def test_linear_decay_is_a_line_and_then_flat():
     assert linear_decay(1.0, 0.2, 1)(1) == 0.2
 
 
-@pytest.mark.parametrize("call, name", [
-    (lambda: harmonic(first=1.5), "first"), (lambda: harmonic(delay=0), "delay"),
-    (lambda: harmonic(delay=np.nan), "delay"), (lambda: linear_decay(1, -0.1, 5), "last"),
-    (lambda: linear_decay(1, 0, 0), "steps")])
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (lambda: harmonic(first=1.5), "first"),
+        (lambda: harmonic(delay=0), "delay"),
+        (lambda: harmonic(delay=np.nan), "delay"),
+        (lambda: linear_decay(1, -0.1, 5), "last"),
+        (lambda: linear_decay(1, 0, 0), "steps"),
+    ],
+)
 def test_schedules_refuse_nonsense(call, name):
     with pytest.raises(ValueError, match=name):
         call()
 
 
 # ------------------------------------------------------------------ epsilon-greedy
+
 
 @pytest.mark.equation("eq-epsilon-greedy")
 def test_epsilon_greedy_by_hand():
@@ -136,7 +149,7 @@ def test_drawn_actions_have_the_stated_probabilities(q, epsilon):
     # every u of a fine grid once: frequencies are probabilities up to the grid's width
     n = 3000
     u = (np.arange(n) + 0.5) / n
-    columns = np.tile(np.array(q, dtype=float)[:, None], (1, n))           # (A, n)
+    columns = np.tile(np.array(q, dtype=float)[:, None], (1, n))  # (A, n)
     actions = epsilon_greedy_actions(columns, np.full(n, epsilon), u)
     shares = np.bincount(actions, minlength=len(q)) / n
     assert np.abs(shares - epsilon_greedy_probabilities(q, epsilon)).max() < 3 / n
@@ -156,14 +169,22 @@ def test_drawn_actions_with_many_actions():
     assert epsilon_greedy_actions(q, 0.0, np.array([0.999, 0.6])).tolist() == [299, 299]
 
 
-@pytest.mark.parametrize("q, epsilon, name", [
-    ([], 0.1, "q_values"), ([1.0, np.nan], 0.1, "q_values"), ([1.0], 1.1, "epsilon"), ([1.0], np.nan, "epsilon")])
+@pytest.mark.parametrize(
+    "q, epsilon, name",
+    [
+        ([], 0.1, "q_values"),
+        ([1.0, np.nan], 0.1, "q_values"),
+        ([1.0], 1.1, "epsilon"),
+        ([1.0], np.nan, "epsilon"),
+    ],
+)
 def test_epsilon_greedy_refuses_nonsense(q, epsilon, name):
     with pytest.raises(ValueError, match=name):
         epsilon_greedy_probabilities(q, epsilon)
 
 
 # ------------------------------------------------------------------ prediction
+
 
 def chain_with_return(gamma=0.9):
     """State 0 comes back to itself, goes on to 1 or ends; 1 ends. Enough to visit a state twice."""
@@ -187,7 +208,7 @@ def exact_values(mdp):
 
 
 def enumerated_estimate(mdp, episodes, horizon, first_visit):
-    """Expected Monte Carlo estimate, by playing every possible sequence of episodes; and the mass left out."""
+    """Expected Monte Carlo estimate, by playing every possible sequence of episodes; and the mass not seen."""
     paths = enumerate_trajectories(mdp, np.zeros(3, dtype=int), horizon)
     total, mass, chances = np.zeros(3), np.zeros(3), 0.0
     for indices in np.ndindex(*(len(paths),) * episodes):
@@ -197,8 +218,9 @@ def enumerated_estimate(mdp, episodes, horizon, first_visit):
             continue
         chances += chance
         env = ScriptedEnv([(p.states, p.rewards, True) for p in chosen], 3)
-        result = monte_carlo_prediction(env, np.zeros(3, dtype=int), episodes=episodes, gamma=mdp.gamma, seed=0,
-                                        first_visit=first_visit)
+        result = monte_carlo_prediction(
+            env, np.zeros(3, dtype=int), episodes=episodes, gamma=mdp.gamma, seed=0, first_visit=first_visit
+        )
         seen = result.counts > 0
         total[seen] += chance * result.values[seen]
         mass[seen] += chance
@@ -239,8 +261,9 @@ def test_first_and_every_visit_by_hand():
 def test_prediction_agrees_with_the_exact_values_of_the_maze(first_visit):
     cells = REFERENCE["maze"]["layouts"]["L1_primary"]["by_gamma"]["0.9"]["V_uniform"]
     exact = np.array(list(cells.values()))
-    result = monte_carlo_prediction(Maze(), UNIFORM, episodes=400, gamma=0.9, seed=3, runs=300,
-                                    first_visit=first_visit)
+    result = monte_carlo_prediction(
+        Maze(), UNIFORM, episodes=400, gamma=0.9, seed=3, runs=300, first_visit=first_visit
+    )
     assert_mean_within(result.values, exact)
     assert result.values.std(axis=0)[0] > 0.01
     assert result.values.shape == (300, 6) and result.returns.shape == (300, 400)
@@ -271,6 +294,7 @@ def test_gamma_zero_averages_first_rewards():
 
 # ------------------------------------------------------------------ control
 
+
 def test_control_finds_the_best_policy_of_the_maze():
     result = monte_carlo_control(Maze(), episodes=800, gamma=0.9, epsilon=0.2, seed=5, runs=40)
     greedy = result.q_values.argmax(axis=2)
@@ -281,18 +305,31 @@ def test_control_finds_the_best_policy_of_the_maze():
 
 def test_control_epsilon_schedule_counts_episodes_from_one():
     # explores in episode 1 only; with one best action per state known, later episodes are greedy and equal
-    result = monte_carlo_control(Maze(), episodes=30, gamma=0.9, epsilon=lambda n: 1.0 if n == 1 else 0.0,
-                                 alpha=1.0, seed=1, runs=20, max_steps=50)
-    one = monte_carlo_control(Maze(), episodes=1, gamma=0.9, epsilon=1.0, alpha=1.0, seed=1, runs=20, max_steps=50)
+    result = monte_carlo_control(
+        Maze(),
+        episodes=30,
+        gamma=0.9,
+        epsilon=lambda n: 1.0 if n == 1 else 0.0,
+        alpha=1.0,
+        seed=1,
+        runs=20,
+        max_steps=50,
+    )
+    one = monte_carlo_control(
+        Maze(), episodes=1, gamma=0.9, epsilon=1.0, alpha=1.0, seed=1, runs=20, max_steps=50
+    )
     assert (result.returns[:, 0] == one.returns[:, 0]).all()
     assert result.returns[:, -1].mean() > 0
 
 
 # ------------------------------------------------------------------ runs, seeds, history, generators
 
+
 def test_same_seed_same_bits():
-    for call in (lambda s: monte_carlo_prediction(Maze(), UNIFORM, episodes=20, gamma=0.9, seed=s, runs=3).values,
-                 lambda s: monte_carlo_control(Maze(), episodes=20, gamma=0.9, epsilon=0.3, seed=s, runs=3).q_values):
+    for call in (
+        lambda s: monte_carlo_prediction(Maze(), UNIFORM, episodes=20, gamma=0.9, seed=s, runs=3).values,
+        lambda s: monte_carlo_control(Maze(), episodes=20, gamma=0.9, epsilon=0.3, seed=s, runs=3).q_values,
+    ):
         assert (call(4) == call(4)).all()
         assert (call(4) != call(5)).any()
         assert (call(4)[0] != call(4)[1]).any()
@@ -320,6 +357,7 @@ def test_more_episodes_continue_the_same_runs():
 
 
 # ------------------------------------------------------------------ where experience comes from
+
 
 def walk_for(env, **options):
     return open_walk(env, **{**dict(runs=2, episodes=2, seed=0, max_steps=None), **options})
@@ -350,20 +388,25 @@ class Overridden(Maze):
         return super().step(action)
 
 
-@pytest.mark.parametrize("make", [
-    lambda: Shy(gymnasium.make("FrozenLake-v1")),
-    lambda: gymnasium.wrappers.TransformReward(gymnasium.make("CliffWalking-v1"), lambda r: 2 * r),
-    lambda: gymnasium.make("Taxi-v4", fickle_passenger=True),
-    lambda: gymnasium.wrappers.TimeLimit(Shy(Maze()), 3),
-    Overridden])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Shy(gymnasium.make("FrozenLake-v1")),
+        lambda: gymnasium.wrappers.TransformReward(gymnasium.make("CliffWalking-v1"), lambda r: 2 * r),
+        lambda: gymnasium.make("Taxi-v4", fickle_passenger=True),
+        lambda: gymnasium.wrappers.TimeLimit(Shy(Maze()), 3),
+        Overridden,
+    ],
+)
 def test_anything_that_may_differ_is_stepped_for_real(make):
     assert isinstance(walk_for(make()), EnvironmentWalk)
 
 
 def test_wrapped_rewards_and_limits_reach_the_learner():
     doubled = gymnasium.wrappers.TransformReward(gymnasium.make("CliffWalking-v1"), lambda r: 2 * r)
-    result = monte_carlo_prediction(doubled, np.zeros(48, dtype=int), episodes=2, gamma=1.0, seed=0, runs=2,
-                                    max_steps=6)
+    result = monte_carlo_prediction(
+        doubled, np.zeros(48, dtype=int), episodes=2, gamma=1.0, seed=0, runs=2, max_steps=6
+    )
     assert (result.returns == -12).all() and (result.lengths == 6).all()
     limited = gymnasium.wrappers.TimeLimit(Shy(gymnasium.make("CliffWalking-v1")), 4)
     result = monte_carlo_prediction(limited, np.zeros(48, dtype=int), episodes=2, gamma=1.0, seed=0)
@@ -400,7 +443,7 @@ def test_transitions_are_drawn_with_their_chances():
     shares = np.bincount(walk.table.next_state[drawn], minlength=3) / 1000
     assert np.abs(shares - [0.2, 0.5, 0.3]).max() < 2e-3
     last = walk.table.draw(np.ones(1, dtype=int), np.array([np.nextafter(1, 0)]))
-    assert walk.table.next_state[last] == 2                              # never a slot that state 1 does not have
+    assert walk.table.next_state[last] == 2  # never a slot that state 1 does not have
 
 
 def test_transitions_of_chance_zero_never_happen():
@@ -414,14 +457,20 @@ def test_sparse_models_and_start_distributions():
     import scipy.sparse as sp
 
     dense = chain_with_return()
-    sparse = MDP(sp.csr_array(dense.transitions.reshape(3, 3)), sp.csr_array(dense.reward_table.reshape(3, 3)),
-                 0.9, dense.terminal, [0.25, 0.75, 0])
+    sparse = MDP(
+        sp.csr_array(dense.transitions.reshape(3, 3)),
+        sp.csr_array(dense.reward_table.reshape(3, 3)),
+        0.9,
+        dense.terminal,
+        [0.25, 0.75, 0],
+    )
     result = monte_carlo_prediction(sparse, [0, 0, 0], episodes=200, gamma=0.9, seed=0, runs=50)
     assert_mean_within(result.values[:, :2], exact_values(dense)[:2])
     assert_mean_within((result.counts[:, 0] < 200), 1.0)
 
 
 # ------------------------------------------------------------------ bad input
+
 
 class BoxEnv(gymnasium.Env):
     observation_space, action_space = Box(0, 1), Discrete(2)
@@ -430,26 +479,46 @@ class BoxEnv(gymnasium.Env):
 GOOD = dict(episodes=2, gamma=0.9, seed=0)
 
 
-@pytest.mark.parametrize("changes, error, name", [
-    (dict(gamma=1.2), ValueError, "gamma"), (dict(gamma=np.nan), ValueError, "gamma"),
-    (dict(gamma="high"), TypeError, "gamma"), (dict(episodes=0), ValueError, "episodes"),
-    (dict(episodes=2.0), TypeError, "episodes"), (dict(runs=0), ValueError, "runs"), (dict(seed=-1), ValueError, "seed"),
-    (dict(seed=1.5), TypeError, "seed"), (dict(max_steps=0), ValueError, "max_steps"),
-    (dict(alpha=1.5), ValueError, "alpha"), (dict(alpha=lambda n: -n), ValueError, r"alpha\(1\)"),
-    (dict(first_visit="yes"), TypeError, "first_visit"), (dict(history=3), TypeError, "history"),
-    (dict(policy=np.zeros(5, dtype=int)), ValueError, "policy"), (dict(policy=np.full((6, 4), 0.3)), ValueError, "policy"),
-    (dict(policy=np.full(6, 4)), ValueError, "policy"), (dict(env_or_mdp=[1]), TypeError, "env_or_mdp"),
-    (dict(env_or_mdp=BoxEnv()), ValueError, "observation")])
+@pytest.mark.parametrize(
+    "changes, error, name",
+    [
+        (dict(gamma=1.2), ValueError, "gamma"),
+        (dict(gamma=np.nan), ValueError, "gamma"),
+        (dict(gamma="high"), TypeError, "gamma"),
+        (dict(episodes=0), ValueError, "episodes"),
+        (dict(episodes=2.0), TypeError, "episodes"),
+        (dict(runs=0), ValueError, "runs"),
+        (dict(seed=-1), ValueError, "seed"),
+        (dict(seed=1.5), TypeError, "seed"),
+        (dict(max_steps=0), ValueError, "max_steps"),
+        (dict(alpha=1.5), ValueError, "alpha"),
+        (dict(alpha=lambda n: -n), ValueError, r"alpha\(1\)"),
+        (dict(first_visit="yes"), TypeError, "first_visit"),
+        (dict(history=3), TypeError, "history"),
+        (dict(policy=np.zeros(5, dtype=int)), ValueError, "policy"),
+        (dict(policy=np.full((6, 4), 0.3)), ValueError, "policy"),
+        (dict(policy=np.full(6, 4)), ValueError, "policy"),
+        (dict(env_or_mdp=[1]), TypeError, "env_or_mdp"),
+        (dict(env_or_mdp=BoxEnv()), ValueError, "observation"),
+    ],
+)
 def test_prediction_refuses_nonsense(changes, error, name):
     arguments = {**dict(env_or_mdp=Maze(), policy=UNIFORM), **GOOD, **changes}
     with pytest.raises(error, match=name):
         monte_carlo_prediction(**arguments)
 
 
-@pytest.mark.parametrize("changes, error, name", [
-    (dict(epsilon=1.01), ValueError, "epsilon"), (dict(epsilon=None), TypeError, "epsilon"),
-    (dict(epsilon=lambda n: 2.0), ValueError, r"epsilon\(1\)"), (dict(alpha=-0.1), ValueError, "alpha"),
-    (dict(runs=True), TypeError, "runs"), (dict(env_or_mdp="CartPole-v1"), ValueError, "observation")])
+@pytest.mark.parametrize(
+    "changes, error, name",
+    [
+        (dict(epsilon=1.01), ValueError, "epsilon"),
+        (dict(epsilon=None), TypeError, "epsilon"),
+        (dict(epsilon=lambda n: 2.0), ValueError, r"epsilon\(1\)"),
+        (dict(alpha=-0.1), ValueError, "alpha"),
+        (dict(runs=True), TypeError, "runs"),
+        (dict(env_or_mdp="CartPole-v1"), ValueError, "observation"),
+    ],
+)
 def test_control_refuses_nonsense(changes, error, name):
     with pytest.raises(error, match=name):
         monte_carlo_control(**{**dict(env_or_mdp=Maze(), epsilon=0.1), **GOOD, **changes})
@@ -467,6 +536,5 @@ def test_a_start_in_an_end_is_refused():
 
 
 def test_importing_does_not_load_torch_or_matplotlib():
-    code = ("import sys, rlbook_lib.temporal_difference\n"
-            "assert not {'torch', 'matplotlib'} & set(sys.modules)")
+    code = "import sys, rlbook_lib.temporal_difference\nassert not {'torch', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -45,6 +45,7 @@ every_rule = pytest.mark.parametrize("rule", list(CONTROL))
 
 # ------------------------------------------------------------------ the error
 
+
 @pytest.mark.equation("eq-td-target", "eq-td-error", "eq-td-update")
 def test_the_ride():
     ride = REFERENCE["ride_sharing_td"]
@@ -55,7 +56,9 @@ def test_the_ride():
     assert td_error(negative["R"], negative["V_before"], negative["V_next"], False, 1) == negative["delta"]
     env = ScriptedEnv([((0, 1), (ride["R"],), False)], 2)
     for alpha, after in ride["V_after"].items():
-        result = td_prediction(env, [0, 0], episodes=1, gamma=1, alpha=float(alpha), seed=0, initial_values=[now, then])
+        result = td_prediction(
+            env, [0, 0], episodes=1, gamma=1, alpha=float(alpha), seed=0, initial_values=[now, then]
+        )
         assert result.values.tolist() == pytest.approx([after, then])
 
 
@@ -87,15 +90,23 @@ def test_nothing_is_looked_at_beyond_an_end():
     assert td_error(1.0, 0.25, np.inf, True, 0.5) == 0.75
 
 
-@pytest.mark.parametrize("changes, name", [
-    (dict(terminated=2), "terminated"), (dict(gamma=-0.1), "gamma"), (dict(reward=np.nan), "reward"),
-    (dict(next_value=np.inf), "next_value"), (dict(value=np.nan), "value")])
+@pytest.mark.parametrize(
+    "changes, name",
+    [
+        (dict(terminated=2), "terminated"),
+        (dict(gamma=-0.1), "gamma"),
+        (dict(reward=np.nan), "reward"),
+        (dict(next_value=np.inf), "next_value"),
+        (dict(value=np.nan), "value"),
+    ],
+)
 def test_the_error_refuses_nonsense(changes, name):
     with pytest.raises(ValueError, match=f"^{name}"):
         td_error(**{**dict(reward=1.0, value=0.0, next_value=0.0, terminated=False, gamma=0.9), **changes})
 
 
 # ------------------------------------------------------------------ prediction
+
 
 @pytest.mark.equation("eq-td-update")
 def test_td_by_hand():
@@ -111,7 +122,7 @@ def n_step_by_the_book(states, rewards, terminated, values, gamma, alpha, n):
     values, T = list(values), len(rewards)
     for t in range(T + n - 1):
         if t == T - 1:
-            after_the_end = 0.0 if terminated else values[states[T]]      # a cut-off episode goes on in our mind
+            after_the_end = 0.0 if terminated else values[states[T]]  # a cut-off episode goes on in our mind
         update = t - n + 1
         if update >= 0:
             end = min(update + n, T)
@@ -132,7 +143,9 @@ def test_n_step_is_the_textbook_loop(n, max_steps):
     for episode in range(30):
         path = [step for step in steps if step.episode == episode]
         states = [path[0].state] + [step.next_state for step in path]
-        values = n_step_by_the_book(states, [step.reward for step in path], path[-1].terminated, values, 0.9, 0.3, n)
+        values = n_step_by_the_book(
+            states, [step.reward for step in path], path[-1].terminated, values, 0.9, 0.3, n
+        )
     result = n_step_td_prediction(Maze(), UNIFORM, n=n, initial_values=start, **options)
     assert result.values == pytest.approx(values, abs=1e-10)
     assert (result.values == steps[-1].table).all()
@@ -146,12 +159,26 @@ def test_n_step_targets_are_the_reference_values(kind, n):
     case, expected = REFERENCE["gae"], REFERENCE["n_step"][kind][str(n)]
     env = ScriptedEnv([((0, 1, 2, 3, 4, 5), case["rewards"], kind == "terminal")], 6)
     start = [*case["values"], 0.7]
-    result = n_step_td_prediction(env, np.zeros(6, dtype=int), n=n, episodes=1, gamma=case["gamma"], alpha=1.0,
-                                  seed=0, initial_values=start)
-    assert result.values[:5] == pytest.approx(expected)                   # alpha = 1: V becomes the target
+    result = n_step_td_prediction(
+        env,
+        np.zeros(6, dtype=int),
+        n=n,
+        episodes=1,
+        gamma=case["gamma"],
+        alpha=1.0,
+        seed=0,
+        initial_values=start,
+    )
+    assert result.values[:5] == pytest.approx(expected)  # alpha = 1: V becomes the target
     last = np.arange(5) == 4
-    by_returns = n_step_returns(np.array(case["rewards"]), np.array(start[1:]), last & (kind == "terminal"),
-                                last & (kind != "terminal"), case["gamma"], n)
+    by_returns = n_step_returns(
+        np.array(case["rewards"]),
+        np.array(start[1:]),
+        last & (kind == "terminal"),
+        last & (kind != "terminal"),
+        case["gamma"],
+        n,
+    )
     assert result.values[:5] == pytest.approx(by_returns)
 
 
@@ -184,12 +211,15 @@ def test_large_n_is_monte_carlo_with_a_constant_step():
 @pytest.mark.equation("eq-td-update")
 @pytest.mark.parametrize("n", [1, 4])
 def test_prediction_converges_to_the_exact_values(n):
-    exact = np.array(list(REFERENCE["maze"]["layouts"]["L1_primary"]["by_gamma"]["0.9"]["V_uniform"].values()))
-    result = n_step_td_prediction(Maze(), UNIFORM, n=n, episodes=1000, gamma=0.9, alpha=harmonic(1, 20), seed=2,
-                                  runs=150)
+    exact = np.array(
+        list(REFERENCE["maze"]["layouts"]["L1_primary"]["by_gamma"]["0.9"]["V_uniform"].values())
+    )
+    result = n_step_td_prediction(
+        Maze(), UNIFORM, n=n, episodes=1000, gamma=0.9, alpha=harmonic(1, 20), seed=2, runs=150
+    )
     standard_error = result.values.std(axis=0) / np.sqrt(150)
     assert (np.abs(result.values.mean(axis=0) - exact) <= 0.1 + 4 * standard_error).all()
-    assert standard_error.max() < 0.15                                    # so that the band means something
+    assert standard_error.max() < 0.15  # so that the band means something
     assert result.values.shape == (150, 6) and result.counts.sum() == result.lengths.sum()
 
 
@@ -207,12 +237,14 @@ def test_td_is_biased_by_its_first_guess_and_monte_carlo_is_not():
 
 # ------------------------------------------------------------------ terminated and truncated
 
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_prediction_bootstraps_at_a_truncation(n):
     # a loop worth 2, always cut off: an end would make it worth at most 1 + 1/2 + 1/4
     for max_steps in (1, 3):
-        result = n_step_td_prediction(loop_mdp(), [0], n=n, episodes=200, gamma=0.5, alpha=0.3, seed=0,
-                                      max_steps=max_steps)
+        result = n_step_td_prediction(
+            loop_mdp(), [0], n=n, episodes=200, gamma=0.5, alpha=0.3, seed=0, max_steps=max_steps
+        )
         assert result.values == pytest.approx([2.0], abs=1e-6)
 
 
@@ -220,14 +252,18 @@ def test_prediction_bootstraps_at_a_truncation(n):
 def test_prediction_never_bootstraps_at_a_termination(n):
     # the end shows the same observation as the start, which is worth a lot: the flag decides, not the state
     env = ScriptedEnv([((0, 0), (1.0,), True)], 1)
-    result = n_step_td_prediction(env, [0], n=n, episodes=1, gamma=0.5, alpha=1.0, seed=0, initial_values=[100.0])
+    result = n_step_td_prediction(
+        env, [0], n=n, episodes=1, gamma=0.5, alpha=1.0, seed=0, initial_values=[100.0]
+    )
     assert result.values.tolist() == [1.0]
 
 
 @every_rule
 @pytest.mark.parametrize("runs", [1, 3])
 def test_control_bootstraps_at_a_truncation(rule, runs):
-    result = CONTROL[rule](loop_mdp(), episodes=200, gamma=0.5, alpha=0.3, epsilon=0.1, seed=0, runs=runs, max_steps=1)
+    result = CONTROL[rule](
+        loop_mdp(), episodes=200, gamma=0.5, alpha=0.3, epsilon=0.1, seed=0, runs=runs, max_steps=1
+    )
     assert np.allclose(result.q_values, 2.0, atol=1e-6)
     env = ScriptedEnv([((0, 0), (1.0,), False)], 1)
     result = CONTROL[rule](env, episodes=200, gamma=0.5, alpha=0.3, epsilon=0.1, seed=0, runs=runs)
@@ -274,7 +310,9 @@ def replay(rule, steps, shape, gamma, alpha, epsilon):
             ties = [a for a in range(shape[1]) if row[a] == max(row)]
             worth = sum(row) * epsilon / shape[1] + (1 - epsilon) * np.mean(row[ties])
         else:
-            worth = row[steps[i + 1].action] if i + 1 < len(steps) else 0.0   # the action that really came next
+            worth = (
+                row[steps[i + 1].action] if i + 1 < len(steps) else 0.0
+            )  # the action that really came next
         target = step.reward + (0.0 if step.terminated else gamma * worth)
         q[step.state, step.action] += alpha * (target - q[step.state, step.action])
         yield q
@@ -303,6 +341,7 @@ def test_q_learning_looks_at_the_best_next_action():
 
 # ------------------------------------------------------------------ control, in the limit
 
+
 def epsilon_soft_fixed_point(mdp, epsilon):
     """The table that is its own expected SARSA backup, and a check that it is the value of its own policy."""
     q = np.zeros((mdp.n_states, mdp.n_actions))
@@ -320,7 +359,7 @@ def test_on_policy_control_reaches_the_value_of_its_own_soft_policy(rule):
     exact = epsilon_soft_fixed_point(mdp, 0.3)
     result = CONTROL[rule](mdp, episodes=4000, gamma=0.9, alpha=harmonic(1, 10), epsilon=0.3, seed=0, runs=60)
     assert np.abs(result.q_values.mean(axis=0) - exact).max() < 0.25
-    assert np.abs(exact - value_iteration(mdp).q_values).max() > 0.5      # so this is not the optimal table
+    assert np.abs(exact - value_iteration(mdp).q_values).max() > 0.5  # so this is not the optimal table
 
 
 @pytest.mark.equation("eq-q-learning")
@@ -358,7 +397,7 @@ def test_with_noise_a_step_of_one_never_settles_and_one_over_n_does(rule):
     restless = CONTROL[rule](coin(), alpha=1.0, **options).q_values[:, 0, 0]
     settled = CONTROL[rule](coin(), alpha=harmonic(), **options)
     assert set(restless) == {0.0, 1.0} and restless.std() == pytest.approx(0.5, abs=0.01)
-    assert settled.q_values[:, 0, 0] == pytest.approx(settled.returns.mean(axis=1))       # 1/n: the mean itself
+    assert settled.q_values[:, 0, 0] == pytest.approx(settled.returns.mean(axis=1))  # 1/n: the mean itself
     assert settled.q_values[:, 0, 0].std() == pytest.approx(0.5 / np.sqrt(400), rel=0.1)
 
 
@@ -373,22 +412,29 @@ def test_bootstrapping_with_the_behaviors_own_action_learns_the_behaviors_values
 
 def test_on_the_cliff_sarsa_keeps_away_from_the_edge():
     options = dict(episodes=200, gamma=1.0, alpha=0.5, epsilon=0.1, seed=0, runs=40)
-    returns = {rule: CONTROL[rule]("CliffWalking-v1", **options).returns[:, -100:].mean(1) for rule in CONTROL}
+    returns = {
+        rule: CONTROL[rule]("CliffWalking-v1", **options).returns[:, -100:].mean(1) for rule in CONTROL
+    }
     assert returns["sarsa"].mean() > returns["q_learning"].mean() + 10
     assert returns["expected_sarsa"].mean() > returns["sarsa"].mean()
 
 
 # ------------------------------------------------------------------ one run alone and many side by side
 
+
 @every_rule
 @pytest.mark.parametrize("env", ["FrozenLake-v1", "Taxi-v4", "maze", "slip"])
-@pytest.mark.parametrize("alpha, epsilon", [(0.3, 0.1), (harmonic(1, 5), linear_decay(1, 0, 15)), (1.0, 0.0), (0.5, 1.0)])
+@pytest.mark.parametrize(
+    "alpha, epsilon", [(0.3, 0.1), (harmonic(1, 5), linear_decay(1, 0, 15)), (1.0, 0.0), (0.5, 1.0)]
+)
 def test_one_run_on_lists_is_bit_equal_to_arrays(rule, env, alpha, epsilon):
     env = {"maze": Maze(), "slip": Maze(slip=0.3)}.get(env, env)
     arrays = _Control(rule, env, 20, 0.95, alpha, epsilon, 9, 1, True, 60)
     for _ in arrays.iterate():
         pass
-    lists = CONTROL[rule](env, episodes=20, gamma=0.95, alpha=alpha, epsilon=epsilon, seed=9, history=True, max_steps=60)
+    lists = CONTROL[rule](
+        env, episodes=20, gamma=0.95, alpha=alpha, epsilon=epsilon, seed=9, history=True, max_steps=60
+    )
     assert (lists.history == arrays.history).all() and (lists.q_values == arrays.q[0]).all()
     assert (lists.returns == arrays.walk.returns).all() and (lists.lengths == arrays.walk.lengths).all()
     assert lists.lengths.max() > 3
@@ -396,7 +442,7 @@ def test_one_run_on_lists_is_bit_equal_to_arrays(rule, env, alpha, epsilon):
 
 @every_rule
 def test_runs_do_not_depend_on_how_long_others_take(rule):
-    # in a few episodes some runs are done long before others; then the others go on as if nothing had happened
+    # some runs are done with a few episodes long before others, which go on as if nothing had happened
     options = dict(gamma=0.9, alpha=0.3, epsilon=0.3, seed=6, runs=7, history=True)
     few, many = CONTROL[rule](Maze(), episodes=4, **options), CONTROL[rule](Maze(), episodes=12, **options)
     assert len(set(few.lengths.sum(axis=1))) > 1
@@ -405,20 +451,27 @@ def test_runs_do_not_depend_on_how_long_others_take(rule):
 
 @every_rule
 def test_every_run_sees_all_its_episodes(rule):
-    result = CONTROL[rule](Maze(), episodes=9, gamma=0.9, alpha=0.3, epsilon=0.3, seed=6, runs=50, history=True)
+    result = CONTROL[rule](
+        Maze(), episodes=9, gamma=0.9, alpha=0.3, epsilon=0.3, seed=6, runs=50, history=True
+    )
     assert result.returns.shape == result.lengths.shape == (50, 9) and (result.lengths >= 1).all()
     assert result.q_values.shape == (50, 6, 4) and result.history.shape == (10, 50, 6, 4)
     assert not result.history[0].any() and (result.history[-1] == result.q_values).all()
     assert set(np.unique(result.returns)) <= {-10.0, 10.0}
     changed = (result.history[1:] != result.history[:-1]).any(axis=(2, 3))
-    assert changed[0].sum() == np.count_nonzero(result.returns[:, 0])     # the first reward moves the first table
+    assert changed[0].sum() == np.count_nonzero(
+        result.returns[:, 0]
+    )  # the first reward moves the first table
 
 
 @every_rule
 @pytest.mark.parametrize("runs", [1, 4])
 def test_same_seed_same_bits(rule, runs):
     def learn(seed):
-        return CONTROL[rule](Maze(slip=0.1), episodes=15, gamma=0.9, alpha=0.3, epsilon=0.3, seed=seed, runs=runs)
+        return CONTROL[rule](
+            Maze(slip=0.1), episodes=15, gamma=0.9, alpha=0.3, epsilon=0.3, seed=seed, runs=runs
+        )
+
     assert (learn(1).q_values == learn(1).q_values).all() and (learn(1).returns == learn(1).returns).all()
     assert (learn(1).q_values != learn(2).q_values).any()
     if runs > 1:
@@ -445,10 +498,15 @@ def test_schedules_count_visits_and_episodes_from_one(rule):
 
     def watch(name):
         return lambda n: seen[name].add(n) or 0.5
-    CONTROL[rule](Maze(), episodes=5, gamma=0.9, alpha=watch("alpha"), epsilon=watch("epsilon"), seed=0, runs=2)
+
+    CONTROL[rule](
+        Maze(), episodes=5, gamma=0.9, alpha=watch("alpha"), epsilon=watch("epsilon"), seed=0, runs=2
+    )
     assert min(seen["alpha"]) == 1 and seen["epsilon"] >= {1, 2, 3, 4, 5} and 0 not in seen["epsilon"]
     # epsilon: all random in the first episode, greedy ever after
-    steps = ITERATE[rule](Maze(), episodes=30, gamma=0.9, alpha=0.5, epsilon=lambda n: float(n == 1), seed=0, max_steps=40)
+    steps = ITERATE[rule](
+        Maze(), episodes=30, gamma=0.9, alpha=0.5, epsilon=lambda n: float(n == 1), seed=0, max_steps=40
+    )
     before, greedy = np.zeros((6, 4)), []
     for step in steps:
         if step.episode > 0 and rule != "sarsa":
@@ -459,8 +517,11 @@ def test_schedules_count_visits_and_episodes_from_one(rule):
 
 # ------------------------------------------------------------------ Gymnasium's environments
 
+
 @every_rule
-@pytest.mark.parametrize("name, shape", [("FrozenLake-v1", (16, 4)), ("CliffWalking-v1", (48, 4)), ("Taxi-v4", (500, 6))])
+@pytest.mark.parametrize(
+    "name, shape", [("FrozenLake-v1", (16, 4)), ("CliffWalking-v1", (48, 4)), ("Taxi-v4", (500, 6))]
+)
 def test_gymnasium_by_id_by_instance_and_wrapped(rule, name, shape):
     options = dict(episodes=3, gamma=0.95, alpha=0.5, epsilon=0.2, seed=0, max_steps=30)
     by_id = CONTROL[rule](name, runs=2, **options)
@@ -473,10 +534,13 @@ def test_gymnasium_by_id_by_instance_and_wrapped(rule, name, shape):
 def test_q_learning_solves_the_lake_wrapped_or_not():
     def reward(r):
         return 3 * r
+
     options = dict(episodes=400, gamma=0.95, alpha=harmonic(1, 20), epsilon=0.5, seed=1)
     plain = q_learning(gymnasium.make("FrozenLake-v1", is_slippery=False), runs=20, **options)
-    tripled = q_learning(gymnasium.wrappers.TransformReward(gymnasium.make("FrozenLake-v1", is_slippery=False), reward),
-                         **options)
+    tripled = q_learning(
+        gymnasium.wrappers.TransformReward(gymnasium.make("FrozenLake-v1", is_slippery=False), reward),
+        **options,
+    )
     exact = value_iteration(MDP.from_gymnasium(gymnasium.make("FrozenLake-v1", is_slippery=False), 0.95))
     assert plain.q_values.max(2)[:, 14] == pytest.approx(np.ones(20), abs=0.1)
     assert np.median(plain.q_values.max(2)[:, 0]) == pytest.approx(exact.values[0], abs=0.1)
@@ -486,12 +550,14 @@ def test_q_learning_solves_the_lake_wrapped_or_not():
 @pytest.mark.slow
 @every_rule
 def test_taxi_is_learned(rule):
-    result = CONTROL[rule]("Taxi-v4", episodes=1500, gamma=0.99, alpha=0.5, epsilon=linear_decay(0.3, 0.0, 1000), seed=0,
-                           runs=16)
+    result = CONTROL[rule](
+        "Taxi-v4", episodes=1500, gamma=0.99, alpha=0.5, epsilon=linear_decay(0.3, 0.0, 1000), seed=0, runs=16
+    )
     assert result.returns[:, -200:].mean() > 6
 
 
 # ------------------------------------------------------------------ fixed points
+
 
 def a_split():
     """A goes to B or C with equal chances; B ends with reward 1, C with reward 0."""
@@ -506,21 +572,30 @@ def test_the_a_split_example():
     policy = [0, 0, 0, 0]
     for features in (np.eye(4), np.eye(4)[:, :3]):
         assert td_fixed_point(a_split(), policy, features)[:3] == pytest.approx([0.5, 1.0, 0.0])
-        assert residual_gradient_fixed_point(a_split(), policy, features)[:3] == pytest.approx([0.5, 0.75, 0.25])
-    assert td_fixed_point(a_split(), policy, np.eye(4))[:3] == pytest.approx(policy_evaluation(a_split(), policy)[:3])
+        assert residual_gradient_fixed_point(a_split(), policy, features)[:3] == pytest.approx(
+            [0.5, 0.75, 0.25]
+        )
+    assert td_fixed_point(a_split(), policy, np.eye(4))[:3] == pytest.approx(
+        policy_evaluation(a_split(), policy)[:3]
+    )
 
 
 @st.composite
 def linear_problems(draw):
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
     n, d = draw(st.integers(3, 6)), draw(st.integers(1, 3))
-    mdp = MDP(rng.dirichlet(np.ones(n), size=(n, 2)), rng.normal(size=(n, 2, n)), 0.9, np.arange(n) == 0,
-              np.r_[0, rng.dirichlet(np.ones(n - 1))])
+    mdp = MDP(
+        rng.dirichlet(np.ones(n), size=(n, 2)),
+        rng.normal(size=(n, 2, n)),
+        0.9,
+        np.arange(n) == 0,
+        np.r_[0, rng.dirichlet(np.ones(n - 1))],
+    )
     return mdp, rng.dirichlet(np.ones(2), size=n), rng.normal(size=(n, d))
 
 
 def errors_of(mdp, policy, features, theta):
-    """(weight, delta, state) of every transition, by plain loops; weights are expected visits, by summing powers."""
+    """(weight, delta, features) of every transition, by plain loops; weights are visits, by summing powers."""
     features = np.where(mdp.terminal[:, None], 0, features)
     p = np.einsum("sa,sat->st", policy, mdp.transitions) * ~mdp.terminal[:, None]
     visits, now = np.zeros(mdp.n_states), mdp.start.copy()
@@ -548,26 +623,34 @@ def test_at_the_td_fixed_point_the_expected_update_is_zero(problem):
 @settings(max_examples=15, deadline=None)
 def test_the_residual_gradient_rests_where_the_mean_squared_error_is_least(problem):
     def loss(theta):
-        return sum(weight * delta ** 2 for weight, delta, _ in errors_of(*problem, theta))
+        return sum(weight * delta**2 for weight, delta, _ in errors_of(*problem, theta))
+
     theta = residual_gradient_fixed_point(*problem)
     for direction in np.eye(len(theta)):
-        slope = (loss(theta + 1e-3 * direction) - loss(theta - 1e-3 * direction)) / 2e-3      # finite differences
+        slope = (loss(theta + 1e-3 * direction) - loss(theta - 1e-3 * direction)) / 2e-3  # finite differences
         assert abs(slope) < 1e-6 * (1 + loss(theta))
         assert loss(theta + 0.1 * direction) > loss(theta)
 
 
 def test_given_weights_are_used():
-    features = np.array([[1.0], [1.0], [1.0], [0.0]])                     # one number for all states
+    features = np.array([[1.0], [1.0], [1.0], [0.0]])  # one number for all states
     one = td_fixed_point(a_split(), [0] * 4, features, weights=[0, 1, 0, 0])
     assert one == pytest.approx([1.0])
     assert td_fixed_point(a_split(), [0] * 4, features, weights=[0, 1, 3, 0]) == pytest.approx([0.25])
 
 
 @pytest.mark.parametrize("function", [td_fixed_point, residual_gradient_fixed_point])
-@pytest.mark.parametrize("arguments, name", [
-    ((a_split(), [0] * 4, np.eye(3)), "features"), ((a_split(), [0] * 4, np.ones(4)), "features"),
-    ((a_split(), [0] * 4, np.full((4, 1), np.nan)), "features"), ((a_split(), [0] * 3, np.eye(4)), "policy"),
-    ((a_split(), [0] * 4, np.eye(4), [1, 1, -1, 0]), "weights"), ((loop_mdp(), [0], [[1.0]]), "weights")])
+@pytest.mark.parametrize(
+    "arguments, name",
+    [
+        ((a_split(), [0] * 4, np.eye(3)), "features"),
+        ((a_split(), [0] * 4, np.ones(4)), "features"),
+        ((a_split(), [0] * 4, np.full((4, 1), np.nan)), "features"),
+        ((a_split(), [0] * 3, np.eye(4)), "policy"),
+        ((a_split(), [0] * 4, np.eye(4), [1, 1, -1, 0]), "weights"),
+        ((loop_mdp(), [0], [[1.0]]), "weights"),
+    ],
+)
 def test_fixed_points_refuse_nonsense(function, arguments, name):
     with pytest.raises(ValueError, match=name):
         function(*arguments)
@@ -582,27 +665,51 @@ def test_a_policy_that_never_ends_needs_weights():
 
 # ------------------------------------------------------------------ bad input
 
+
 @every_rule
-@pytest.mark.parametrize("changes, error, name", [
-    (dict(gamma=1.2), ValueError, "gamma"), (dict(alpha=np.nan), ValueError, "alpha"), (dict(alpha=-1), ValueError, "alpha"),
-    (dict(alpha="small"), TypeError, "alpha"), (dict(epsilon=1.1), ValueError, "epsilon"),
-    (dict(epsilon=lambda n: -1.0), ValueError, r"epsilon\(1\)"), (dict(alpha=lambda n: 1.5), ValueError, r"alpha\(1\)"),
-    (dict(episodes=0), ValueError, "episodes"), (dict(runs=0), ValueError, "runs"), (dict(runs=1.0), TypeError, "runs"),
-    (dict(seed=-3), ValueError, "seed"), (dict(seed=None), TypeError, "seed"), (dict(max_steps=0), ValueError, "max_steps"),
-    (dict(history="all"), TypeError, "history"), (dict(env_or_mdp=None), TypeError, "env_or_mdp"),
-    (dict(env_or_mdp="CartPole-v1"), ValueError, "observation")])
+@pytest.mark.parametrize(
+    "changes, error, name",
+    [
+        (dict(gamma=1.2), ValueError, "gamma"),
+        (dict(alpha=np.nan), ValueError, "alpha"),
+        (dict(alpha=-1), ValueError, "alpha"),
+        (dict(alpha="small"), TypeError, "alpha"),
+        (dict(epsilon=1.1), ValueError, "epsilon"),
+        (dict(epsilon=lambda n: -1.0), ValueError, r"epsilon\(1\)"),
+        (dict(alpha=lambda n: 1.5), ValueError, r"alpha\(1\)"),
+        (dict(episodes=0), ValueError, "episodes"),
+        (dict(runs=0), ValueError, "runs"),
+        (dict(runs=1.0), TypeError, "runs"),
+        (dict(seed=-3), ValueError, "seed"),
+        (dict(seed=None), TypeError, "seed"),
+        (dict(max_steps=0), ValueError, "max_steps"),
+        (dict(history="all"), TypeError, "history"),
+        (dict(env_or_mdp=None), TypeError, "env_or_mdp"),
+        (dict(env_or_mdp="CartPole-v1"), ValueError, "observation"),
+    ],
+)
 def test_control_refuses_nonsense(rule, changes, error, name):
     good = dict(env_or_mdp=Maze(), episodes=2, gamma=0.9, alpha=0.1, epsilon=0.1, seed=0)
     with pytest.raises(error, match=name):
         CONTROL[rule](**{**good, **changes})
 
 
-@pytest.mark.parametrize("changes, error, name", [
-    (dict(n=0), ValueError, "^n "), (dict(n=1.5), TypeError, "^n "), (dict(alpha=2), ValueError, "alpha"),
-    (dict(gamma=-1), ValueError, "gamma"), (dict(initial_values=[0, 1]), ValueError, "initial_values"),
-    (dict(initial_values=[np.nan] * 6), ValueError, "initial_values"), (dict(policy=[0, 1]), ValueError, "policy"),
-    (dict(policy=-UNIFORM), ValueError, "policy"), (dict(episodes=-1), ValueError, "episodes"),
-    (dict(runs=-1), ValueError, "runs"), (dict(seed="x"), TypeError, "seed")])
+@pytest.mark.parametrize(
+    "changes, error, name",
+    [
+        (dict(n=0), ValueError, "^n "),
+        (dict(n=1.5), TypeError, "^n "),
+        (dict(alpha=2), ValueError, "alpha"),
+        (dict(gamma=-1), ValueError, "gamma"),
+        (dict(initial_values=[0, 1]), ValueError, "initial_values"),
+        (dict(initial_values=[np.nan] * 6), ValueError, "initial_values"),
+        (dict(policy=[0, 1]), ValueError, "policy"),
+        (dict(policy=-UNIFORM), ValueError, "policy"),
+        (dict(episodes=-1), ValueError, "episodes"),
+        (dict(runs=-1), ValueError, "runs"),
+        (dict(seed="x"), TypeError, "seed"),
+    ],
+)
 def test_prediction_refuses_nonsense(changes, error, name):
     good = dict(env_or_mdp=Maze(), policy=UNIFORM, episodes=2, gamma=0.9, alpha=0.1, seed=0, n=2)
     with pytest.raises(error, match=name):

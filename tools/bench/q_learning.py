@@ -2,15 +2,16 @@
 
     python tools/bench/q_learning.py
 
-The plain loops are what one would write by hand for a single run on the environment's transition table: one keeps
-Q as a numpy array, the other as Python lists. Both draw the next state by inverting the cumulative distribution,
-act epsilon-greedily (a first best action instead of a random one among ties), keep the return and the length of every
-episode and honor the time limit, as the library does. Repeats alternate between all cases on one thread,
-CPU-seconds count, the median comes first. Setting up (making the environment, reading its table) is inside the
-library's time and outside the loops'. Writes ``tools/bench/results/q_learning.json``.
+The plain loops are what one would write by hand for a single run on the environment's transition table: one
+keeps Q as a numpy array, the other as Python lists. Both draw the next state by inverting the cumulative
+distribution, act epsilon-greedily (the first best action instead of a random one among ties), keep the return and
+the length of every episode and honor the time limit, as the library does. Repeats alternate between all cases on
+one thread, CPU-seconds count, the median comes first. Setting up (making the environment, reading its table) is
+inside the library's time and outside the loops'. With 1024 runs the machine is used fully only while most of them
+are under way: "width" is the mean number. Writes ``tools/bench/results/q_learning.json``.
 """
 
-from common import RESULTS, cpu_seconds, machine, summary, table  # first: it fixes the number of threads
+from common import RESULTS, cpu_seconds, machine, summary, table  # isort: skip  (first: it fixes the threads)
 
 import json
 import random
@@ -34,8 +35,16 @@ ENVIRONMENTS = [("FrozenLake-v1", 100, 1000, 6000), ("CliffWalking-v1", 10_000, 
 def read_table(name):
     """Per state and action: cumulative chances but the last, and (next_state, reward, terminated) of each."""
     model = gymnasium.make(name).unwrapped
-    rows = [[(list(accumulate(entry[0] for entry in model.P[s][a]))[:-1], [entry[1:] for entry in model.P[s][a]])
-             for a in range(model.action_space.n)] for s in range(model.observation_space.n)]
+    rows = [
+        [
+            (
+                list(accumulate(entry[0] for entry in model.P[s][a]))[:-1],
+                [entry[1:] for entry in model.P[s][a]],
+            )
+            for a in range(model.action_space.n)
+        ]
+        for s in range(model.observation_space.n)
+    ]
     return rows, int(np.argmax(model.initial_state_distrib))
 
 
@@ -71,7 +80,9 @@ def numpy_loop(rows, start, limit, episodes, seed):
         while not over:
             action = int(rng.integers(q.shape[1])) if rng.random() < epsilon else int(np.argmax(q[state]))
             chances, results = rows[state][action]
-            next_state, reward, terminated = results[int(np.searchsorted(chances, rng.random(), side="right"))]
+            next_state, reward, terminated = results[
+                int(np.searchsorted(chances, rng.random(), side="right"))
+            ]
             target = reward if terminated else reward + gamma * q[next_state].max()
             q[state, action] += alpha * (target - q[state, action])
             state, total, steps = next_state, total + reward, steps + 1
@@ -82,37 +93,60 @@ def numpy_loop(rows, start, limit, episodes, seed):
 
 
 def cases_for(name, limit, many, single):
-    """Case name to a function that learns and returns the number of updates."""
+    """Case name to a function that learns and returns the number of updates and the width."""
     rows, start = read_table(name)
 
     def library(episodes, runs):
         result = q_learning(name, episodes=episodes, seed=0, runs=runs, max_steps=limit, **SETTINGS)
-        return int(result.lengths.sum())
+        per_run = result.lengths.sum(axis=1)
+        return int(per_run.sum()), float(per_run.sum() / per_run.max())
 
     return {
         "library, 1024 runs": lambda: library(many, 1024),
         "library, 1 run": lambda: library(single, 1),
-        "plain list loop, 1 run": lambda: list_loop(rows, start, limit, single, 0),
-        "plain numpy loop, 1 run": lambda: numpy_loop(rows, start, limit, max(1, single // 20), 0),
+        "plain list loop, 1 run": lambda: (list_loop(rows, start, limit, single, 0), 1.0),
+        "plain numpy loop, 1 run": lambda: (numpy_loop(rows, start, limit, max(1, single // 20), 0), 1.0),
     }
 
 
 def main():
-    record = {"what": "tabular Q-learning, updates per CPU-second, one thread", "settings": SETTINGS,
-              "repeats": REPEATS, "machine": machine(["numpy", "gymnasium"]), "results": []}
+    record = {
+        "what": "tabular Q-learning, updates per CPU-second, one thread",
+        "settings": SETTINGS,
+        "repeats": REPEATS,
+        "machine": machine(["numpy", "gymnasium"]),
+        "results": [],
+    }
     lines = []
     for name, limit, many, single in ENVIRONMENTS:
-        seconds, updates = cpu_seconds(cases_for(name, limit, many, single), REPEATS)
+        seconds, counts = cpu_seconds(cases_for(name, limit, many, single), REPEATS)
         for case, times in seconds.items():
-            spread = summary(times)
-            rate = {"median": updates[case] / spread["median_s"], "slowest": updates[case] / spread["max_s"],
-                    "fastest": updates[case] / spread["min_s"]}
-            record["results"].append({
-                "environment": name, "case": case, "updates": updates[case],
-                "million_updates_per_cpu_second": {key: round(value / 1e6, 3) for key, value in rate.items()},
-                "seconds": {key: round(value, 4) for key, value in spread.items()}})
-            lines.append({"environment": name, "case": case,
-                          **{f"{key} (M/s)": f"{value / 1e6:.3f}" for key, value in rate.items()}})
+            spread, (updates, width) = summary(times), counts[case]
+            rate = {
+                "median": updates / spread["median_s"],
+                "slowest": updates / spread["max_s"],
+                "fastest": updates / spread["min_s"],
+            }
+            record["results"].append(
+                {
+                    "environment": name,
+                    "case": case,
+                    "updates": updates,
+                    "width": round(width),
+                    "million_updates_per_cpu_second": {
+                        key: round(value / 1e6, 3) for key, value in rate.items()
+                    },
+                    "seconds": {key: round(value, 4) for key, value in spread.items()},
+                }
+            )
+            lines.append(
+                {
+                    "environment": name,
+                    "case": case,
+                    "width": f"{width:.0f}",
+                    **{f"{key} (M/s)": f"{value / 1e6:.3f}" for key, value in rate.items()},
+                }
+            )
     print(table(lines))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "q_learning.json").write_text(json.dumps(record, indent=2) + "\n")
