@@ -579,7 +579,7 @@ def _backup_v(tree: _Tree, maximum: bool) -> None:
         tree.edge(root, action)
         for leaf in (x - 0.24, x + 0.24):
             last = branch == 2 and leaf > x
-            tree.edge(action, tree.state(leaf, 2, "$s'$" if last else ""), "P, R" if last else "")
+            tree.edge(action, tree.state(leaf, 2, "$s'$" if last else ""), r"$P,\, R$" if last else "")
     tree.arc(root, 50, "max" if maximum else "mean under π", "blue" if maximum else "purple")
 
 
@@ -587,7 +587,7 @@ def _backup_q(tree: _Tree, maximum: bool) -> None:
     root = tree.action(1.5, 0, "$s, a$")
     for branch, x in enumerate((0.75, 2.05)):
         state = tree.state(x, 1, "$s'$" if branch == 1 else "")
-        tree.edge(root, state, "P, R" if branch == 1 else "")
+        tree.edge(root, state, r"$P,\, R$" if branch == 1 else "")
         for leaf in (x - 0.35, x, x + 0.35):
             last = branch == 1 and leaf > x
             tree.edge(state, tree.action(leaf, 2, "$a'$" if last else ""))
