@@ -25,7 +25,7 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 # What depends on colors is checked again on the dark page; the rest of axe's rules see no theme.
 COLOR_RULES = ["color-contrast", "link-in-text-block"]
-COLORED_WORDS = 200
+CODE_BLOCKS = 8
 PICTURE_HEIGHT = 5000  # of a very long page, the first part is kept as a picture
 
 
@@ -183,6 +183,24 @@ def standing_out(page: Page) -> list[str]:
     return found
 
 
+# axe needs minutes for the tens of thousands of small elements in formulas and code. The visible half of a formula is hidden
+# from screen readers and has the color of the text around it; the colors of code repeat, so the first blocks (and no whole
+# modules) stand for all. The others are plain text while axe looks, and are put back.
+AXE_RUN = """async ([blocks, options]) => {
+  const plain = document.createElement("style");
+  plain.textContent = ".katex-html { display: none !important; }";
+  document.head.append(plain);
+  const code = [...document.querySelectorAll(".highlight pre")]
+    .filter((block, index) => index >= blocks || block.childNodes.length > 2000)
+    .map(block => [block, [...block.childNodes]]);
+  for (const [block] of code) block.textContent = block.textContent;
+  const result = await axe.run(document, options);
+  for (const [block, children] of code) block.replaceChildren(...children);
+  plain.remove();
+  return result.violations;
+}"""
+
+
 def axe(page: Page, rules: list[str] | None) -> list[str]:
     """Serious and critical findings of axe-core: rule, help, places."""
     if not page.evaluate("typeof axe !== 'undefined'"):
@@ -190,18 +208,9 @@ def axe(page: Page, rules: list[str] | None) -> list[str]:
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = {"type": "rule", "values": rules}
-    # the visible half of a formula is hidden from screen readers and has the color of the text around it;
-    # the colors of code repeat, so the first words stand for all: both have thousands of elements
-    page.evaluate(
-        """count => [...document.querySelectorAll(".highlight pre span")].slice(count)
-          .forEach(word => word.setAttribute("data-repeats", ""))""",
-        COLORED_WORDS,
-    )
-    context = {"exclude": [[".katex-html"], ["[data-repeats]"]]}
-    result = page.evaluate("([context, options]) => axe.run(context, options)", [context, options])
     return [
         f"{finding['id']}: {finding['help']}: {node['target']}"
-        for finding in result["violations"]
+        for finding in page.evaluate(AXE_RUN, [CODE_BLOCKS, options])
         if finding["impact"] in {"serious", "critical"}
         for node in finding["nodes"]
     ]
