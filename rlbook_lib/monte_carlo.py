@@ -754,7 +754,7 @@ class TransitionTable:
 
     def first_state(self, u: float) -> int:
         """One first state."""
-        return int(self.draw_start(np.array([u]))[0] if "start" in self.needs else self.start_states[0])
+        return int(self.draw_start(np.array([u]))[0])
 
     def draw_start(self, u: FloatArray) -> IntArray:
         """First states, (n,)."""

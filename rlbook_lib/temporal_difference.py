@@ -424,7 +424,7 @@ def iterate_expected_sarsa(
 # What follows (s, a) is worth, by the three rules. ``q`` (A, n): the values of the next states' actions.
 
 def _value_of_best_action(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
-    return q.max(axis=0)
+    return np.maximum.reduce(q, axis=0)
 
 
 def _value_of_next_action(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
@@ -525,6 +525,8 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
     alpha, counts = learner.alpha.constant, learner.counts.reshape(learner.q[0].shape).tolist()
     epsilon, explore, exploit = _exploration(learner.epsilons[1].item(), walk.n_actions)
     state, total, left, episode, best = int(walk.state[0]), 0.0, max_steps, 0, 0.0
+    only_start = state if len(walk.table.start_states) == 1 else None
+    returns, lengths = [], []
     row, action = q[state], int(learner.first_actions()[0]) if sarsa else 0
     for block in walk.random.blocks("action", "transition", "start", "first_action"):
         for u, u_transition, u_start, u_first in block:
@@ -558,17 +560,19 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
             total += reward
             left -= 1
             if terminated or not left:
-                walk.flat_returns[episode], walk.flat_lengths[episode] = total, max_steps - left
+                returns.append(total)
+                lengths.append(max_steps - left)
                 episode += 1
                 if learner.history is not None:
                     learner.history[episode] = q
                 if episode == walk.episodes:
-                    learner.q[0] = q
+                    learner.q[0], walk.flat_returns[:], walk.flat_lengths[:] = q, returns, lengths
                     return
                 if learner.epsilon.constant is None:
                     epsilon, explore, exploit = _exploration(
                         learner.epsilons[episode + 1].item(), walk.n_actions)
-                state, total, left = walk.table.first_state(u_start), 0.0, max_steps
+                state = walk.table.first_state(u_start) if only_start is None else only_start
+                total, left = 0.0, max_steps
                 row, best = q[state], max(q[state])
                 if sarsa:
                     action = int(u_first * explore) if u_first < epsilon else _one_of(

@@ -208,7 +208,7 @@ def exact_values(mdp):
 
 
 def enumerated_estimate(mdp, episodes, horizon, first_visit):
-    """Expected Monte Carlo estimate, by playing every possible sequence of episodes; and the mass not seen."""
+    """Expected Monte Carlo estimate, by playing every sequence of episodes; and the mass left out."""
     paths = enumerate_trajectories(mdp, np.zeros(3, dtype=int), horizon)
     total, mass, chances = np.zeros(3), np.zeros(3), 0.0
     for indices in np.ndindex(*(len(paths),) * episodes):

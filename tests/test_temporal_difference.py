@@ -595,7 +595,7 @@ def linear_problems(draw):
 
 
 def errors_of(mdp, policy, features, theta):
-    """(weight, delta, features) of every transition, by plain loops; weights are visits, by summing powers."""
+    """(weight, delta, features) of every transition, by plain loops; visits by summing powers."""
     features = np.where(mdp.terminal[:, None], 0, features)
     p = np.einsum("sa,sat->st", policy, mdp.transitions) * ~mdp.terminal[:, None]
     visits, now = np.zeros(mdp.n_states), mdp.start.copy()

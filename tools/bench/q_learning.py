@@ -1,14 +1,15 @@
-"""How many updates a second does tabular Q-learning make? Many runs side by side, one run, and two plain loops.
+"""How fast is tabular Q-learning? Many runs side by side, one run, and two plain loops, one thread.
 
     python tools/bench/q_learning.py
 
 The plain loops are what one would write by hand for a single run on the environment's transition table: one
 keeps Q as a numpy array, the other as Python lists. Both draw the next state by inverting the cumulative
-distribution, act epsilon-greedily (the first best action instead of a random one among ties), keep the return and
-the length of every episode and honor the time limit, as the library does. Repeats alternate between all cases on
-one thread, CPU-seconds count, the median comes first. Setting up (making the environment, reading its table) is
-inside the library's time and outside the loops'. With 1024 runs the machine is used fully only while most of them
-are under way: "width" is the mean number. Writes ``tools/bench/results/q_learning.json``.
+distribution, act epsilon-greedily (the first best action instead of a random one among ties), keep the
+return and the length of every episode and honor the time limit, as the library does. Repeats alternate
+between all cases, CPU-seconds count, the median comes first. Setting up (making the environment, reading its
+table) is inside the library's time and outside the loops'. Runs that have played all their episodes drop out,
+and a step of few runs costs almost as much as one of many: "width" is the mean number under way. Writes
+``tools/bench/results/q_learning.json``.
 """
 
 from common import RESULTS, cpu_seconds, machine, summary, table  # isort: skip  (first: it fixes the threads)
