@@ -278,10 +278,10 @@ def truncated_policy_evaluation(mdp: MDP, policy: ArrayLike, values: ArrayLike, 
     if sweeps < 0:
         raise ValueError(f"sweeps must be at least 0, got {sweeps!r}")
     rewards, transitions = mdp.policy_rewards(policy), mdp.policy_transitions(policy)
-    values = _check_values(mdp, values)
+    after = _check_values(mdp, values)
     for _ in range(sweeps):
-        values = rewards + mdp.gamma * (transitions @ values)
-    return values
+        after = rewards + mdp.gamma * (transitions @ after)
+    return after
 
 
 def action_values(mdp: MDP, policy: ArrayLike) -> FloatArray:

@@ -82,7 +82,7 @@ def move_probabilities(slip: float) -> FloatArray:
     return probabilities
 
 
-class Maze(gymnasium.Env[int, int]):
+class Maze(gymnasium.Env[Any, Any]):
     """A grid world with a start, goals, traps and walls.
 
     The observation is the cell's number, row by row from the top left. Entering a goal pays +10, entering a
