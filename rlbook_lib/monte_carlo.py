@@ -5,8 +5,9 @@ side: one value table (R, S) or one action-value table (R, S, A). Experience com
 which samples a transition table for all runs at once, or from an ``EnvironmentWalk``, which steps a real
 Gymnasium environment, one run after another. Learners cannot tell the two apart.
 
-What is random: one generator made from ``seed`` feeds all runs; each run reads its own column of the random
-numbers. A run therefore never depends on what other runs do. But run ``r`` of ``runs=R`` is not the run that
+What is random: everything comes from ``seed``. On a table one generator feeds all runs, and each run reads its
+own column of the random numbers; in a real environment each run has a generator and a reset seed of its own. A
+run therefore never depends on what other runs do, nor on how long they take. But run ``r`` of ``runs=R`` is not the run that
 ``seed + r`` would give, and another R gives other numbers.
 """
 
