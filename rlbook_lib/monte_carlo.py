@@ -7,8 +7,8 @@ Gymnasium environment, one run after another. Learners cannot tell the two apart
 
 What is random: everything comes from ``seed``. On a table one generator feeds all runs, and each run reads its
 own column of the random numbers; in a real environment each run has a generator and a reset seed of its own. A
-run therefore never depends on what other runs do, nor on how long they take. But run ``r`` of ``runs=R`` is not the run that
-``seed + r`` would give, and another R gives other numbers.
+run therefore never depends on what other runs do, nor on how long they take. But run ``r`` of ``runs=R`` is
+not the run that ``seed + r`` would give, and another R gives other numbers.
 """
 
 from __future__ import annotations
