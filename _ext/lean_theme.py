@@ -63,9 +63,7 @@ def drop_duplicates(app: Sphinx, config: Config) -> None:
 
 def lighten_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
     """Keep the scripts this page needs, once and deferred; take its style sheets over into the one sheet."""
-    # a folded cell's label would contradict its visible text
-    body = (context.get("body") or "").replace(' aria-label="Toggle hidden content"', "")
-    context["body"] = body
+    body = context["body"] = mended(context.get("body") or "")
     seen: set[str] = set()
     kept = []
     for script in context["script_files"]:
@@ -86,6 +84,19 @@ def lighten_page(app: Sphinx, page: str, template: str, context: dict[str, Any],
     local = [str(sheet.filename) for sheet in context["css_files"] if "://" not in str(sheet.filename)]
     app.lean_sheets.update(dict.fromkeys(local))  # type: ignore[attr-defined]
     context["css_files"][:] = [sheet for sheet in context["css_files"] if "://" in str(sheet.filename)]
+
+
+SIGNATURE_LINES = re.compile(r"<dl>\n((?:<dd>.*</dd>\n)+)</dl>")
+
+
+def mended(body: str) -> str:
+    """Two faults that readers of a page's structure meet: a label beside its text, and lists without terms."""
+    # a folded cell's label contradicts its visible text
+    body = body.replace(' aria-label="Toggle hidden content"', "")
+    # a signature of several lines is written as a list of descriptions that describe nothing
+    return SIGNATURE_LINES.sub(
+        lambda match: match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>"), body
+    )
 
 
 # ---------------------------------------------------------------- the one style sheet

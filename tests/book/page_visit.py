@@ -134,6 +134,7 @@ def visit(browser: Browser, base: str, name: str, pictures: Path | None = None) 
         seen.axe["light"] = axe(page, None)
         page.emulate_media(color_scheme="dark")
         page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+        page.wait_for_timeout(500)  # colors of buttons fade
         seen.axe["dark"] = axe(page, COLOR_RULES)
         picture(page, pictures, name, "dark-1280")
         page.set_viewport_size(NARROW)
