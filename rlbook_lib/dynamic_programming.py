@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import splu
 
-from rlbook_lib.mdp import MDP, FloatArray, IntArray, check_unit_interval
+from rlbook_lib.mdp import MDP, FloatArray, IntArray, check_unit_interval, policy_rows
 
 BoolArray = NDArray[np.bool_]
 
@@ -115,7 +115,7 @@ def values_from_q(policy: ArrayLike, q_values: ArrayLike) -> FloatArray:
         Sutton & Barto (2018), section 3.5.
     """
     q_values = _check_q_table(q_values)
-    return (_policy_rows(policy, q_values.shape) * q_values).sum(1)  # sum over actions
+    return (policy_rows(policy, *q_values.shape) * q_values).sum(1)  # sum over actions
 
 
 def bellman_expectation_backup(mdp: MDP, policy: ArrayLike, values: ArrayLike) -> FloatArray:
@@ -1154,13 +1154,6 @@ def _check_q_table(q_values: ArrayLike) -> FloatArray:
     if not np.isfinite(array).all():
         raise ValueError("q_values must be finite, got NaN or infinity")
     return array
-
-
-def _policy_rows(policy: ArrayLike, shape: tuple[int, int]) -> FloatArray:
-    """A policy as probabilities (S, A), checked without a model: the one of a process that only ends."""
-    states, actions = shape
-    nothing = sp.csr_array((states * actions, states))
-    return MDP(nothing, np.zeros(shape), gamma=0.0, terminal=np.ones(states)).policy_rows(policy)
 
 
 def _check_tolerance(tolerance: float) -> float:

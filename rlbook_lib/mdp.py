@@ -101,34 +101,8 @@ class MDP:
     # ------------------------------------------------------------------ policies
 
     def policy_rows(self, policy: ArrayLike) -> FloatArray:
-        """A policy as probabilities, checked.
-
-        Args:
-            policy: actions (S,) as integers, or probabilities (S, A) whose rows sum to one.
-
-        Returns:
-            Probabilities ``pi(a | s)``, (S, A).
-
-        Raises:
-            ValueError: another shape, an action out of range, or a row that is no distribution.
-        """
-        array = np.asarray(policy)
-        if array.shape == (self.n_states,):
-            if not np.issubdtype(array.dtype, np.integer):
-                raise ValueError(f"policy of shape (S,) must hold integers, got {array.dtype}")
-            if array.min() < 0 or array.max() >= self.n_actions:
-                raise ValueError(f"policy must hold actions 0 to {self.n_actions - 1}, "
-                                 f"got {array.min()} to {array.max()}")
-            return np.eye(self.n_actions)[array]
-        if array.shape != (self.n_states, self.n_actions):
-            raise ValueError(f"policy must have shape ({self.n_states},) or "
-                             f"({self.n_states}, {self.n_actions}), got {array.shape}")
-        rows = array.astype(float)
-        bad = ~np.isfinite(rows).all(1) | (rows < 0).any(1) | (np.abs(rows.sum(1) - 1) > ROW_SUM_TOLERANCE)
-        if bad.any():
-            state = int(np.flatnonzero(bad)[0])
-            raise ValueError(f"policy must be a distribution in every state; in state {state} it is {rows[state]}")
-        return rows
+        """A policy as checked probabilities ``pi(a | s)``, (S, A); see the function ``policy_rows``."""
+        return policy_rows(policy, self.n_states, self.n_actions)
 
     def policy_transitions(self, policy: ArrayLike) -> sp.csr_array:
         """State to state under a policy: ``P_pi(s, s') = sum_a pi(a|s) P(s'|s, a)``, CSR (S, S).
@@ -245,6 +219,37 @@ class MDP:
             stuck = np.flatnonzero(~reached[:S])
             raise ValueError(f"gamma = 1 needs a terminal state within reach of every state; "
                              f"{len(stuck)} cannot reach one, the first is state {stuck[0]}")
+
+
+def policy_rows(policy: ArrayLike, n_states: int, n_actions: int) -> FloatArray:
+    """A policy as probabilities, checked.
+
+    Args:
+        policy: actions (S,) as integers, or probabilities (S, A) whose rows sum to one.
+        n_states: number of states S.
+        n_actions: number of actions A.
+
+    Returns:
+        Probabilities ``pi(a | s)``, (S, A).
+
+    Raises:
+        ValueError: another shape, an action out of range, or a row that is no distribution.
+    """
+    array = np.asarray(policy)
+    if array.shape == (n_states,):
+        if not np.issubdtype(array.dtype, np.integer):
+            raise ValueError(f"policy of shape (S,) must hold integers, got {array.dtype}")
+        if array.min() < 0 or array.max() >= n_actions:
+            raise ValueError(f"policy must hold actions 0 to {n_actions - 1}, got {array.min()} to {array.max()}")
+        return np.eye(n_actions)[array]
+    if array.shape != (n_states, n_actions):
+        raise ValueError(f"policy must have shape ({n_states},) or ({n_states}, {n_actions}), got {array.shape}")
+    rows = array.astype(float)
+    bad = ~np.isfinite(rows).all(1) | (rows < 0).any(1) | (np.abs(rows.sum(1) - 1) > ROW_SUM_TOLERANCE)
+    if bad.any():
+        state = int(np.flatnonzero(bad)[0])
+        raise ValueError(f"policy must be a distribution in every state; in state {state} it is {rows[state]}")
+    return rows
 
 
 def expected_rewards(transitions: Any, reward_table: Any) -> FloatArray:

@@ -1,7 +1,7 @@
 """Temporal differences: learn a guess from the next guess, at every step (chapter 4).
 
 TD(0) and n-step TD predict the value of a fixed policy; SARSA, expected SARSA and Q-learning learn to act.
-All learn in R independent runs at once; ``monte_carlo`` says how experience and random numbers come about.
+All learn in R independent runs at once; ``experience`` says how runs, random numbers and environments work.
 
 In every method an end of the episode is worth 0, while an episode that the step limit cuts off (truncated) is
 continued by the estimate of the state it was cut off in.
@@ -17,18 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook_lib.mdp import MDP, check_unit_interval
-from rlbook_lib.monte_carlo import Control as Control
-from rlbook_lib.monte_carlo import Prediction as Prediction
-from rlbook_lib.monte_carlo import epsilon_greedy_probabilities as epsilon_greedy_probabilities
-from rlbook_lib.monte_carlo import harmonic as harmonic
-from rlbook_lib.monte_carlo import linear_decay as linear_decay
-from rlbook_lib.monte_carlo import (
+from rlbook_lib.experience import (
     JUST_BELOW_ONE,
     BoolArray,
+    Control,
     FloatArray,
     IntArray,
     PolicySampler,
+    Prediction,
     Schedule,
     ScheduleTable,
     TableWalk,
@@ -40,6 +36,10 @@ from rlbook_lib.monte_carlo import (
     open_walk,
     run_out,
 )
+from rlbook_lib.experience import epsilon_greedy_probabilities as epsilon_greedy_probabilities
+from rlbook_lib.experience import harmonic as harmonic
+from rlbook_lib.experience import linear_decay as linear_decay
+from rlbook_lib.mdp import MDP, check_unit_interval
 
 
 class Step(NamedTuple):

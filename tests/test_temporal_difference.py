@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_monte_carlo import ScriptedEnv, Shy, assert_mean_within, chain_with_return, loop_mdp
+from test_experience import ScriptedEnv, Shy, assert_mean_within, chain_with_return, loop_mdp
 
 from rlbook_lib.dynamic_programming import action_values, policy_evaluation, q_from_values, value_iteration
 from rlbook_lib.maze import Maze
