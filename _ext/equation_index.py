@@ -179,7 +179,7 @@ class EquationIndex(SphinxDirective):
         rows = [self.row(place, equations) for place in equations.numbered]
         return [
             nodes.paragraph(text=f"{len(rows)} numbered equations, each with its function and its test."),
-            table({"Equation": 9, "Chapter": 9, "Computed by": 34, "Checked by": 48}, rows),
+            table(["Equation", "Chapter", "Computed by", "Checked by"], rows),
         ]
 
     def row(self, place: Place, equations: Equations) -> list[list[nodes.Node]]:
@@ -212,10 +212,10 @@ def chapter_number(place: Place) -> str:
     return number.group(1) if number else place.name
 
 
-def table(heads: dict[str, int], rows: list[list[list[nodes.Node]]]) -> nodes.table:
-    """A table with the given heads and column widths in percent, and one line for each node of a cell."""
+def table(heads: list[str], rows: list[list[list[nodes.Node]]]) -> nodes.table:
+    """A table with one line for each node of a cell; the widths of its columns stand in the style sheet."""
     group = nodes.tgroup(cols=len(heads))
-    group += [nodes.colspec(colwidth=width) for width in heads.values()]
+    group += [nodes.colspec(colwidth=1) for _ in heads]
     head, body = nodes.thead(), nodes.tbody()
     head += line([[nodes.inline(text=text)] for text in heads])
     body += [line(cells) for cells in rows]
