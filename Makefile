@@ -64,7 +64,7 @@ execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTE
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)
 
 clean:  ## remove the built book and all caches; .venv stays
-	rm -rf _build .pytest_cache .mypy_cache .hypothesis
+	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # Always from scratch: a page that did not change can still hold a reference that broke.
