@@ -179,7 +179,7 @@ class EquationIndex(SphinxDirective):
         rows = [self.row(place, equations) for place in equations.numbered]
         return [
             nodes.paragraph(text=f"{len(rows)} numbered equations, each with its function and its test."),
-            table(["Equation", "Chapter", "Computed by", "Checked by"], rows),
+            table(["Equation", "Chapter", "Computed or used by", "Checked by"], rows),
         ]
 
     def row(self, place: Place, equations: Equations) -> list[list[nodes.Node]]:

@@ -383,6 +383,7 @@ def test_improvement_keeps_an_action_that_is_as_good_as_any():
 
 # ------------------------------------------------------------------ the solvers
 
+@pytest.mark.equation("eq-bellman-optimality-v")
 @pytest.mark.parametrize("solve", SOLVERS)
 @pytest.mark.parametrize("layout, gamma", CASES)
 def test_optimal_reference_values(solve, layout, gamma):
