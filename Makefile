@@ -12,6 +12,7 @@ READY := $(VENV)/ready
 BOOK := _build/html/.complete
 NOTEBOOKS ?= $(sort $(wildcard chapters/*.ipynb))
 WORKERS ?= 2
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)  # containers often run as root, which Jupyter refuses unasked
 
 # Caches and settings of the tools stay inside this folder; one thread per worker, so that workers do not fight for cores.
 HERE := $(CURDIR)
@@ -57,7 +58,7 @@ quick: $(READY)  ## run the unit tests that take no more than seconds (under 2 m
 # trusted, so that stored sliders move before a cell has run; no questions to the network about news or updates
 lab: $(READY)  ## open the chapters in JupyterLab
 	@$(VENV)/bin/jupyter trust chapters/*.ipynb
-	@$(VENV)/bin/jupyter lab --notebook-dir=chapters --LabApp.news_url= \
+	@$(VENV)/bin/jupyter lab $(AS_ROOT) --notebook-dir=chapters --LabApp.news_url= \
 		--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate
 
 execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTEBOOKS=chapters/02_mdps.ipynb
