@@ -27,6 +27,7 @@ export JUPYTER_DATA_DIR := $(HERE)/$(VENV)/cache/jupyter/data
 export JUPYTER_RUNTIME_DIR := $(HERE)/$(VENV)/cache/jupyter/runtime
 export JUPYTERLAB_SETTINGS_DIR := $(HERE)/$(VENV)/cache/jupyter/settings
 export JUPYTERLAB_WORKSPACES_DIR := $(HERE)/$(VENV)/cache/jupyter/workspaces
+export npm_config_cache := $(HERE)/$(VENV)/cache/npm
 export PYTHONDONTWRITEBYTECODE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
