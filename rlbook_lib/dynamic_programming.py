@@ -674,7 +674,7 @@ def iterate_value_iteration(
         One ``Sweep`` per sweep over the states.
 
     Raises:
-        ValueError: bad values or tolerance; at gamma = 1 a loop that pays, so that returns grow for ever.
+        ValueError: bad values or tolerance; at gamma = 1 a loop that pays, so that returns grow forever.
         RuntimeError: at gamma = 1 the sweeps do not settle.
 
     Source:
@@ -702,7 +702,7 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Iter
         One ``Sweep`` per optimality backup.
 
     Raises:
-        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow for ever.
+        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow forever.
         RuntimeError: at gamma = 1 the sweeps do not settle.
 
     Source:
@@ -718,7 +718,7 @@ def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
 
     A sweep holds V and Q of the policy evaluated, and the policy improved on them. An action is kept unless
     another is strictly better. At gamma = 1 the first policy is one that ends; then ties cannot make a later
-    one walk for ever.
+    one walk forever.
 
     Equation: eq-matrix-form, eq-policy-improvement
 
@@ -729,7 +729,7 @@ def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
         One ``Sweep`` per evaluation.
 
     Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow for ever.
+        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
 
     Source:
         Howard (1960); Sutton & Barto (2018), section 4.3.
@@ -767,7 +767,7 @@ def value_iteration(mdp: MDP, tolerance: float = 1e-8) -> Solution:
         The solution. Its error bound holds, and is at most the tolerance when gamma < 1.
 
     Raises:
-        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow for ever.
+        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow forever.
         RuntimeError: at gamma = 1 the sweeps do not settle.
 
     Source:
@@ -788,7 +788,7 @@ def policy_iteration(mdp: MDP) -> Solution:
         The solution, exact up to rounding.
 
     Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow for ever.
+        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
 
     Source:
         Howard (1960); Sutton & Barto (2018), section 4.3.
@@ -811,7 +811,7 @@ def modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Solution:
         The solution. Its error bound holds, and is at most the tolerance when gamma < 1.
 
     Raises:
-        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow for ever.
+        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow forever.
         RuntimeError: at gamma = 1 the sweeps do not settle.
 
     Source:
@@ -1029,14 +1029,14 @@ def _require_no_paying_loop(mdp: MDP, transitions: sp.csr_array) -> None:
     """Refuse a policy that never ends.
 
     Policy iteration changes a policy that ends only where that is strictly better. If the new policy walks
-    round a loop for ever, the old one did not, so the loop holds a strict improvement and no loss: it pays
+    round a loop forever, the old one did not, so the loop holds a strict improvement and no loss: it pays
     more than zero on average.
     """
     if mdp.gamma == 1:
         stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
         if len(stuck):
             raise ValueError(f"gamma = 1 needs finite returns; a loop through states {_some(stuck)} "
-                             "collects more than zero and can go on for ever")
+                             "collects more than zero and can go on forever")
 
 
 def _some(states: IntArray) -> str:
@@ -1045,7 +1045,7 @@ def _some(states: IntArray) -> str:
 
 
 def _endless(mdp: MDP, allowed: BoolArray) -> BoolArray:
-    """The allowed pairs (s, a) with which an episode can go on for ever, (S, A)."""
+    """The allowed pairs (s, a) with which an episode can go on forever, (S, A)."""
     pairs = allowed & ~mdp.terminal[:, None]
     while True:
         outside = ~pairs.any(1)
@@ -1071,7 +1071,7 @@ def _policy_that_ends(mdp: MDP, allowed: BoolArray) -> tuple[IntArray, BoolArray
 
 
 def _with_rest(mdp: MDP) -> tuple[MDP, BoolArray]:
-    """At gamma = 1: where walking for ever costs nothing, add an action that ends the episode at once.
+    """At gamma = 1: where walking forever costs nothing, add an action that ends the episode at once.
 
     An endless walk without rewards returns 0, and so does the new action: the optimal values stay the same,
     and some policy that ends attains them. Also returns the pairs (s, a) that the action stands for.
