@@ -1,0 +1,75 @@
+"""Tests of the library as a whole: its order, what an import costs, and that public names are documented and typed."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import rlbook_lib
+
+PACKAGE = Path(rlbook_lib.__file__).parent
+LISTED = re.findall(r"^- ``(\w+)``", rlbook_lib.__doc__, re.MULTILINE)
+DRAWING = {"explore", "figures"}  # the modules that may load matplotlib
+
+
+def imported_modules(name: str) -> set[str]:
+    """The library's modules that a module names in an import, wherever the import stands."""
+    found = set()
+    for node in ast.walk(ast.parse((PACKAGE / f"{name}.py").read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parts = node.module.split(".")
+            if parts[0] == "rlbook_lib":
+                found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        if isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("rlbook_lib.")}
+    return found
+
+
+def public_functions(name: str) -> list[tuple[str, object]]:
+    """Functions and methods that a module defines under a public name."""
+    module, found = import_module(f"rlbook_lib.{name}"), []
+    for key, value in vars(module).items():
+        if key.startswith("_") or getattr(value, "__module__", None) != module.__name__:
+            continue
+        if inspect.isfunction(value):
+            found.append((key, value))
+        if inspect.isclass(value):
+            members = [(f"{key}.{k}", v) for k, v in vars(value).items() if not k.startswith("_")]
+            found += [(k, v) for k, v in members if inspect.isfunction(v)]
+    return found
+
+
+def test_the_list_names_every_module():
+    assert sorted(LISTED) == sorted(p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__")
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_module_imports_only_modules_above_it(name):
+    assert imported_modules(name) <= set(LISTED[: LISTED.index(name)])
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_module_has_a_test_file(name):
+    assert (Path(__file__).parent / f"test_{name}.py").is_file()
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_public_functions_are_documented_and_typed(name):
+    for key, function in public_functions(name):
+        assert inspect.getdoc(function), f"{key} has no docstring"
+        signature = inspect.signature(function)
+        untyped = [p for p in signature.parameters.values() if p.annotation is p.empty and p.name not in ("self", "cls")]
+        assert not untyped, f"{key}: no type for {[p.name for p in untyped]}"
+        assert signature.return_annotation is not signature.empty, f"{key}: no type for what it returns"
+
+
+def test_importing_the_library_is_cheap():
+    names = [f"rlbook_lib.{name}" for name in LISTED if name not in DRAWING]
+    code = f"import sys\nimport {', '.join(names)}\nprint(sorted({{'torch', 'matplotlib'}} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
