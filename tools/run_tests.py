@@ -94,6 +94,8 @@ def main() -> int:
     options = parser.parse_args()
     os.chdir(ROOT)
     LOGS.mkdir(parents=True, exist_ok=True)
+    # Chromium keeps crash reports in its configuration folder: let that be ours, not the home's
+    os.environ["XDG_CONFIG_HOME"] = str(LOGS.parent / "config")
     done = [unit_stage(options.workers, quick=True)] if options.quick else stages(options.workers)
     for stage in done:
         run(stage)
