@@ -88,10 +88,12 @@ def test_stored_figures_are_todays(path: Path, fresh: dict[str, tuple[Notebook, 
     }
     old, new = html_outputs(stored), html_outputs(now)
     assert [cell for cell, _ in old] == [cell for cell, _ in new]
+    # a curve that training drew differs from machine to machine: the next cell asserts its band, as test_form demands
+    trained = {cell["id"] for cell in cells if notebook_checks.ignored(cell)}
     found = {
         cell: differences(before, after)
         for (cell, before), (_, after) in zip(old, new, strict=True)
-        if is_figure(before) and differences(before, after)
+        if is_figure(before) and cell not in trained and differences(before, after)
     }
     assert found == {}
 
