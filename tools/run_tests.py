@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +28,7 @@ class Stage:
     name: str
     says: str
     command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     code: int = 0
     closing: str = ""
@@ -48,7 +49,9 @@ def stages(workers: str) -> list[Stage]:
         Stage(
             "notebooks",
             "every chapter is executed and its outputs are compared with the stored ones",
-            [*PYTEST, *nbval, "-n", workers, "--dist", "loadfile", *notebooks],
+            # the plugin keeps the fresh outputs for the figure tests of the last stage
+            [*PYTEST, "-p", "fresh_outputs", *nbval, "-n", workers, "--dist", "loadfile", *notebooks],
+            {"PYTHONPATH": str(ROOT / "tests" / "book")},
         ),
         Stage("build", "the book, built with warnings as errors", ["make", "book"]),
         Stage("book", "the notebooks' form, the built pages, and every page in a browser", [*PYTEST, "tests/book", "-n", workers, "--dist", "loadfile"]),
@@ -64,7 +67,7 @@ def run(stage: Stage) -> None:
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
             stage.command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, encoding="utf-8", errors="replace",
+            text=True, encoding="utf-8", errors="replace", env=os.environ | stage.environment,
         )  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
