@@ -20,6 +20,7 @@ It reads in chapter order. A module imports only modules that stand above it in 
 - ``divergences``          entropy, KL divergence, importance weights and their estimators (chapter 8)
 - ``trpo``                 trust regions: surrogate, Fisher-vector products, conjugate gradient, training (chapter 9)
 - ``ppo``                  clipped and penalized objectives, training (chapter 10)
+- ``language_model``       characters to tokens, a small transformer, sampling, token log-probabilities (chapter 11)
 - ``evaluation``           statistics over many seeds (every chapter with a learning curve)
 - ``explore``              the interactive figure (every chapter)
 - ``figures``              drawings that more than one page uses, and the figures' style (every chapter)

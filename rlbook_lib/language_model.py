@@ -1,0 +1,709 @@
+"""A small language model: characters in, next-character probabilities out, and sampling from them (chapter 11).
+
+A batch of B prompts of different lengths is padded on the LEFT, so that all prompts end in the same column and the completions
+start side by side:
+
+    tokens            mask
+    . . 4 1 =  1 4 $  0 0 1 1 1  1 1 1
+    9 0 9 2 =  0 2 9  1 1 1 1 1  1 1 1
+
+P is the width of the padded prompts, N the number of completion columns, V the size of the vocabulary. A mask is True at real
+tokens. Padding is never looked at: positions are counted from the first real token, and attention skips masked columns. A
+completion ends with the end-of-sequence token, which belongs to it; the columns after it are padding.
+
+Everything that samples or trains talks to a model through four things, which ``Transformer`` has and which
+``HuggingFaceModel`` gives to any causal language model of that library: ``hidden``, ``head``, ``prefill`` and ``decode``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rlbook_lib.experience import check_count
+from rlbook_lib.mdp import check_seed
+
+__all__ = [
+    "CharTokenizer",
+    "LanguageModel",
+    "TransformerConfig",
+    "Transformer",
+    "HuggingFaceModel",
+    "load_hugging_face",
+    "left_pad",
+    "Completions",
+    "generate",
+    "encode_completions",
+    "token_log_probs",
+    "completion_log_probs",
+    "sequence_log_prob",
+    "temperature_log_probs",
+    "causal_attention",
+]
+
+
+# ------------------------------------------------------------------------------------------------- text to tokens
+
+
+class CharTokenizer:
+    """One token for each character, and two without a character: padding (0) and end of sequence (1).
+
+    Args:
+        alphabet: the characters, each once; character k is token k + 2.
+
+    Raises:
+        ValueError: alphabet empty, or a character twice.
+        TypeError: alphabet is not a string.
+    """
+
+    pad = 0
+    eos = 1
+
+    def __init__(self, alphabet: str) -> None:
+        if not isinstance(alphabet, str):
+            raise TypeError(f"alphabet is {type(alphabet).__name__}; expected a string")
+        if not alphabet or len(set(alphabet)) != len(alphabet):
+            raise ValueError(f"alphabet is {alphabet!r}; expected one or more characters, each once")
+        self.alphabet = alphabet
+        self._token = {character: k + 2 for k, character in enumerate(alphabet)}
+
+    @property
+    def size(self) -> int:
+        """V: the characters, padding and end of sequence."""
+        return len(self.alphabet) + 2
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text; no end-of-sequence token is added.
+
+        Raises:
+            ValueError: a character that is not in the alphabet; the message names it and its place.
+        """
+        for place, character in enumerate(text):
+            if character not in self._token:
+                raise ValueError(
+                    f"text {text!r} holds {character!r} at position {place}; expected characters of {self.alphabet!r}"
+                )
+        return [self._token[character] for character in text]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text up to the first end-of-sequence token; padding is left out."""
+        text = []
+        for token in tokens:
+            if token == self.eos:
+                break
+            if token != self.pad:
+                text.append(self.alphabet[token - 2])
+        return "".join(text)
+
+
+def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: Any = None) -> tuple[Tensor, Tensor]:
+    """Sequences of different lengths as one batch whose rows all end in the last column.
+
+    Args:
+        sequences: B lists of tokens, none empty.
+        pad: the token that fills the left.
+        device: where the tensors go.
+
+    Returns:
+        tokens (B, P) int64 and mask (B, P) bool.
+
+    Raises:
+        ValueError: no sequence, or an empty one.
+    """
+    if not sequences:
+        raise ValueError("sequences is empty; expected at least one prompt")
+    for row, sequence in enumerate(sequences):
+        if not sequence:
+            raise ValueError(f"sequence {row} is empty; expected at least one token")
+    width = max(len(sequence) for sequence in sequences)
+    rows = [[pad] * (width - len(sequence)) + list(sequence) for sequence in sequences]
+    mask = [[False] * (width - len(sequence)) + [True] * len(sequence) for sequence in sequences]
+    return torch.tensor(rows, device=device), torch.tensor(mask, device=device)
+
+
+# ------------------------------------------------------------------------------------------------------ the model
+
+
+class LanguageModel(Protocol):
+    """What sampling and training ask of a model."""
+
+    tokenizer: Any  # .pad, .eos, .encode(text), .decode(tokens)
+    max_length: int  # prompt and completion together, in tokens
+    width: int  # D, of the hidden vectors
+
+    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """(B, L) tokens and mask to (B, L, D): the vector at column t has seen the columns up to t."""
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """(..., D) to logits (..., V) for the NEXT token."""
+
+    def prefill(self, tokens: Tensor, mask: Tensor, room: int) -> tuple[Tensor, Any]:
+        """Read the prompts: logits (B, V) after the last column, and a cache with room for that many tokens."""
+
+    def decode(self, tokens: Tensor, mask: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """One more token a row, (B,); mask (B, L) covers all columns so far, this one too. Logits (B, V), cache."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters, as of any torch module."""
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The size of a Transformer.
+
+    Args:
+        width: D, of the vectors between the blocks; a multiple of heads. 64 here, 896 in a 0.5B model.
+        layers: number of blocks.
+        heads: attention heads in a block.
+        max_length: the longest prompt and completion together, in tokens.
+    """
+
+    width: int = 64
+    layers: int = 2
+    heads: int = 4
+    max_length: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("width", "layers", "heads", "max_length"):
+            check_count(name, getattr(self, name))
+        if self.width % self.heads:
+            raise ValueError(f"width is {self.width} and heads is {self.heads}; expected a multiple of heads")
+
+
+def causal_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """Scaled dot-product attention: each query takes a weighted mean of the values it may look at.
+
+    Equation: eq-attention
+
+    Args:
+        query: (B, H, T, d).
+        key: (B, H, S, d).
+        value: (B, H, S, d).
+        mask: broadcastable to (B, H, T, S) bool; True where the query may look.
+
+    Returns:
+        (B, H, T, d).
+
+    Source: Vaswani et al. (2017), equation 1.
+    """
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+class _Block(nn.Module):
+    """One transformer block: attention, then a two-layer network, each added to what came in (pre-norm)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        width, self.heads = config.width, config.heads
+        self.norm_attention = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm_network = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor, mask: Tensor, cache: tuple[Tensor, Tensor] | None, start: int) -> Tensor:
+        batch, steps, width = x.shape
+        together = self.query_key_value(self.norm_attention(x))  # (B, T, 3 D)
+        split = together.view(batch, steps, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)  # three times (B, H, T, d)
+        if cache is not None:  # write the new columns, look at all columns so far
+            end = start + steps
+            cache[0][:, :, start:end], cache[1][:, :, start:end] = key, value
+            key, value = cache[0][:, :, :end], cache[1][:, :, :end]
+        attended = causal_attention(query, key, value, mask)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, steps, width))
+        return x + self.down(F.gelu(self.up(self.norm_network(x))))
+
+
+@dataclass
+class _Cache:
+    """Keys and values of the columns read so far, one pair of (B, H, room, d) tensors a block."""
+
+    blocks: list[tuple[Tensor, Tensor]]
+    columns: int
+
+
+class Transformer(nn.Module):
+    """A decoder-only transformer with learned positions and no dropout.
+
+    Without dropout the model that samples and the model that is trained are the same function, so the first probability
+    ratio of an update is exactly 1.
+
+    Args:
+        tokenizer: gives the size of the vocabulary.
+        config: the size; default ``TransformerConfig()``.
+        seed: of the initial weights; the global generator is not touched.
+    """
+
+    def __init__(self, tokenizer: CharTokenizer, config: TransformerConfig | None = None, *, seed: int) -> None:
+        super().__init__()
+        self.tokenizer, self.config = tokenizer, config or TransformerConfig()
+        self.width, self.max_length = self.config.width, self.config.max_length
+        with torch.random.fork_rng(devices=[]):  # the layers' own initialization draws, and is then overwritten
+            self.embed_token = nn.Embedding(tokenizer.size, self.width)
+            self.embed_position = nn.Embedding(self.max_length, self.width)
+            self.blocks = nn.ModuleList(_Block(self.config) for _ in range(self.config.layers))
+            self.norm = nn.LayerNorm(self.width)
+            self.head = nn.Linear(self.width, tokenizer.size, bias=False)
+        self._initialize(torch.Generator().manual_seed(check_seed(seed)))
+
+    @torch.no_grad()
+    def _initialize(self, generator: torch.Generator) -> None:
+        for name, parameter in self.named_parameters():
+            if name.startswith("embed"):
+                parameter.normal_(std=0.02, generator=generator)
+            elif parameter.dim() == 2:
+                parameter.normal_(std=1 / math.sqrt(parameter.shape[1]), generator=generator)
+                if "out." in name or "down." in name:  # what is added to the stream: smaller the more blocks add
+                    parameter /= math.sqrt(2 * self.config.layers)
+            elif name.endswith("bias"):
+                parameter.zero_()
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """(B, L) tokens and mask to logits (B, L, V); column t predicts the token of column t + 1."""
+        logits: Tensor = self.head(self.hidden(tokens, mask))
+        return logits
+
+    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """(B, L) tokens and mask to hidden vectors (B, L, D)."""
+        return self._read(tokens, mask, None, 0)
+
+    def prefill(self, tokens: Tensor, mask: Tensor, room: int) -> tuple[Tensor, _Cache]:
+        """Read the prompts (B, P): logits (B, V) after the last column, and a cache with room for ``room`` more."""
+        batch, columns = tokens.shape
+        shape = (batch, self.config.heads, columns + room, self.width // self.config.heads)
+        pairs = [(self.norm.weight.new_empty(shape), self.norm.weight.new_empty(shape)) for _ in self.blocks]
+        cache = _Cache(pairs, 0)
+        last = self._read(tokens, mask, cache, 0)[:, -1]
+        return self.head(last), cache
+
+    def decode(self, tokens: Tensor, mask: Tensor, cache: _Cache) -> tuple[Tensor, _Cache]:
+        """One more token a row, (B,); mask (B, L) covers all columns so far. Logits (B, V) and the cache."""
+        last = self._read(tokens[:, None], mask, cache, cache.columns)[:, -1]
+        return self.head(last), cache
+
+    def _read(self, tokens: Tensor, mask: Tensor, cache: _Cache | None, start: int) -> Tensor:
+        """Hidden vectors of the columns from ``start`` on; mask (B, start + T) covers the cached columns too."""
+        steps, columns = tokens.shape[1], start + tokens.shape[1]
+        positions = _positions(mask)[:, start:]
+        may_look = torch.ones(steps, columns, dtype=torch.bool, device=tokens.device).tril(start)  # (T, S): no future
+        itself = torch.eye(steps, columns, dtype=torch.bool, device=tokens.device).roll(start, 1)
+        may_look = (may_look & mask[:, None, :]) | itself  # (B, T, S); a padded column sees itself, else softmax is NaN
+        x = self.embed_token(tokens) + self.embed_position(positions)
+        for k, block in enumerate(self.blocks):
+            x = block(x, may_look[:, None], None if cache is None else cache.blocks[k], start)
+        if cache is not None:
+            cache.columns = columns
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+def _positions(mask: Tensor) -> Tensor:
+    """Counted from the first real token, so that padding on the left changes nothing."""
+    return (mask.long().cumsum(1) - 1).clamp_min(0)
+
+
+class HuggingFaceModel(nn.Module):
+    """Any causal language model of the transformers library, behind the same four methods.
+
+    Args:
+        model: a ``...ForCausalLM``.
+        tokenizer: its tokenizer; if it has no padding token, the end-of-sequence token pads (masked, so never seen).
+        max_length: the longest prompt and completion; default: the model's own limit.
+
+    Raises:
+        TypeError: the model has no ``base_model`` or no output embeddings.
+        ValueError: the tokenizer has no end-of-sequence token.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, max_length: int | None = None) -> None:
+        super().__init__()
+        if not hasattr(model, "base_model") or getattr(model, "get_output_embeddings", lambda: None)() is None:
+            raise TypeError(f"model is {type(model).__name__}; expected a causal language model of transformers")
+        self.model, self.tokenizer = model, _HuggingFaceTokenizer(tokenizer)
+        self.width = int(model.config.hidden_size)
+        self.max_length = max_length or int(getattr(model.config, "max_position_embeddings", 1 << 30))
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """(B, L) tokens and mask to logits (B, L, V)."""
+        return self.head(self.hidden(tokens, mask))
+
+    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """(B, L) tokens and mask to hidden vectors (B, L, D)."""
+        output = self.model.base_model(
+            input_ids=tokens, attention_mask=mask.long(), position_ids=_positions(mask), use_cache=False
+        )
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """(..., D) to logits (..., V)."""
+        logits: Tensor = self.model.get_output_embeddings()(hidden)
+        return logits
+
+    def prefill(self, tokens: Tensor, mask: Tensor, room: int) -> tuple[Tensor, Any]:
+        """Read the prompts (B, P): logits (B, V) after the last column, and the library's cache, which grows."""
+        return self._step(tokens, mask, _positions(mask), None)
+
+    def decode(self, tokens: Tensor, mask: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """One more token a row, (B,); mask (B, L) covers all columns so far. Logits (B, V) and the cache."""
+        return self._step(tokens[:, None], mask, _positions(mask)[:, -1:], cache)
+
+    def _step(self, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        output = self.model.base_model(
+            input_ids=tokens, attention_mask=mask.long(), position_ids=positions, past_key_values=cache, use_cache=True
+        )
+        return self.head(output.last_hidden_state[:, -1]), output.past_key_values
+
+
+class _HuggingFaceTokenizer:
+    """The four names that this book's code uses, over a tokenizer of transformers."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        if tokenizer.eos_token_id is None:
+            raise ValueError("tokenizer has no end-of-sequence token; set tokenizer.eos_token first")
+        self.tokenizer, self.eos = tokenizer, int(tokenizer.eos_token_id)
+        self.pad = int(self.eos if tokenizer.pad_token_id is None else tokenizer.pad_token_id)
+
+    @property
+    def size(self) -> int:
+        return len(self.tokenizer)
+
+    def encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        tokens = list(tokens)
+        kept = tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
+        return str(self.tokenizer.decode(kept, skip_special_tokens=True))
+
+
+def load_hugging_face(name_or_folder: str, *, dtype: str = "float32", device: Any = None) -> HuggingFaceModel:
+    """A pretrained causal language model, from a local folder or by its name on the hub.
+
+    Args:
+        name_or_folder: a folder with a saved model and tokenizer, or a hub name (which downloads once).
+        dtype: "float32" or "bfloat16".
+        device: where the model goes; default: the CPU.
+
+    Returns:
+        The model behind this book's methods, in training mode.
+
+    Raises:
+        ImportError: transformers is not installed; the message says how to install it.
+        ValueError: an unknown dtype.
+
+    Source: the documentation of transformers, ``AutoModelForCausalLM.from_pretrained``.
+    """
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    if dtype not in kinds:
+        raise ValueError(f"dtype is {dtype!r}; expected one of {sorted(kinds)}")
+    try:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    except ImportError as error:
+        raise ImportError("loading pretrained models needs an extra package: pip install transformers") from error
+    model = AutoModelForCausalLM.from_pretrained(name_or_folder, torch_dtype=kinds[dtype])
+    return HuggingFaceModel(model.to(device or "cpu"), AutoTokenizer.from_pretrained(name_or_folder))
+
+
+# ------------------------------------------------------------------------------------------------------- sampling
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Prompts and what a model wrote after them.
+
+    Args:
+        prompts: B texts.
+        prompt_tokens: (B, P) int64, left padded.
+        prompt_mask: (B, P) bool.
+        tokens: (B, N) int64; padding after the end-of-sequence token.
+        mask: (B, N) bool; True up to the end-of-sequence token, which is included.
+        log_probs: (B, N) of the sampled tokens under the sampling distribution, temperature included; 0 where masked.
+        texts: B completions, without the end-of-sequence token.
+        finished: (B,) bool; the end-of-sequence token was written, so the completion is not cut off.
+    """
+
+    prompts: list[str]
+    prompt_tokens: Tensor
+    prompt_mask: Tensor
+    tokens: Tensor
+    mask: Tensor
+    log_probs: Tensor
+    texts: list[str]
+    finished: Tensor
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def lengths(self) -> Tensor:
+        """(B,) tokens of each completion, end of sequence included."""
+        return self.mask.sum(1)
+
+    def take(self, rows: Tensor) -> Completions:
+        """Some of the rows, cut to their longest completion."""
+        width = int(self.mask[rows].sum(1).max())
+        index = rows.tolist()
+        return replace(
+            self,
+            prompts=[self.prompts[i] for i in index],
+            texts=[self.texts[i] for i in index],
+            prompt_tokens=self.prompt_tokens[rows],
+            prompt_mask=self.prompt_mask[rows],
+            tokens=self.tokens[rows, :width],
+            mask=self.mask[rows, :width],
+            log_probs=self.log_probs[rows, :width],
+            finished=self.finished[rows],
+        )
+
+
+@torch.no_grad()
+def generate(
+    model: LanguageModel,
+    prompts: Sequence[str],
+    *,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    greedy: bool = False,
+    seed: int = 0,
+    generator: torch.Generator | None = None,
+    use_cache: bool = True,
+) -> Completions:
+    """Sample one completion for each prompt, token by token, until all have ended or the room is used up.
+
+    Args:
+        model: the language model.
+        prompts: B texts, none empty.
+        max_new_tokens: N, the most tokens a completion may have, end of sequence included.
+        temperature: divides the logits, above 0; 1 samples the model itself.
+        greedy: take the most probable token instead of sampling; log_probs are then still those of the temperature.
+        seed: of the sampling; unused if a generator is given.
+        generator: a torch generator on the model's device, to continue a stream of random numbers.
+        use_cache: keep keys and values of the columns read so far. False reads everything again for each token:
+            the same tokens, slower.
+
+    Returns:
+        The completions, cut to the longest of them.
+
+    Raises:
+        ValueError: no prompt, an empty prompt, a prompt that leaves no room, an unknown character, a count or
+            temperature out of range.
+    """
+    check_count("max_new_tokens", max_new_tokens)
+    _check_temperature(temperature)
+    device = next(model.parameters()).device
+    prompt_tokens, prompt_mask = _encode_prompts(model, prompts, max_new_tokens, device)
+    if generator is None:
+        generator = torch.Generator(device).manual_seed(check_seed(seed))
+
+    batch, width = prompt_tokens.shape
+    tokens = torch.full((batch, width + max_new_tokens), model.tokenizer.pad, device=device)  # (B, P + N)
+    mask = torch.zeros_like(tokens, dtype=torch.bool)
+    tokens[:, :width], mask[:, :width] = prompt_tokens, prompt_mask
+    log_probs = torch.zeros(batch, max_new_tokens, device=device)
+    going = torch.ones(batch, dtype=torch.bool, device=device)  # not ended yet
+
+    logits, cache = model.prefill(prompt_tokens, prompt_mask, max_new_tokens if use_cache else 0)
+    for column in range(width, width + max_new_tokens):
+        rows = _temperature_log_probs(logits, temperature)  # (B, V)
+        drawn = rows.argmax(1) if greedy else _draw(rows, generator)
+        tokens[:, column] = torch.where(going, drawn, model.tokenizer.pad)
+        log_probs[:, column - width] = rows.gather(1, drawn[:, None])[:, 0] * going
+        mask[:, column] = going
+        going = going & (drawn != model.tokenizer.eos)
+        if column == width + max_new_tokens - 1 or not going.any():
+            break
+        so_far = slice(0, column + 1)
+        if use_cache:
+            logits, cache = model.decode(tokens[:, column], mask[:, so_far], cache)
+        else:
+            logits = model.head(model.hidden(tokens[:, so_far], mask[:, so_far])[:, -1])
+
+    longest = int(mask[:, width:].sum(1).max())
+    written, written_mask = tokens[:, width : width + longest], mask[:, width : width + longest]
+    return Completions(
+        prompts=list(prompts),
+        prompt_tokens=prompt_tokens,
+        prompt_mask=prompt_mask,
+        tokens=written,
+        mask=written_mask,
+        log_probs=log_probs[:, :longest],
+        texts=[model.tokenizer.decode(row) for row in written.tolist()],
+        finished=~going,
+    )
+
+
+def encode_completions(model: LanguageModel, prompts: Sequence[str], texts: Sequence[str]) -> Completions:
+    """Prompts with given completions (demonstrations, preference pairs) in the form that ``generate`` returns.
+
+    Args:
+        model: gives the tokenizer, the device and the longest length.
+        prompts: B texts, none empty.
+        texts: B completions; the end-of-sequence token is added.
+
+    Returns:
+        Completions that are finished; their log_probs are 0, for no model has sampled them.
+
+    Raises:
+        ValueError: lists of different lengths, an empty prompt, too long a text, an unknown character.
+    """
+    if len(prompts) != len(texts):
+        raise ValueError(f"prompts has {len(prompts)} entries and texts {len(texts)}; expected the same number")
+    device, tokenizer = next(model.parameters()).device, model.tokenizer
+    rows = [[*tokenizer.encode(text), tokenizer.eos] for text in texts]
+    longest = max((len(row) for row in rows), default=1)
+    prompt_tokens, prompt_mask = _encode_prompts(model, prompts, longest, device)
+    tokens = torch.tensor([row + [tokenizer.pad] * (longest - len(row)) for row in rows], device=device)
+    mask = torch.tensor([[True] * len(row) + [False] * (longest - len(row)) for row in rows], device=device)
+    return Completions(
+        prompts=list(prompts),
+        prompt_tokens=prompt_tokens,
+        prompt_mask=prompt_mask,
+        tokens=tokens,
+        mask=mask,
+        log_probs=torch.zeros(tokens.shape, device=device),
+        texts=list(texts),
+        finished=torch.ones(len(rows), dtype=torch.bool, device=device),
+    )
+
+
+def _encode_prompts(
+    model: LanguageModel, prompts: Sequence[str], room: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Left-padded prompts (B, P), checked to leave room for the completion."""
+    if isinstance(prompts, str):
+        raise TypeError("prompts is one string; expected a list of strings")
+    rows = [model.tokenizer.encode(prompt) for prompt in prompts]
+    for prompt, row in zip(prompts, rows):
+        if not row:
+            raise ValueError(f"prompt {prompt!r} is empty; expected at least one character")
+        if len(row) + room > model.max_length:
+            raise ValueError(
+                f"prompt {prompt!r} has {len(row)} tokens and the completion may have {room}; "
+                f"expected at most {model.max_length} together"
+            )
+    return left_pad(rows, model.tokenizer.pad, device)
+
+
+def _draw(log_probs: Tensor, generator: torch.Generator) -> Tensor:
+    """One token a row, (B, V) to (B,): the largest of p / Exponential(1) is distributed as p."""
+    noise = torch.empty_like(log_probs).exponential_(generator=generator)
+    return (log_probs - noise.log()).argmax(1)
+
+
+def _check_temperature(temperature: float) -> None:
+    if not (isinstance(temperature, (int, float)) and math.isfinite(temperature) and temperature > 0):
+        raise ValueError(f"temperature is {temperature!r}; expected a number above 0")
+
+
+# ------------------------------------------------------------------------------------------- log-probabilities
+
+
+def temperature_log_probs(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Log-probabilities of the policy that divides the logits by a temperature: log softmax(z / temperature).
+
+    Equation: eq-temperature
+
+    Args:
+        logits: (..., V).
+        temperature: above 0; below 1 sharpens, above 1 flattens.
+
+    Returns:
+        (..., V), in float32 at least: the sum of many bfloat16 exponentials would lose digits.
+
+    Raises:
+        ValueError: temperature not above 0.
+    """
+    _check_temperature(temperature)
+    return _temperature_log_probs(logits, temperature)
+
+
+def _temperature_log_probs(logits: Tensor, temperature: float) -> Tensor:
+    exact = logits if logits.dtype == torch.float64 else logits.float()
+    return F.log_softmax(exact / temperature, -1)
+
+
+def completion_log_probs(
+    model: LanguageModel, completions: Completions, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of each completion token, and the entropy of the distribution that it was drawn from.
+
+    Args:
+        model: the language model; gradients flow.
+        completions: what was sampled or demonstrated.
+        temperature: that of the sampling, so that the log-probabilities are those of the sampling policy.
+
+    Returns:
+        log_probs (B, N) and entropies (B, N), 0 where masked.
+    """
+    tokens = torch.cat([completions.prompt_tokens, completions.tokens], 1)
+    mask = torch.cat([completions.prompt_mask, completions.mask], 1)
+    first = completions.prompt_tokens.shape[1]
+    hidden = model.hidden(tokens, mask)[:, first - 1 : -1]  # column t predicts the token of column t + 1
+    rows = _temperature_log_probs(model.head(hidden), temperature)  # (B, N, V)
+    log_probs = rows.gather(2, completions.tokens[..., None])[..., 0]
+    entropies = -(rows.exp() * rows).sum(-1)
+    return log_probs.masked_fill(~completions.mask, 0.0), entropies.masked_fill(~completions.mask, 0.0)
+
+
+def token_log_probs(model: LanguageModel, tokens: Tensor, mask: Tensor, temperature: float = 1.0) -> Tensor:
+    """Log-probability of every token given those before it.
+
+    Equation: eq-sequence-log-prob
+
+    Args:
+        model: the language model; gradients flow.
+        tokens: (B, L) int64.
+        mask: (B, L) bool or 0/1; what stands at masked columns changes nothing.
+        temperature: above 0.
+
+    Returns:
+        (B, L): entry t belongs to ``tokens[:, t]``. 0 where masked, and at the first real token, which nothing predicts.
+        Its sum over a completion's columns is the log-probability of the completion.
+
+    Raises:
+        ValueError: shapes that differ or are not (B, L), an empty row, a token out of range, a temperature out of range.
+    """
+    _check_temperature(temperature)
+    if tokens.dim() != 2 or 0 in tokens.shape:
+        raise ValueError(f"tokens has shape {tuple(tokens.shape)}; expected (B, L), not empty")
+    if mask.shape != tokens.shape:
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; the tokens have {tuple(tokens.shape)}")
+    mask = mask.bool()
+    if not mask.any(1).all():
+        raise ValueError(f"row {int((~mask.any(1)).nonzero()[0])} of mask is empty; expected a real token in each")
+    tokens = torch.where(mask, tokens, model.tokenizer.pad)
+    if int(tokens.min()) < 0 or int(tokens.max()) >= model.tokenizer.size:
+        raise ValueError(f"tokens holds values outside 0 to {model.tokenizer.size - 1}")
+    rows = _temperature_log_probs(model.head(model.hidden(tokens, mask)[:, :-1]), temperature)  # (B, L - 1, V)
+    found = rows.gather(2, tokens[:, 1:, None])[..., 0]
+    predicted = mask[:, 1:] & mask[:, :-1].cumsum(1).bool()  # a real token with a real token somewhere before it
+    return F.pad(found.masked_fill(~predicted, 0.0), (1, 0))
+
+
+def sequence_log_prob(log_probs: Tensor, mask: Tensor) -> Tensor:
+    """log pi(o | q): the sum of the log-probabilities of a completion's tokens.
+
+    Equation: eq-sequence-log-prob
+
+    Args:
+        log_probs: (B, N).
+        mask: (B, N) bool or 0/1.
+
+    Returns:
+        (B,).
+
+    Raises:
+        ValueError: shapes that differ.
+    """
+    if log_probs.shape != mask.shape:
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; the log_probs have {tuple(log_probs.shape)}")
+    return log_probs.masked_fill(~mask.bool(), 0.0).sum(1)
