@@ -1,0 +1,637 @@
+"""Small networks: policies, state values, action values (chapter 5 on).
+
+Everything here is a multilayer perceptron: linear layers with tanh or ReLU between them. What a policy network
+computes from observations, its *outputs*, is what describes the distributions of the actions:
+
+- ``CategoricalPolicy``: log-probabilities, (n, A);
+- ``GaussianPolicy``: means and logarithms of standard deviations side by side, (n, 2 d).
+
+Log-probabilities, entropies and divergences are computed from outputs alone, so that outputs kept from an
+earlier moment stand for the earlier policy.
+
+Training needs gradients and runs in torch. Acting does not: on a CPU and with few copies of an environment, the
+same few matrix products cost half as much in numpy. ``numpy_forward`` makes that function; it reads the very
+memory of the weights, so it is always current.
+
+Weights start orthogonal, drawn from a generator of their own: nothing touches torch's global generator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rlbook_lib.experience import check_count
+from rlbook_lib.mdp import check_seed, check_unit_interval
+
+Array: TypeAlias = Any  # a numpy array or a torch tensor
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+LOG_TWO_PI = math.log(2 * math.pi)
+
+
+# ---------------------------------------------------------------------- distributions of actions
+
+def softmax_log_probs(logits: Array) -> Array:
+    """Logarithms of softmax probabilities: ``log pi(a | s) = z_a - log sum_b exp(z_b)``.
+
+    Equation: eq-softmax-policy
+
+    Args:
+        logits: preferences z, (..., A), any finite numbers; a numpy array or a tensor.
+
+    Returns:
+        Log-probabilities of the same shape; their exponentials sum to one along the last axis.
+
+    Raises:
+        ValueError: no action, or a logit that is not finite.
+
+    Source: Sutton & Barto (2018), equation 13.2.
+    """
+    z = _float_array("logits", logits)
+    if z.ndim == 0 or z.shape[-1] == 0:
+        raise ValueError(f"logits must have the actions on the last axis, got shape {tuple(z.shape)}")
+    return torch.log_softmax(z, -1) if isinstance(z, Tensor) else _log_softmax(z)
+
+
+def _log_softmax(logits: FloatArray) -> FloatArray:
+    """``softmax_log_probs`` in numpy, unchecked. Subtracting the largest logit keeps exp from overflowing."""
+    z = logits - logits.max(-1, keepdims=True)
+    z -= np.log(np.exp(z).sum(-1, keepdims=True))
+    return z
+
+
+def gaussian_log_prob(mean: Array, log_std: Array, actions: Array) -> Array:
+    """Log-density of actions under independent normal distributions, summed over the action's components.
+
+    Equation: eq-gaussian-policy
+
+    Args:
+        mean: (..., d), action units.
+        log_std: logarithm of the standard deviation, (..., d) or (d,).
+        actions: (..., d), action units. All three are numpy arrays, or all three tensors.
+
+    Returns:
+        (...,): the log-density of each action.
+
+    Raises:
+        ValueError: shapes that do not fit, or a number that is not finite.
+
+    Source: Williams (1992), section 6; Sutton & Barto (2018), equation 13.19.
+    """
+    mean, log_std, actions = (_float_array(name, value) for name, value in
+                              (("mean", mean), ("log_std", log_std), ("actions", actions)))
+    if mean.ndim == 0 or mean.shape != actions.shape or log_std.shape not in (mean.shape, mean.shape[-1:]):
+        raise ValueError(f"mean and actions must be (..., d), log_std the same or (d,); got shapes "
+                         f"{tuple(mean.shape)}, {tuple(actions.shape)} and {tuple(log_std.shape)}")
+    return _gaussian_log_prob(mean, log_std, actions)
+
+
+def _gaussian_log_prob(mean: Array, log_std: Array, actions: Array) -> Array:
+    """``gaussian_log_prob``, unchecked; the same line for numpy and torch."""
+    exp = torch.exp if isinstance(mean, Tensor) else np.exp
+    standardized = (actions - mean) * exp(-log_std)
+    return -(0.5 * standardized * standardized + log_std + 0.5 * LOG_TWO_PI).sum(-1)
+
+
+def _float_array(name: str, value: Array) -> Array:
+    """A tensor as it is, anything else as a float array; finite."""
+    if isinstance(value, Tensor):
+        array = value if value.is_floating_point() else value.to(torch.get_default_dtype())
+        finite = bool(torch.isfinite(array).all())
+    else:
+        array = np.asarray(value)
+        array = array if array.dtype.kind == "f" else array.astype(float)
+        finite = bool(np.isfinite(array).all())
+    if not finite:
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return array
+
+
+# ---------------------------------------------------------------------- the perceptron
+
+def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 1.0, seed: int) -> nn.Sequential:
+    """A multilayer perceptron with orthogonal weights and zero biases.
+
+    Args:
+        sizes: of the input, of each hidden layer, of the output; (in, out) alone is one linear layer.
+        activation: between the layers, "tanh" or "relu".
+        output_gain: scale of the last layer's weights; the others have sqrt(2). A small one makes all outputs
+            start close to 0: a policy that starts close to uniform.
+        seed: of the weights.
+
+    Returns:
+        Linear layers and activations in turn.
+
+    Raises:
+        ValueError: fewer than two sizes, one below 1, an unknown activation, or a gain that is not positive.
+
+    Source: orthogonal weights: Saxe, McClelland & Ganguli (2014).
+    """
+    sizes = [check_count("sizes", size) for size in sizes]
+    if len(sizes) < 2:
+        raise ValueError(f"sizes must name the input and the output at least, got {sizes}")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
+    if not 0 < output_gain < math.inf:
+        raise ValueError(f"output_gain must be a positive number, got {output_gain!r}")
+    generator = torch.Generator().manual_seed(check_seed(seed))
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip(sizes[:-2], sizes[1:-1]):
+        layers += [_linear(inputs, outputs, math.sqrt(2), generator), ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers, _linear(sizes[-2], sizes[-1], output_gain, generator))
+
+
+def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
+    # nn.Linear on its own would draw weights from the global generator
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def numpy_forward(network: nn.Sequential) -> NumpyForward:
+    """The network as a numpy function, (n, in) to (n, out), that reads the weights where they are.
+
+    It is always current, also after the weights were replaced or the network was copied. Only on a CPU.
+
+    Args:
+        network: linear layers, tanh and ReLU, as ``mlp`` makes them.
+
+    Returns:
+        A callable.
+
+    Raises:
+        ValueError: the network holds another kind of layer.
+    """
+    return NumpyForward(network)
+
+
+class NumpyForward:
+    """What ``numpy_forward`` returns.
+
+    Args:
+        network: linear layers, tanh and ReLU.
+    """
+
+    def __init__(self, network: nn.Sequential) -> None:
+        self.layers: list[tuple[Tensor, Tensor, str]] = []       # weight (out, in), bias (out,), activation
+        for module in network:
+            if isinstance(module, nn.Linear):
+                self.layers.append((module.weight, module.bias, ""))
+            elif isinstance(module, (nn.Tanh, nn.ReLU)) and self.layers and not self.layers[-1][2]:
+                self.layers[-1] = (*self.layers[-1][:2], "tanh" if isinstance(module, nn.Tanh) else "relu")
+            else:
+                raise ValueError(f"network must be linear layers with tanh or ReLU between them, got {module}")
+        self._views: list[tuple[FloatArray, FloatArray, str]] = []
+        self._addresses: list[int] = []
+
+    def __call__(self, rows: FloatArray) -> FloatArray:
+        """Outputs (n, out) for rows (n, in)."""
+        addresses = [tensor.data_ptr() for weight, bias, _ in self.layers for tensor in (weight, bias)]
+        if addresses != self._addresses:                          # a tensor got new memory: look there
+            self._views = [(weight.detach().numpy().T, bias.detach().numpy(), activation)
+                           for weight, bias, activation in self.layers]
+            self._addresses = addresses
+        for weight, bias, activation in self._views:
+            rows = rows @ weight
+            rows += bias
+            if activation == "tanh":
+                np.tanh(rows, out=rows)
+            elif activation:
+                np.maximum(rows, 0, out=rows)
+        return rows
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether numpy can see the weights."""
+        return self.layers[0][0].device.type == "cpu"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy looks at its own weights: it takes no views along."""
+        return {"layers": self.layers, "_views": [], "_addresses": []}
+
+
+class _Perceptron(nn.Module):
+    """What all networks below share: one perceptron, evaluated with gradients in torch, or without in numpy."""
+
+    def __init__(self, observation_size: int, outputs: int, hidden: Sequence[int], activation: str, seed: int,
+                 output_gain: float) -> None:
+        super().__init__()
+        self.observation_size = check_count("observation_size", observation_size)
+        sizes = (observation_size, *hidden, outputs)
+        self.use(mlp(sizes, activation=activation, output_gain=output_gain, seed=seed))
+
+    def use(self, network: nn.Sequential) -> None:
+        """Compute with this perceptron from now on."""
+        self.network = network
+        self._fast = NumpyForward(network)
+
+    def _raw(self, observations: FloatArray) -> FloatArray:
+        """The perceptron's outputs in numpy, wherever the weights are."""
+        if self._fast.on_cpu:
+            return self._fast(observations)
+        weight = self._fast.layers[0][0]
+        with torch.no_grad():
+            rows = torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)
+            return self.network(rows).cpu().numpy()
+
+    def _rows(self, observations: Array) -> FloatArray:
+        """Observations as float32 rows (n, observation_size), checked; integers (n,) become one-hot rows."""
+        array = np.asarray(observations)
+        if array.ndim == 1 and array.dtype.kind in "iu":
+            if array.size and not 0 <= array.min() <= array.max() < self.observation_size:
+                raise ValueError(f"observations must lie in 0..{self.observation_size - 1}, got {array}")
+            return np.eye(self.observation_size, dtype=np.float32)[array]
+        if array.ndim == 0 or array.ndim == 1 or math.prod(array.shape[1:]) != self.observation_size:
+            raise ValueError(f"observations must have shape (n, {self.observation_size}), got {array.shape}")
+        return array.reshape(len(array), -1).astype(np.float32, copy=False)
+
+
+# ---------------------------------------------------------------------- policies
+
+class CategoricalPolicy(_Perceptron):
+    """A policy for finitely many actions: the perceptron's outputs are logits of a softmax.
+
+    Args:
+        observation_size: numbers in one observation.
+        n_actions: A, at least 1.
+        hidden: sizes of the hidden layers; () makes the logits linear in the observation, which for one-hot
+            observations is a table.
+        activation: "tanh" or "relu".
+        seed: of the weights.
+        output_gain: scale of the last layer; small, so that all actions start about equally likely.
+    """
+
+    def __init__(self, observation_size: int, n_actions: int, *, hidden: Sequence[int] = (64,),
+                 activation: str = "tanh", seed: int, output_gain: float = 0.01) -> None:
+        super().__init__(observation_size, check_count("n_actions", n_actions), hidden, activation, seed,
+                         output_gain)
+        self.n_actions = int(n_actions)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Log-probabilities (n, A) for observations (n, d); with gradients."""
+        return self.outputs_of(self.network(observations))
+
+    def outputs_of(self, raw: Tensor) -> Tensor:
+        """Outputs from what the perceptron computed: logits to log-probabilities."""
+        return torch.log_softmax(raw, -1)
+
+    def log_prob_of(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """``log pi(a | s)``, (n,), from outputs (n, A) and actions (n,)."""
+        return outputs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+    def entropy_of(self, outputs: Tensor) -> Tensor:
+        """Entropy of each row's distribution in nats, (n,)."""
+        return -(outputs.exp() * outputs).sum(-1)
+
+    def kl_of(self, old_outputs: Tensor, outputs: Tensor) -> Tensor:
+        """``KL(pi_old || pi)`` of each row in nats, (n,), exact."""
+        return (old_outputs.exp() * (old_outputs - outputs)).sum(-1)
+
+    def act(self, observations: Array, greedy: bool = True, rng: np.random.Generator | None = None) -> Array:
+        """Actions (n,) for observations (n, d): the likeliest, or drawn with ``rng`` when ``greedy`` is False.
+
+        Args:
+            observations: (n, d), or integers (n,) where observations are Discrete.
+            greedy: take the first likeliest action.
+            rng: needed when ``greedy`` is False.
+
+        Returns:
+            Integers (n,).
+
+        Raises:
+            ValueError: observations of another shape, or no ``rng`` to draw with.
+        """
+        rows = self._rows(observations)
+        if greedy:
+            return self._raw(rows).argmax(-1)
+        return self.sample(rows, _needed(rng))[0]
+
+    def sample(self, observations: FloatArray, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+        """Draw actions: (actions (n,), their log-probabilities (n,), outputs (n, A)), unchecked and in numpy.
+
+        Args:
+            observations: (n, d) float32.
+            rng: one uniform number a row decides: the cumulative probabilities are inverted.
+
+        Returns:
+            Three numpy arrays.
+        """
+        outputs = _log_softmax(self._raw(observations))
+        cumulative = np.exp(outputs).cumsum(-1)[:, :-1]                           # (n, A-1)
+        actions = (rng.random((len(outputs), 1)) >= cumulative).sum(-1)
+        return actions, outputs[np.arange(len(outputs)), actions], outputs
+
+    def sample_torch(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """``sample`` for tensors, on any device; the generator lives on that device."""
+        with torch.no_grad():
+            outputs = self(observations)
+            cumulative = outputs.exp().cumsum(-1)[:, :-1]                         # (n, A-1)
+            u = torch.rand(len(outputs), 1, generator=generator, device=outputs.device, dtype=outputs.dtype)
+            actions = (u >= cumulative).sum(-1)
+            return actions, self.log_prob_of(outputs, actions), outputs
+
+    def for_environment(self, actions: Array) -> Array:
+        """What the environment is given: the actions as they are."""
+        return actions
+
+
+class GaussianPolicy(_Perceptron):
+    """A policy for actions of d real numbers: normal, independent, with standard deviations free of the state.
+
+    Actions are drawn unbounded, and all log-probabilities are of these. They are clipped to the environment's
+    bounds only on their way there (``for_environment``): the clip belongs to the environment.
+
+    Args:
+        observation_size: numbers in one observation.
+        action_size: d.
+        hidden: sizes of the hidden layers; () makes the mean linear in the observation.
+        activation: "tanh" or "relu".
+        seed: of the weights.
+        initial_log_std: where the logarithms of the standard deviations start.
+        low, high: bounds of an action, numbers or (d,), or None.
+        output_gain: scale of the last layer.
+    """
+
+    low: FloatArray | None
+    high: FloatArray | None
+
+    def __init__(self, observation_size: int, action_size: int, *, hidden: Sequence[int] = (64,),
+                 activation: str = "tanh", seed: int, initial_log_std: float = 0.0, low: Any = None,
+                 high: Any = None, output_gain: float = 0.01) -> None:
+        super().__init__(observation_size, check_count("action_size", action_size), hidden, activation, seed,
+                         output_gain)
+        if not math.isfinite(initial_log_std):
+            raise ValueError(f"initial_log_std must be a finite number, got {initial_log_std!r}")
+        self.action_size = int(action_size)
+        self.log_std = nn.Parameter(torch.full((self.action_size,), float(initial_log_std)))
+        self.low, self.high = (_bound(name, value, self.action_size) for name, value in
+                               (("low", low), ("high", high)))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Means and log standard deviations side by side, (n, 2 d), for observations (n, ...); with gradients."""
+        return self.outputs_of(self.network(observations))
+
+    def outputs_of(self, raw: Tensor) -> Tensor:
+        """Outputs from what the perceptron computed: the means, and the log standard deviations beside them."""
+        return torch.cat((raw, self.log_std.expand_as(raw)), -1)
+
+    def log_prob_of(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """``log pi(a | s)``, (n,), from outputs (n, 2 d) and actions (n, d)."""
+        mean, log_std = outputs.chunk(2, -1)
+        return _gaussian_log_prob(mean, log_std, actions)
+
+    def entropy_of(self, outputs: Tensor) -> Tensor:
+        """Differential entropy of each row's distribution in nats, (n,)."""
+        return (outputs[..., self.action_size:] + 0.5 * (LOG_TWO_PI + 1)).sum(-1)
+
+    def kl_of(self, old_outputs: Tensor, outputs: Tensor) -> Tensor:
+        """``KL(pi_old || pi)`` of each row in nats, (n,), exact."""
+        (old_mean, old_log_std), (mean, log_std) = old_outputs.chunk(2, -1), outputs.chunk(2, -1)
+        ratio = torch.exp(2 * (old_log_std - log_std))                            # of the variances
+        distance = ((mean - old_mean) * torch.exp(-log_std)) ** 2
+        return (log_std - old_log_std + 0.5 * (ratio + distance - 1)).sum(-1)
+
+    def act(self, observations: Array, greedy: bool = True, rng: np.random.Generator | None = None) -> Array:
+        """Actions (n, d) within the bounds: the mean, or drawn with ``rng`` when ``greedy`` is False.
+
+        Args:
+            observations: (n, d), or integers (n,) where observations are Discrete.
+            greedy: take the mean.
+            rng: needed when ``greedy`` is False.
+
+        Returns:
+            Float32 (n, d).
+
+        Raises:
+            ValueError: observations of another shape, or no ``rng`` to draw with.
+        """
+        rows = self._rows(observations)
+        return self.for_environment(self._raw(rows) if greedy else self.sample(rows, _needed(rng))[0])
+
+    def sample(self, observations: FloatArray, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+        """Draw unclipped actions: (actions (n, d), log-densities (n,), outputs (n, 2 d)), unchecked, in numpy.
+
+        Args:
+            observations: (n, d) float32.
+            rng: of the normal numbers.
+
+        Returns:
+            Three numpy arrays.
+        """
+        mean = self._raw(observations)
+        log_std = np.broadcast_to(self.log_std.detach().cpu().numpy(), mean.shape)
+        actions = mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32)
+        return actions, _gaussian_log_prob(mean, log_std, actions), np.concatenate((mean, log_std), -1)
+
+    def sample_torch(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """``sample`` for tensors, on any device; the generator lives on that device."""
+        with torch.no_grad():
+            outputs = self(observations)
+            mean, log_std = outputs.chunk(2, -1)
+            noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
+            actions = mean + log_std.exp() * noise
+            return actions, _gaussian_log_prob(mean, log_std, actions), outputs
+
+    def for_environment(self, actions: Array) -> Array:
+        """What the environment is given: the actions, clipped to its bounds."""
+        if self.low is None and self.high is None:
+            return actions
+        return np.clip(actions, self.low, self.high)
+
+
+Policy: TypeAlias = CategoricalPolicy | GaussianPolicy
+
+
+def _needed(rng: np.random.Generator | None) -> np.random.Generator:
+    if not isinstance(rng, np.random.Generator):
+        raise ValueError(f"greedy=False needs rng, a numpy Generator to draw with, got {rng!r}")
+    return rng
+
+
+def _bound(name: str, value: Any, size: int) -> FloatArray | None:
+    """A bound of the actions as a float32 array (d,), or None."""
+    if value is None:
+        return None
+    array = np.asarray(value, dtype=np.float32).ravel()
+    if array.size not in (1, size) or np.isnan(array).any():
+        raise ValueError(f"{name} must be a number or {size} numbers, got {value!r}")
+    return np.broadcast_to(array, (size,)).copy()
+
+
+# ---------------------------------------------------------------------- values
+
+class ValueNetwork(_Perceptron):
+    """State values ``V(s)`` in units of return: a fixed scale times a perceptron with one output.
+
+    Args:
+        observation_size: numbers in one observation.
+        hidden: sizes of the hidden layers; () makes the value linear in the observation.
+        activation: "tanh" or "relu".
+        seed: of the weights.
+        scale: size of typical returns, so that the perceptron itself computes numbers around one.
+    """
+
+    def __init__(self, observation_size: int, *, hidden: Sequence[int] = (64,), activation: str = "tanh",
+                 seed: int, scale: float = 1.0) -> None:
+        super().__init__(observation_size, 1, hidden, activation, seed, 1.0)
+        self.scale = _positive("scale", scale)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Values (n,) for observations (n, d); with gradients."""
+        return self.outputs_of(self.network(observations))
+
+    def outputs_of(self, raw: Tensor) -> Tensor:
+        """Values (n,) from what the perceptron computed, (n, 1)."""
+        return self.scale * raw.squeeze(-1)
+
+    def numpy(self, observations: FloatArray) -> FloatArray:
+        """Values (n,) for observations (n, d) float32, in numpy and unchecked."""
+        return self.scale * self._raw(observations)[:, 0]
+
+
+class QNetwork(_Perceptron):
+    """Action values ``Q(s, a)`` in units of return: a fixed scale times a perceptron with one output an action.
+
+    Args:
+        observation_size: numbers in one observation.
+        n_actions: A, at least 1.
+        hidden: sizes of the hidden layers; () with one-hot observations is a table.
+        activation: "tanh" or "relu".
+        seed: of the weights.
+        scale: size of typical returns.
+    """
+
+    def __init__(self, observation_size: int, n_actions: int, *, hidden: Sequence[int] = (128,),
+                 activation: str = "relu", seed: int, scale: float = 1.0) -> None:
+        super().__init__(observation_size, check_count("n_actions", n_actions), hidden, activation, seed, 1.0)
+        self.n_actions, self.scale = int(n_actions), _positive("scale", scale)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Action values (n, A) for observations (n, d); with gradients."""
+        return self.scale * self.network(observations)
+
+    def numpy(self, observations: FloatArray) -> FloatArray:
+        """Action values (n, A) for observations (n, d) float32, in numpy and unchecked."""
+        return self.scale * self._raw(observations)
+
+    def act(self, observations: Array, greedy: bool = True, rng: np.random.Generator | None = None,
+            epsilon: float = 0.05) -> Array:
+        """Actions (n,): the first best, or epsilon-greedy with ``rng`` when ``greedy`` is False.
+
+        Args:
+            observations: (n, d), or integers (n,) where observations are Discrete.
+            greedy: take the best action.
+            rng: needed when ``greedy`` is False.
+            epsilon: chance of a uniformly drawn action, in [0, 1]; only used when ``greedy`` is False.
+
+        Returns:
+            Integers (n,).
+
+        Raises:
+            ValueError: observations of another shape, or no ``rng`` to draw with.
+        """
+        best = self._raw(self._rows(observations)).argmax(-1)
+        if greedy:
+            return best
+        rng = _needed(rng)
+        explore = rng.random(len(best)) < check_unit_interval("epsilon", epsilon)
+        return np.where(explore, rng.integers(self.n_actions, size=len(best)), best)
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
+class SharedPolicyValue(nn.Module):
+    """A policy and a value network that share their hidden layers: one trunk, two heads.
+
+    ``.policy`` and ``.value`` are a policy and a value network like any other; they hold the same hidden layers.
+    Train with the parameters of this module, which are counted once.
+
+    Args:
+        policy: a policy with at least one hidden layer; its hidden layers become the trunk.
+        scale: of the values, as in ``ValueNetwork``.
+        seed: of the value head's weights.
+    """
+
+    def __init__(self, policy: Policy, *, seed: int, scale: float = 1.0) -> None:
+        super().__init__()
+        if len(policy.network) < 2:
+            raise ValueError("policy must have a hidden layer to share, got hidden=()")
+        last = policy.network[-1]
+        assert isinstance(last, nn.Linear)
+        self.policy = policy
+        self.value = ValueNetwork(policy.observation_size, hidden=(), seed=seed, scale=scale)
+        head = mlp((last.in_features, 1), seed=seed)[0]
+        self.value.use(nn.Sequential(*policy.network[:-1], head))
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Policy outputs (n, k) and values (n,) for observations (n, d); the trunk is computed once."""
+        features = self.policy.network[:-1](observations)
+        return (self.policy.outputs_of(self.policy.network[-1](features)),
+                self.value.outputs_of(self.value.network[-1](features)))
+
+
+# ---------------------------------------------------------------------- networks for an environment
+
+def observation_size(observation_space: Any, env: str = "the environment") -> int:
+    """How many numbers describe one observation: those of a Box, or the one-hot row of a Discrete space.
+
+    Args:
+        observation_space: of a single environment.
+        env: its name, for the error.
+
+    Returns:
+        The number, at least 1.
+
+    Raises:
+        ValueError: another kind of space.
+    """
+    from gymnasium.spaces import Box, Discrete
+
+    if isinstance(observation_space, Discrete):
+        return int(observation_space.n)
+    if isinstance(observation_space, Box) and math.prod(observation_space.shape) > 0:
+        return math.prod(observation_space.shape)
+    raise ValueError(f"{env} must have a Box or Discrete observation space, got {observation_space}")
+
+
+def make_policy(observation_space: Any, action_space: Any, *, hidden: Sequence[int] = (64,),
+                activation: str = "tanh", seed: int, initial_log_std: float = 0.0, env: str = "the environment"
+                ) -> Policy:
+    """The policy that an action space asks for: categorical if it is Discrete, Gaussian if it is a Box.
+
+    Args:
+        observation_space, action_space: of a single environment: Box or Discrete, and Discrete or Box.
+        hidden: sizes of the hidden layers.
+        activation: "tanh" or "relu".
+        seed: of the weights.
+        initial_log_std: of a Gaussian policy.
+        env: the environment's name, for errors.
+
+    Returns:
+        A ``CategoricalPolicy`` or a ``GaussianPolicy`` with the space's bounds.
+
+    Raises:
+        ValueError: another kind of space.
+    """
+    from gymnasium.spaces import Box, Discrete
+
+    size = observation_size(observation_space, env)
+    if isinstance(action_space, Discrete):
+        return CategoricalPolicy(size, int(action_space.n), hidden=hidden, activation=activation, seed=seed)
+    if isinstance(action_space, Box) and len(action_space.shape) == 1 and action_space.dtype.kind == "f":
+        return GaussianPolicy(size, action_space.shape[0], hidden=hidden, activation=activation, seed=seed,
+                              initial_log_std=initial_log_std, low=action_space.low, high=action_space.high)
+    raise ValueError(f"{env} must have a Discrete action space, or a Box of d real numbers, got {action_space}")
