@@ -21,6 +21,7 @@ import sys
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook_lib.mdp import check_unit_interval
 
@@ -32,8 +33,17 @@ __all__ = [
     "n_step_returns",
     "lambda_returns",
     "gae",
+    "td_residuals",
+    "k_step_advantages",
+    "gae_weights",
+    "mixture_weights",
+    "gae_mixture",
+    "gae_recursion",
+    "value_targets",
+    "normalize_advantages",
 ]
 
+FloatArray: TypeAlias = NDArray[np.float64]
 Array: TypeAlias = Any  # a numpy array or a torch tensor; float32 in, float32 out
 
 BLOCK = 32  # steps per block in the blocked scan: the fastest of 16, 32, 64 and 128 at (2048, 64)
@@ -260,9 +270,282 @@ def gae(
         {"rewards": rewards, "values": values, "next_values": next_values}, terminated, truncated
     )
     gamma, lam = check_unit_interval("gamma", gamma), check_unit_interval("lam", lam)
-    errors = rewards + _bootstrap(next_values, terminated, gamma) - values
+    errors = _errors(rewards, values, next_values, terminated, gamma)
     advantages = _reverse_scan(library, errors, gamma * lam, terminated | truncated)
     return advantages, advantages + values
+
+
+# ------------------------------------------------------- generalized advantages, step by step (chapter 7)
+
+
+def td_residuals(rewards: Array, values: Array, next_values: Array, terminated: Array, gamma: float) -> Array:
+    """The one-step errors: delta_t = r_t + gamma V(s_{t+1}) - V(s_t), without V(s_{t+1}) at a termination.
+
+    Equation: eq-td-residual
+
+    A truncation needs no flag here: the value of the real next state is used, as at every other step.
+
+    Args:
+        rewards: (T,) or (T, N), reward units.
+        values: same shape; V(s_t).
+        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
+        terminated: same shape, 0 or 1; the step led into a terminal state.
+        gamma: discount, in [0, 1].
+
+    Returns:
+        (T,) or (T, N), the same type as the rewards.
+
+    Raises:
+        ValueError: shapes that differ, an empty array, a flag that is not 0 or 1, a value that is not finite,
+            gamma out of range.
+        TypeError: an argument of the wrong type.
+
+    Source: Schulman et al. (2016), section 3.
+    """
+    _, (rewards, values, next_values), terminated, _ = _checked_steps(
+        {"rewards": rewards, "values": values, "next_values": next_values}, terminated, terminated
+    )
+    return _errors(rewards, values, next_values, terminated, check_unit_interval("gamma", gamma))
+
+
+def k_step_advantages(
+    rewards: Array,
+    values: Array,
+    next_values: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: float,
+    k: int,
+) -> Array:
+    """The sum of k discounted one-step errors; fewer where the episode or the buffer ends first.
+
+    Equation: eq-k-step-advantage
+
+    The values in between cancel, so that k rewards, the value after them and -V(s_t) are left.
+
+    Args:
+        rewards: (T,) or (T, N), reward units.
+        values: same shape; V(s_t).
+        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
+        terminated: same shape, 0 or 1; the step led into a terminal state.
+        truncated: same shape, 0 or 1; the episode was stopped after this step.
+        gamma: discount, in [0, 1].
+        k: number of errors, 1 or more.
+
+    Returns:
+        (T,) or (T, N), the same type as the rewards.
+
+    Raises:
+        ValueError: shapes that differ, an empty array, a flag that is not 0 or 1, a value that is not finite,
+            gamma or k out of range.
+        TypeError: an argument of the wrong type.
+
+    Source: Schulman et al. (2016), equations 11 to 15.
+    """
+    library, errors, ends, gamma = _checked_errors(rewards, values, next_values, terminated, truncated, gamma)
+    advantages = errors
+    for _ in range(min(_checked_count("k", k), len(errors)) - 1):
+        advantages = _one_error_more(library, errors, advantages, gamma, ends)
+    return advantages
+
+
+def gae_weights(gamma: float, lam: float, horizon: int) -> FloatArray:
+    """The weight of each later error in a generalized advantage: (gamma lam)^l for l = 0, 1, ...
+
+    Equation: eq-gae-weights
+
+    Args:
+        gamma: discount, in [0, 1].
+        lam: decay of the later errors, in [0, 1].
+        horizon: number of weights, 1 or more.
+
+    Returns:
+        (horizon,) weights, the first is 1. They are no average: their sum goes to 1 / (1 - gamma lam).
+
+    Raises:
+        ValueError: gamma, lam or horizon out of range.
+        TypeError: an argument of the wrong type.
+
+    Source: Schulman et al. (2016), equation 16.
+    """
+    factor = check_unit_interval("gamma", gamma) * check_unit_interval("lam", lam)
+    return factor ** np.arange(_checked_count("horizon", horizon))
+
+
+def mixture_weights(lam: float, horizon: int) -> FloatArray:
+    """The weight of each k-step advantage in the mixture: (1 - lam) lam^(k-1); what is left, to the longest.
+
+    Args:
+        lam: mixing weight, in [0, 1].
+        horizon: number of steps to the end of the episode or of the buffer, 1 or more.
+
+    Returns:
+        (horizon,) weights that sum to one; entry k - 1 belongs to k steps, the last is lam^(horizon - 1).
+
+    Raises:
+        ValueError: lam or horizon out of range.
+        TypeError: an argument of the wrong type.
+
+    Source: Sutton & Barto (2018), section 12.1, where the same weights mix returns.
+    """
+    lam = check_unit_interval("lam", lam)
+    weights = lam ** np.arange(_checked_count("horizon", horizon))  # lam^(k-1) for k = 1, 2, ...
+    weights[:-1] *= 1.0 - lam
+    return weights
+
+
+def gae_mixture(
+    rewards: Array,
+    values: Array,
+    next_values: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: float,
+    lam: float,
+) -> Array:
+    """Generalized advantages as the mixture of all k-step advantages; the longest takes the leftover weight.
+
+    Equation: eq-gae-mixture
+
+    This is the definition, in about T^2 operations: gae gives the same numbers in T.
+
+    Args:
+        rewards: (T,) or (T, N), reward units.
+        values: same shape; V(s_t).
+        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
+        terminated: same shape, 0 or 1; the step led into a terminal state.
+        truncated: same shape, 0 or 1; the episode was stopped after this step.
+        gamma: discount, in [0, 1].
+        lam: mixing weight, in [0, 1].
+
+    Returns:
+        (T,) or (T, N), the same type as the rewards.
+
+    Raises:
+        ValueError: shapes that differ, an empty array, a flag that is not 0 or 1, a value that is not finite,
+            gamma or lam out of range.
+        TypeError: an argument of the wrong type.
+
+    Source: Schulman et al. (2016), equation 16; finite horizon as in Sutton & Barto (2018), equation 12.3.
+    """
+    library, errors, ends, gamma = _checked_errors(rewards, values, next_values, terminated, truncated, gamma)
+    lam = check_unit_interval("lam", lam)
+    left = _plain_scan(library, library.ones_like(errors), 1.0, ends)  # steps left to the end of the path
+    mixture, advantages = library.zeros_like(errors), errors
+    for k in range(1, len(errors) + 1):
+        weight = library.full_like(errors, lam ** (k - 1))  # all that is left, where k steps are the longest
+        weight[left > k] *= 1.0 - lam
+        weight[left < k] = 0.0
+        mixture = mixture + weight * advantages
+        advantages = _one_error_more(library, errors, advantages, gamma, ends)
+    return mixture
+
+
+def gae_recursion(
+    rewards: Array,
+    values: Array,
+    next_values: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: float,
+    lam: float,
+) -> Array:
+    """Generalized advantages, backward, one step at a time: A_t = delta_t + gamma lam A_{t+1}.
+
+    Equation: eq-gae-recursion
+
+    The second term is left out where the episode ends, whether it terminated or was truncated: what follows
+    belongs to another episode. gae computes the same numbers in blocks, which is faster for long buffers.
+
+    Args:
+        rewards: (T,) or (T, N), reward units.
+        values: same shape; V(s_t).
+        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
+        terminated: same shape, 0 or 1; the step led into a terminal state.
+        truncated: same shape, 0 or 1; the episode was stopped after this step.
+        gamma: discount, in [0, 1].
+        lam: decay of the later errors, in [0, 1].
+
+    Returns:
+        (T,) or (T, N), the same type as the rewards.
+
+    Raises:
+        ValueError: shapes that differ, an empty array, a flag that is not 0 or 1, a value that is not finite,
+            gamma or lam out of range.
+        TypeError: an argument of the wrong type.
+
+    Source: Schulman et al. (2016), section 3, written as a recursion.
+    """
+    library, errors, ends, gamma = _checked_errors(rewards, values, next_values, terminated, truncated, gamma)
+    lam = check_unit_interval("lam", lam)
+    following = library.zeros_like(errors[0])
+    advantages = []
+    for t in reversed(range(len(errors))):
+        following = errors[t] + gamma * lam * following * ~ends[t]
+        advantages.append(following)
+    return library.stack(advantages[::-1])
+
+
+def value_targets(advantages: Array, values: Array) -> Array:
+    """What the value network is trained to say: the advantage estimate plus the value it was measured from.
+
+    Equation: eq-value-target
+
+    With generalized advantages this is the lambda return. The targets are constants: detach them.
+
+    Args:
+        advantages: (T,) or (T, N), reward units.
+        values: same shape; V(s_t), the values that the advantages were computed with.
+
+    Returns:
+        (T,) or (T, N).
+
+    Raises:
+        ValueError: shapes that differ, an empty array, or a value that is not finite.
+        TypeError: an argument is not numbers.
+
+    Source: Schulman et al. (2016), section 5, with Sutton & Barto (2018), equation 12.3.
+    """
+    library = _library_of(advantages, values)
+    named = {"advantages": advantages, "values": values}
+    advantages, values = arrays = _float_arrays(library, named)
+    for name, array in zip(named, arrays):
+        _check_finite(name, array)
+    return advantages + values
+
+
+def normalize_advantages(advantages: Array, *, ddof: int = 0, epsilon: float = 1e-8) -> Array:
+    """Advantages shifted to mean 0 and scaled to standard deviation 1, over all steps of all copies.
+
+    Equation: eq-advantage-normalization
+
+    Args:
+        advantages: (T,) or (T, N), reward units.
+        ddof: 0 divides the sum of squares by the number of advantages, 1 by one less.
+        epsilon: added to the standard deviation, so that equal advantages give 0; above 0, reward units.
+
+    Returns:
+        The same shape, without a unit.
+
+    Raises:
+        ValueError: an empty array, a value that is not finite, ddof other than 0 or 1, no more than ddof
+            advantages, epsilon not above 0.
+        TypeError: an argument is not numbers.
+
+    Source: common practice; used in the published code of Schulman et al. (2017).
+    """
+    library = _library_of(advantages)
+    (advantages,) = _float_arrays(library, {"advantages": advantages})
+    _check_finite("advantages", advantages)
+    epsilon = _checked_number("epsilon", epsilon)
+    if not (math.isfinite(epsilon) and epsilon > 0.0):
+        raise ValueError(f"epsilon is {epsilon}; expected a finite number above 0")
+    count = math.prod(advantages.shape)
+    if ddof not in (0, 1) or count <= ddof:
+        raise ValueError(f"ddof is {ddof!r} for {count} advantages; expected 0, or 1 for two or more")
+    centered = advantages - advantages.mean()
+    variance = (centered**2).sum() / (count - ddof)
+    return centered / (variance**0.5 + epsilon)
 
 
 # ------------------------------------------------------------------------------------------ the recursion
@@ -328,6 +611,17 @@ def _contiguous(library: Any, array: Array) -> Array:
     return array.copy(order="C") if library is np else array.clone(memory_format=library.contiguous_format)
 
 
+def _errors(rewards: Array, values: Array, next_values: Array, terminated: Array, gamma: float) -> Array:
+    """The one-step errors delta_t."""
+    return rewards + _bootstrap(next_values, terminated, gamma) - values
+
+
+def _one_error_more(library: Any, errors: Array, advantages: Array, gamma: float, ends: Array) -> Array:
+    """From k errors to k + 1: delta_t + gamma A_{t+1}, except where nothing of this path follows."""
+    following = library.concatenate([advantages[1:], advantages[-1:]])  # A_{t+1}; the last row is an end
+    return library.where(ends, errors, errors + gamma * following)
+
+
 def _bootstrap(next_values: Array, terminated: Array, gamma: float) -> Array:
     """gamma V(s_{t+1}), and 0 after a termination: nothing comes after it."""
     return gamma * next_values * ~terminated
@@ -375,6 +669,18 @@ def _checked_steps(
     return library, list(arrays.values()), terminated, truncated
 
 
+def _checked_errors(
+    rewards: Array, values: Array, next_values: Array, terminated: Array, truncated: Array, gamma: float
+) -> tuple[Any, Array, Array, float]:
+    """The one-step errors, where the paths end, and the checked discount."""
+    library, (rewards, values, next_values), terminated, truncated = _checked_steps(
+        {"rewards": rewards, "values": values, "next_values": next_values}, terminated, truncated
+    )
+    gamma = check_unit_interval("gamma", gamma)
+    errors = _errors(rewards, values, next_values, terminated, gamma)
+    return library, errors, _path_ends(library, terminated, truncated), gamma
+
+
 def _float_arrays(library: Any, named: dict[str, Array]) -> list[Array]:
     """The arguments as arrays of one floating type and one shape, (T,) or (T, N)."""
     arrays = [_array(library, name, array, named) for name, array in named.items()]
@@ -390,7 +696,8 @@ def _float_arrays(library: Any, named: dict[str, Array]) -> list[Array]:
         if array.ndim not in (1, 2) or 0 in array.shape:
             raise ValueError(f"{name} has shape {tuple(array.shape)}; expected (T,) or (T, N), not empty")
         if array.shape != first:
-            raise ValueError(f"{name} has shape {tuple(array.shape)}; the rewards have {tuple(first)}")
+            other = next(iter(named))
+            raise ValueError(f"{name} has shape {tuple(array.shape)}; the {other} have {tuple(first)}")
     return [array.astype(kind, copy=False) if library is np else array.to(kind) for array in arrays]
 
 

@@ -20,9 +20,17 @@ from rlbook_lib.returns import (
     discounted_returns,
     effective_horizon,
     gae,
+    gae_mixture,
+    gae_recursion,
+    gae_weights,
+    k_step_advantages,
     lambda_returns,
+    mixture_weights,
     n_step_returns,
+    normalize_advantages,
     return_bound,
+    td_residuals,
+    value_targets,
 )
 
 HERE = Path(__file__).resolve().parent
@@ -321,6 +329,9 @@ FUNCTIONS = {
     "n_step_returns": lambda buffer: n_step_returns(buffer[0], *buffer[2:], 0.9, 4),
     "lambda_returns": lambda buffer: lambda_returns(buffer[0], *buffer[2:], 0.9, 0.8),
     "gae": lambda buffer: gae(*buffer, 0.9, 0.8)[0],
+    "k_step_advantages": lambda buffer: k_step_advantages(*buffer, 0.9, 3),
+    "gae_mixture": lambda buffer: gae_mixture(*buffer, 0.9, 0.8),
+    "gae_recursion": lambda buffer: gae_recursion(*buffer, 0.9, 0.8),
 }
 all_functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 
@@ -504,3 +515,171 @@ def test_bad_tensors_are_named():
         discounted_returns(torch.zeros(2, dtype=torch.complex64), 0.9)
     with pytest.raises(ValueError, match="terminated"):
         gae(*(torch.zeros(3) for _ in range(3)), torch.tensor([0, 1, 2]), torch.zeros(3), 0.9, 0.9)
+
+
+# ------------------------------------------------------------------ generalized advantages, step by step
+
+def consistent_steps(steps, copies, seed, ends=0.2):
+    """As ``random_steps``, but the next value of a step is the value of the following one inside an episode."""
+    buffer = random_steps(steps, copies, seed, ends)
+    goes_on = ~(buffer[3] | buffer[4])[:-1]
+    buffer[2][:-1][goes_on] = buffer[1][1:][goes_on]
+    return buffer
+
+
+CONSISTENT = st.builds(consistent_steps, st.integers(1, 9), st.integers(1, 3), st.integers(0, 10**6),
+                       st.sampled_from([0.0, 0.2, 0.6]))
+
+
+@pytest.mark.equation("eq-td-residual")
+@pytest.mark.parametrize("case, bootstrap", [("delta_terminal", None), ("delta_truncated", 0.7)])
+def test_td_residuals_reproduce_the_reference(case, bootstrap):
+    reference = REFERENCE["gae"]
+    values = np.array(reference["values"])
+    next_values = np.append(values[1:], np.nan if bootstrap is None else bootstrap)
+    terminated = np.eye(5)[4] * (bootstrap is None)
+    errors = td_residuals(reference["rewards"], values, next_values, terminated, 0.9)
+    assert np.allclose(errors, reference[case], atol=1e-10)
+
+
+@pytest.mark.equation("eq-td-residual")
+@given(BUFFERS, FRACTIONS)
+@SETTINGS
+def test_a_td_residual_is_the_one_step_return_minus_the_value(buffer, gamma):
+    rewards, values, next_values, terminated, truncated = buffer
+    expected = n_step_returns(rewards, next_values, terminated, truncated, gamma, 1) - values
+    assert np.allclose(td_residuals(rewards, values, next_values, terminated, gamma), expected, atol=1e-12)
+
+
+@pytest.mark.equation("eq-k-step-advantage")
+@given(CONSISTENT, FRACTIONS, st.integers(1, 12))
+@SETTINGS
+def test_the_values_in_between_cancel(buffer, gamma, k):
+    rewards, values, *rest = buffer
+    expected = every_step(n_step_by_definition, (rewards, *rest), gamma, k) - values
+    assert np.allclose(k_step_advantages(*buffer, gamma, k), expected, atol=1e-10)
+
+
+@pytest.mark.equation("eq-k-step-advantage")
+@given(BUFFERS, FRACTIONS, st.integers(1, 12))
+@SETTINGS
+def test_k_step_advantages_are_sums_of_errors(buffer, gamma, k):
+    """A value function need not agree with itself: each error counts as it is."""
+    errors = td_residuals(*buffer[:4], gamma)
+
+    def definition(errors, terminated, truncated, t):
+        return sum(gamma**j * errors[t + j] for j in range(min(k, path_length(terminated, truncated, t))))
+
+    expected = every_step(definition, (errors, *buffer[3:]))
+    assert np.allclose(k_step_advantages(*buffer, gamma, k), expected, atol=1e-10)
+
+
+@pytest.mark.equation("eq-gae-weights")
+@pytest.mark.parametrize("lam", [0.0, 0.3, 0.95, 1.0])
+@pytest.mark.parametrize("gamma", [0.5, 0.99])
+def test_weights_of_errors_come_from_the_mixture_of_k_step_advantages(gamma, lam):
+    """Error l is in every advantage of more than l steps, with gamma^l each time."""
+    horizon = 7
+    mixture = [(1 - lam) * lam ** (k - 1) for k in range(1, horizon)] + [lam ** (horizon - 1)]
+    assert np.allclose(mixture_weights(lam, horizon), mixture) and sum(mixture) == pytest.approx(1.0)
+    expected = [gamma**j * sum(mixture[j:]) for j in range(horizon)]
+    assert np.allclose(gae_weights(gamma, lam, horizon), expected, atol=1e-12)
+
+
+@pytest.mark.equation("eq-gae-weights")
+def test_weights_are_the_gradient_of_an_advantage():
+    rewards = torch.zeros(6, dtype=torch.float64, requires_grad=True)
+    zeros = torch.zeros(6, dtype=torch.float64)
+    gae(rewards, zeros, zeros, zeros, zeros, 0.9, 0.8)[0][0].backward()  # a reward moves its own error only
+    assert np.allclose(gae_weights(0.9, 0.8, 6), rewards.grad.numpy(), atol=1e-12)
+
+
+@pytest.mark.equation("eq-gae-mixture")
+@given(BUFFERS, FRACTIONS, FRACTIONS)
+@SETTINGS
+def test_the_mixture_is_the_sum_of_discounted_errors(buffer, gamma, lam):
+    expected = every_step(gae_by_definition, buffer, gamma, lam)
+    assert np.allclose(gae_mixture(*buffer, gamma, lam), expected, atol=1e-10)
+
+
+@pytest.mark.equation("eq-gae-mixture")
+def test_the_mixture_gives_its_leftover_weight_to_the_longest():
+    reference = REFERENCE["gae"]
+    rewards, values = np.array(reference["rewards"]), np.array(reference["values"])
+    steps = (rewards, values, np.append(values[1:], 0.7), np.zeros(5), np.eye(5)[4])
+    advantages = [k_step_advantages(*steps, 0.9, k)[0] for k in range(1, 6)]
+    expected = reference["cases"]["truncation_bootstrap_0.7"]["0.95"]["adv"][0]
+    assert mixture_weights(0.95, 5) @ advantages == pytest.approx(expected, abs=1e-10)
+    assert gae_mixture(*steps, 0.9, 0.95)[0] == pytest.approx(expected, abs=1e-10)
+    without = [0.05 * 0.95**k for k in range(5)] @ np.array(advantages)  # an infinite mixture, cut off
+    assert abs(without - expected) > 1.0
+
+
+@pytest.mark.equation("eq-gae-recursion")
+@pytest.mark.parametrize("steps", [1, 40, 300])
+@pytest.mark.parametrize("ends", [0.0, 0.05, 0.5])
+def test_the_recursion_equals_the_definition_and_the_blocked_form(steps, ends):
+    buffer = random_steps(steps, 2, seed=steps, ends=ends)
+    result = gae_recursion(*buffer, 0.97, 0.9)
+    assert np.allclose(result, gae(*buffer, 0.97, 0.9)[0], atol=1e-11)
+    assert np.allclose(result, every_step(gae_by_definition, buffer, 0.97, 0.9), atol=1e-10)
+
+
+@pytest.mark.equation("eq-value-target")
+@given(CONSISTENT, FRACTIONS, FRACTIONS)
+@SETTINGS
+def test_a_value_target_is_the_lambda_return(buffer, gamma, lam):
+    expected = every_step(lambda_by_definition, (buffer[0], *buffer[2:]), gamma, lam)
+    targets = value_targets(gae_recursion(*buffer, gamma, lam), buffer[1])
+    assert np.allclose(targets, expected, atol=1e-10)
+
+
+@pytest.mark.equation("eq-advantage-normalization")
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_normalized_advantages_reproduce_the_reference(ddof):
+    reference = REFERENCE["gae"]
+    advantages = np.array(reference["cases"]["terminal"]["0.95"]["adv"])
+    expected = reference["normalised_terminal_lam095"][f"ddof{ddof}"]
+    assert np.allclose(normalize_advantages(advantages, ddof=ddof), expected, atol=1e-7)
+
+
+@pytest.mark.equation("eq-advantage-normalization")
+def test_normalized_advantages_have_mean_zero_and_deviation_one():
+    advantages = np.random.default_rng(0).normal(3.0, 5.0, size=(20, 4))
+    result = normalize_advantages(advantages)
+    assert result.mean() == pytest.approx(0.0, abs=1e-9) and result.std() == pytest.approx(1.0, abs=1e-7)
+    assert np.allclose(normalize_advantages(10 * advantages - 7), result, atol=1e-7)
+    assert np.array_equal(normalize_advantages(np.full(4, 2.5)), np.zeros(4))
+    assert np.array_equal(normalize_advantages([2.5]), [0.0])
+    tensor = normalize_advantages(torch.tensor(advantages, dtype=torch.float32))
+    assert tensor.dtype == torch.float32 and np.allclose(tensor, result, atol=1e-5)
+
+
+@pytest.mark.parametrize("arguments, options, name", [
+    ((np.zeros(0),), {}, "advantages"),
+    (([0.0, np.nan],), {}, "advantages"),
+    ((np.zeros(3),), {"ddof": 2}, "ddof"),
+    ((np.zeros(1),), {"ddof": 1}, "ddof"),
+    ((np.zeros(3),), {"epsilon": 0.0}, "epsilon"),
+    ((np.zeros(3),), {"epsilon": np.nan}, "epsilon"),
+])
+def test_normalization_refuses_bad_input(arguments, options, name):
+    with pytest.raises(ValueError, match=name):
+        normalize_advantages(*arguments, **options)
+
+
+@pytest.mark.parametrize("call, name", [
+    (lambda: value_targets(np.zeros(3), np.zeros(2)), "values"),
+    (lambda: value_targets([np.inf], [0.0]), "advantages"),
+    (lambda: gae_weights(0.9, 1.1, 3), "lam"),
+    (lambda: gae_weights(-0.1, 0.5, 3), "gamma"),
+    (lambda: gae_weights(0.9, 0.5, 0), "horizon"),
+    (lambda: mixture_weights(2.0, 3), "lam"),
+    (lambda: k_step_advantages(*[np.zeros(3)] * 5, 0.9, 0), "k is 0"),
+    (lambda: td_residuals(np.zeros(3), np.zeros(3), [0, np.nan, 0], np.zeros(3), 0.9), "next_values"),
+    (lambda: gae_mixture(*[np.zeros(3)] * 5, 0.9, -1.0), "lam"),
+    (lambda: gae_recursion(*[np.zeros(3)] * 5, 1.9, 1.0), "gamma"),
+])
+def test_step_by_step_functions_refuse_bad_input(call, name):
+    with pytest.raises(ValueError, match=name):
+        call()
