@@ -1,0 +1,484 @@
+"""What every trainer shares: one record per update, a loop, checkpoints, evaluation (chapter 5 on).
+
+A trainer is a generator, ``iterate_X(env, config, *, seed, state=None)``. It yields an ``Update`` after each
+update. ``run_updates`` runs it out and collects the curves; ``train`` does the same from a config, and goes on
+from a checkpoint where there is one.
+
+A checkpoint holds tensors and plain data, nothing that runs code when it is read. It replaces the previous one
+in a single step of the file system: whenever the process dies, a whole file is there. A run that goes on from a
+checkpoint ends bit for bit where it would have ended undisturbed, on the same machine with as many threads.
+
+A metric that has no value yet, such as the mean return before the first episode has ended, is left out of its
+record. NaN always means that something broke, and stops the run.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from rlbook_lib.experience import check_count
+from rlbook_lib.mdp import check_seed
+
+State = dict[str, Any]
+
+
+class TrainingError(RuntimeError):
+    """A training run that cannot go on: a metric or a parameter is NaN, for example."""
+
+
+# ---------------------------------------------------------------------- records
+
+@dataclass(frozen=True)
+class Update:
+    """What a trainer yields after each update.
+
+    Args:
+        update: its number, counted from 1.
+        env_steps: real transitions seen so far, all copies together.
+        metrics: name to number; a metric without a value yet is left out.
+        policy: the policy as it is now, the live object: it goes on learning.
+        state: gives the trainer's whole state as tensors and plain data, copied; to be called before the
+            next update is asked for.
+    """
+
+    update: int
+    env_steps: int
+    metrics: dict[str, float]
+    policy: Any
+    state: Callable[[], State]
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a training run leaves.
+
+    Args:
+        policy: the trained policy.
+        history: one array per metric, (updates,), and "update" and "env_steps"; NaN where a metric had no value.
+        updates: number of the last update.
+        env_steps: real transitions seen.
+        state: gives the trainer's state after the last update, as in ``Update``.
+    """
+
+    policy: Any
+    history: dict[str, NDArray[np.float64]]
+    updates: int
+    env_steps: int
+    state: Callable[[], State] = field(repr=False)
+
+
+# ---------------------------------------------------------------------- the loop
+
+def run_updates(
+    updates: Iterable[Update], *, progress: bool = False, stop: Callable[[Update], bool] | None = None,
+    checkpoint: str | Path | None = None, checkpoint_every: int = 10, total_steps: int | None = None,
+    before: State | None = None,
+) -> TrainingResult:
+    """Run a trainer out, or until ``stop`` says so, and collect its metrics.
+
+    Ctrl-C lets the update under way end, saves a checkpoint if one was asked for, and raises KeyboardInterrupt;
+    a second Ctrl-C stops at once and saves nothing.
+
+    Args:
+        updates: what ``iterate_X`` returns.
+        progress: show a progress bar.
+        stop: called with each record; True ends the run.
+        checkpoint: file to save the state in, every ``checkpoint_every`` updates and at the end; None saves
+            nothing.
+        checkpoint_every: in updates, at least 1.
+        total_steps: length of the progress bar, in environment steps.
+        before: the state that the trainer goes on from; its curves come first in the history.
+
+    Returns:
+        The policy, the curves, and the state.
+
+    Raises:
+        TrainingError: a metric or a parameter is NaN; the last good checkpoint stays as it is.
+        ValueError: the trainer made no update.
+    """
+    check_count("checkpoint_every", checkpoint_every)
+    history = History(before)
+    last = None
+    with _progress_bar(progress, total_steps) as bar, _interrupt_between_updates() as interrupted:
+        for last in updates:
+            _check_numbers(last)
+            history.add(last)
+            _show(bar, last)
+            ending = interrupted() or (stop is not None and stop(last))
+            if checkpoint is not None and (ending or last.update % checkpoint_every == 0):
+                save_checkpoint(checkpoint, history.into(last.state()))
+            if ending:
+                break
+    if last is None:
+        raise ValueError("updates is empty: the trainer made no update")
+    if interrupted():
+        raise KeyboardInterrupt
+    if checkpoint is not None and last.update % checkpoint_every != 0 and not ending:
+        save_checkpoint(checkpoint, history.into(last.state()))
+    return TrainingResult(last.policy, history.arrays(), last.update, last.env_steps,
+                          lambda: history.into(last.state()))
+
+
+def train(
+    iterate: Callable[..., Iterator[Update]], env: Any, config: Any, *, seed: int,
+    state: State | str | Path | None = None, progress: bool = False, checkpoint: str | Path | None = None,
+    checkpoint_every: int = 10, stop: Callable[[Update], bool] | None = None,
+) -> TrainingResult:
+    """What every ``train_X`` does: run ``iterate_X`` out, from the start or from a saved state.
+
+    Args:
+        iterate: ``iterate_X``.
+        env: an environment's id, or a vector environment.
+        config: the trainer's config.
+        seed: a non-negative integer.
+        state: a state or a checkpoint file to go on from. None goes on from ``checkpoint`` if that file is
+            there, and else starts anew.
+        progress, checkpoint, checkpoint_every, stop: as in ``run_updates``.
+
+    Returns:
+        As ``run_updates``.
+
+    Raises:
+        ValueError: the state was made with another config or seed; the file is damaged.
+        TrainingError: a metric or a parameter is NaN.
+    """
+    seed = check_seed(seed)
+    if state is None:
+        state = resume_state(checkpoint, config, seed)
+    elif not isinstance(state, dict):
+        state = load_checkpoint(state)
+    if state is not None:
+        check_state(state, config, seed)
+    return run_updates(iterate(env, config, seed=seed, state=state), progress=progress, stop=stop,
+                       checkpoint=checkpoint, checkpoint_every=checkpoint_every, before=state,
+                       total_steps=getattr(config, "total_steps", None))
+
+
+class History:
+    """Curves under construction: one list per metric, None where a metric had no value.
+
+    Args:
+        before: a state whose curves come first, or None.
+    """
+
+    def __init__(self, before: State | None = None) -> None:
+        self.columns: dict[str, list[float | None]] = copy.deepcopy((before or {}).get("history", {}))
+        self.length = len(next(iter(self.columns.values()), []))
+
+    def add(self, record: Update) -> None:
+        """Append one record."""
+        row = {"update": record.update, "env_steps": record.env_steps, **record.metrics}
+        for name in row.keys() - self.columns.keys():
+            self.columns[name] = [None] * self.length
+        for name, column in self.columns.items():
+            column.append(None if name not in row else float(row[name]))
+        self.length += 1
+
+    def into(self, state: State) -> State:
+        """The state with the curves added."""
+        return {**state, "history": {name: list(column) for name, column in self.columns.items()}}
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """The curves as arrays, (updates,) each."""
+        return {name: np.array(column, dtype=float) for name, column in self.columns.items()}
+
+
+def _check_numbers(record: Update) -> None:
+    """Stop at a NaN: in a metric, or in a parameter of the policy."""
+    for name, value in record.metrics.items():
+        if math.isnan(value):
+            raise TrainingError(f"update {record.update}: the metric {name!r} is NaN")
+    if isinstance(record.policy, nn.Module):
+        for name, parameter in record.policy.named_parameters():
+            if not math.isfinite(float(parameter.detach().sum())) and not parameter.isfinite().all():
+                raise TrainingError(f"update {record.update}: the parameter {name!r} is not finite")
+
+
+@contextmanager
+def _progress_bar(wanted: bool, total: int | None) -> Iterator[Any]:
+    if not wanted:
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit="step", leave=False) as bar:
+        yield bar
+
+
+def _show(bar: Any, record: Update) -> None:
+    if bar is not None:
+        bar.update(record.env_steps - bar.n)
+        if "episode_return" in record.metrics:
+            bar.set_postfix(episode_return=f"{record.metrics['episode_return']:.1f}", refresh=False)
+
+
+@contextmanager
+def _interrupt_between_updates() -> Iterator[Callable[[], bool]]:
+    """Hold the first Ctrl-C back; the function that is yielded says whether it came.
+
+    In the middle of an update the state is neither the old one nor the new one, so nothing could be saved.
+    """
+    pending = threading.Event()
+    if threading.current_thread() is not threading.main_thread():       # only there can signals be handled
+        yield pending.is_set
+        return
+
+    def hold(signum: int, frame: Any) -> None:
+        if pending.is_set():
+            raise KeyboardInterrupt
+        pending.set()
+
+    previous = signal.signal(signal.SIGINT, hold)
+    try:
+        yield pending.is_set
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+def save_checkpoint(path: str | Path, state: State) -> None:
+    """Write a state to a file, all or nothing.
+
+    The file is written under another name, forced to the disk, and renamed. Until then the previous one stays.
+
+    Args:
+        path: the file.
+        state: tensors and plain data (numbers, strings, None, and lists, tuples and dicts of these).
+
+    Raises:
+        TypeError: the state holds something else.
+        TrainingError: a tensor holds NaN: such a state is not worth keeping.
+    """
+    path = Path(path)
+    _check_plain(state, "state")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)                            # the new name, too, on the disk
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load_checkpoint(path: str | Path) -> State:
+    """Read a state that ``save_checkpoint`` wrote; nothing in the file is executed.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The state, tensors on the CPU.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged, or not a checkpoint.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not a checkpoint, or is damaged") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{path} is not a checkpoint: it holds a {type(state).__name__}")
+    return state
+
+
+def _check_plain(value: Any, where: str) -> None:
+    """Only what can be read back without executing anything; no NaN in a tensor."""
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point() and bool(value.isnan().any()):
+            raise TrainingError(f"{where} holds NaN: it is not saved")
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            if type(key) not in (str, int):
+                raise TypeError(f"{where}: a key must be a string or an integer, got {key!r}")
+            _check_plain(entry, f"{where}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for i, entry in enumerate(value):
+            _check_plain(entry, f"{where}[{i}]")
+    elif value is not None and type(value) not in (bool, int, float, str):
+        raise TypeError(f"{where} must be a tensor or plain data, got {type(value).__name__}")
+
+
+# ---------------------------------------------------------------------- going on from a state
+
+def config_dict(config: Any) -> dict[str, Any]:
+    """A config dataclass as plain data: tuples stay tuples, everything else must be numbers, words or None.
+
+    Args:
+        config: an instance of a dataclass.
+
+    Returns:
+        Field name to value.
+
+    Raises:
+        TypeError: not a dataclass instance.
+    """
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        raise TypeError(f"config must be an instance of a config dataclass, got {config!r}")
+    return {entry.name: copy.deepcopy(getattr(config, entry.name)) for entry in dataclasses.fields(config)}
+
+
+def check_state(state: State, config: Any, seed: int) -> None:
+    """Refuse to go on from a state that was made with another config or seed.
+
+    Args:
+        state: has the entries "config", as ``config_dict`` gives it, and "seed".
+        config: the config to go on with.
+        seed: the seed to go on with.
+
+    Raises:
+        ValueError: the state has no such entries, or they differ; it says where.
+    """
+    if not isinstance(state, dict) or not {"config", "seed"} <= state.keys():
+        raise ValueError("state must be what a trainer's record gave: a dict with 'config' and 'seed'")
+    had, have = {**state["config"], "seed": state["seed"]}, {**config_dict(config), "seed": seed}
+    missing = object()
+    different = [f"{name} was {had.get(name)!r} and is {have.get(name)!r}" for name in sorted(had.keys() | have)
+                 if had.get(name, missing) != have.get(name, missing)]
+    if different:
+        raise ValueError(f"state was made with other settings: {'; '.join(different)}")
+
+
+def resume_state(checkpoint: str | Path | None, config: Any, seed: int) -> State | None:
+    """The state in a checkpoint file, if there is one to go on from.
+
+    Args:
+        checkpoint: the file, or None.
+        config: must be the config that the state was made with.
+        seed: likewise.
+
+    Returns:
+        The state; None if there is no such file.
+
+    Raises:
+        ValueError: the file is damaged, or was made with another config or seed.
+    """
+    if checkpoint is None or not Path(checkpoint).exists():
+        return None
+    state = load_checkpoint(checkpoint)
+    try:
+        check_state(state, config, seed)
+    except ValueError as error:
+        raise ValueError(f"{checkpoint}: {error}") from None
+    return state
+
+
+# ---------------------------------------------------------------------- packing what has a state
+
+def rng_state(rng: np.random.Generator | torch.Generator) -> Any:
+    """Where a random generator stands, as plain data or a tensor.
+
+    Args:
+        rng: numpy's default generator, or a torch generator.
+
+    Returns:
+        What ``set_rng_state`` takes.
+
+    Raises:
+        TypeError: another kind of generator.
+    """
+    if isinstance(rng, torch.Generator):
+        return rng.get_state().clone()
+    if not isinstance(rng, np.random.Generator) or not isinstance(rng.bit_generator, np.random.PCG64):
+        raise TypeError(f"rng must be numpy's default generator or a torch generator, got {rng!r}")
+    return copy.deepcopy(dict(rng.bit_generator.state))
+
+
+def set_rng_state(rng: np.random.Generator | torch.Generator, state: Any) -> None:
+    """Bring a generator to where another one stood.
+
+    Args:
+        rng: a generator of the same kind.
+        state: what ``rng_state`` gave.
+    """
+    if isinstance(rng, torch.Generator):
+        rng.set_state(state.cpu())
+    else:
+        rng.bit_generator.state = state
+
+
+def pack(module: nn.Module | torch.optim.Optimizer) -> State:
+    """The state of a network or an optimizer, copied: training on does not change it.
+
+    Args:
+        module: a network or an optimizer.
+
+    Returns:
+        Tensors and plain data.
+    """
+    return copy.deepcopy(dict(module.state_dict()))
+
+
+def unpack(module: nn.Module | torch.optim.Optimizer, state: State) -> None:
+    """Put a packed state back; the state itself stays as it is, and can be used again.
+
+    Args:
+        module: a network or an optimizer of the same shape.
+        state: what ``pack`` gave.
+    """
+    module.load_state_dict(copy.deepcopy(state))          # an optimizer would go on writing into the tensors it got
+
+
+# ---------------------------------------------------------------------- evaluation
+
+def evaluate_policy(policy: Any, env: Any, *, episodes: int = 20, seed: int, max_steps: int = 10_000
+                    ) -> NDArray[np.float64]:
+    """Undiscounted returns of greedy episodes, all of them side by side.
+
+    Args:
+        policy: has ``act(observations, greedy=True)``.
+        env: an environment's id or constructor.
+        episodes: at least 1.
+        seed: of the episodes.
+        max_steps: an episode that is still under way then counts with the rewards so far.
+
+    Returns:
+        (episodes,), reward units.
+
+    Raises:
+        ValueError: ``episodes`` or ``max_steps`` below 1, or a negative seed.
+    """
+    from rlbook_lib.environments import vectorize
+
+    episodes, max_steps = check_count("episodes", episodes), check_count("max_steps", max_steps)
+    environments = vectorize(env, copies=episodes, seed=check_seed(seed))
+    returns, running = np.zeros(episodes), np.ones(episodes, dtype=bool)
+    try:
+        observations = environments.reset()
+        for _ in range(max_steps):
+            step = environments.step(policy.act(observations, greedy=True))
+            returns += running * step.rewards
+            running &= ~(step.terminated | step.truncated)                # the copies that are in their first episode
+            if not running.any():
+                break
+            observations = step.observations
+    finally:
+        environments.close()
+    return returns
