@@ -1,0 +1,865 @@
+"""Many copies of an environment side by side, with explicit resets; a batched CartPole (chapter 5).
+
+A learner acts in N copies at once. What happens when one of them ends an episode must be said aloud, because
+most bugs of deep reinforcement learning hide there. All environments of this module do the same, in SAME_STEP
+style: ``step`` takes one real transition in every copy and starts a new episode at once where one ended. The
+``Step`` holds both sides of that moment:
+
+- ``next_observations`` is where the action really led, final observations included. Learn from it.
+- ``observations`` is where the next action is taken: the same, except for copies that started a new episode.
+- ``terminated`` and ``truncated`` are apart: after a termination nothing follows; a truncation is a stop from
+  outside, so the value of ``next_observations`` still counts. With both set the episode terminated.
+
+In order: the record and what all environments share; CartPole in numpy, and in torch for a GPU; any Gymnasium
+environment in a plain loop; a caller's own Gymnasium vector environment; ``vectorize``, which picks one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
+
+import rlbook_lib.maze  # noqa: F401  (registers the maze)
+from rlbook_lib.experience import check_count
+from rlbook_lib.mdp import check_seed
+
+Array = NDArray[Any]
+Tensor = torch.Tensor
+
+
+# ---------------------------------------------------------------------- what all environments share
+
+class Step(NamedTuple):
+    """One transition in each of the N copies.
+
+    Args:
+        observations: (N, d) float32; where the next action is taken, after any reset.
+        rewards: (N,) reward units.
+        terminated: (N,) bool; the episode ended by itself, its next state is worth 0.
+        truncated: (N,) bool; the episode was stopped from outside; never set together with ``terminated``.
+        next_observations: (N, d) float32; where the action led, before any reset.
+    """
+
+    observations: Any
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    next_observations: Any
+
+
+class VectorEnvironment:
+    """N copies of one environment: the spaces, the checks and the book of finished episodes.
+
+    The subclasses below add ``reset``, ``step``, ``state``, ``load_state``. Arrays that ``reset`` and ``step``
+    hand out are never written to again.
+
+    Args:
+        name: what error messages call the environment.
+        copies: N, at least 1.
+        observation_space: of one copy, Box or Discrete.
+        action_space: of one copy, Box or Discrete.
+
+    Raises:
+        ValueError: ``copies`` below 1, or a space of another kind.
+    """
+
+    observations: Array
+
+    def __init__(self, name: str, copies: int, observation_space: Any, action_space: Any) -> None:
+        self.name, self.copies = name, check_count("copies", copies)
+        self.action_space = _checked_space(name, "action", action_space)
+        self.raw_observation_space = _checked_space(name, "observation", observation_space)
+        self.observation_space = _encoded_space(observation_space)
+        self.observation_size = int(self.observation_space.shape[0])
+        self.steps = 0                                                        # steps of every copy so far
+        self._returns, self._lengths = np.zeros(copies), np.zeros(copies, dtype=np.int64)
+        self._finished: list[tuple[float, int]] = []
+
+    def reset(self) -> Array:
+        """Start a new episode in every copy.
+
+        Returns:
+            (N, d) float32 observations.
+        """
+        raise NotImplementedError
+
+    def step(self, actions: Any) -> Step:
+        """Take one action in every copy; where an episode ends, start the next one.
+
+        Args:
+            actions: (N,) integers from 0, or (N, a) floats.
+
+        Returns:
+            A ``Step``.
+
+        Raises:
+            ValueError: actions of another shape or kind, or out of range; a NaN from the environment; no
+                ``reset`` before.
+        """
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on from here, bit for bit.
+
+        Returns:
+            Tensors and plain data.
+        """
+        raise NotImplementedError
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from where ``state`` was taken; ``observations`` then holds the current ones.
+
+        Args:
+            state: from ``state()`` of an environment made alike.
+
+        Raises:
+            ValueError: a state of another environment or of another number of copies.
+        """
+        raise NotImplementedError
+
+    def pop_episodes(self) -> tuple[Array, Array]:
+        """Episodes that ended since the last call, in order of their ends.
+
+        Returns:
+            (returns, lengths): undiscounted returns, (E,) floats, and numbers of steps, (E,) integers.
+        """
+        finished, self._finished = self._finished, []
+        returns, lengths = zip(*finished) if finished else ((), ())
+        return np.array(returns, dtype=float), np.array(lengths, dtype=np.int64)
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, copies={self.copies})"
+
+    # what subclasses use
+
+    def _count(self, rewards: Array, ended: Array) -> None:
+        """Add rewards to the running returns; file the episodes that ended."""
+        self.steps += 1
+        self._returns += rewards
+        self._lengths += 1
+        for copy in ended:
+            self._finished.append((float(self._returns[copy]), int(self._lengths[copy])))
+        self._returns[ended] = 0.0
+        self._lengths[ended] = 0
+
+    def _forget_episodes(self) -> None:
+        """``reset`` gives up the episodes under way."""
+        self._returns[:], self._lengths[:] = 0.0, 0
+
+    def _checked_actions(self, actions: Any) -> Array:
+        if not hasattr(self, "observations"):
+            raise ValueError(f"{self.name}: call reset() before the first step()")
+        actions = np.asarray(actions)
+        if isinstance(self.action_space, Discrete):
+            choices = int(self.action_space.n)
+            if actions.shape != (self.copies,) or actions.dtype.kind not in "iu" \
+                    or actions.min() < 0 or actions.max() >= choices:
+                raise ValueError(f"{self.name}: actions must be ({self.copies},) integers from 0 to {choices - 1}, "
+                                 f"got {_described(actions)}")
+            return actions
+        size = math.prod(self.action_space.shape)
+        if actions.shape != (self.copies, size) or actions.dtype.kind not in "fiu" \
+                or not np.isfinite(actions).all():
+            raise ValueError(f"{self.name}: actions must be ({self.copies}, {size}) finite numbers, "
+                             f"got {_described(actions)}")
+        return actions
+
+    def _check_finite(self, what: str, values: Array) -> None:
+        """Stop at the first NaN or infinity, and say in which copy and at which step."""
+        if not np.isfinite(values).all():
+            copy = int(np.flatnonzero(~np.isfinite(values.reshape(self.copies, -1)).all(axis=1))[0])
+            raise ValueError(f"{self.name}: {what} of copy {copy} at step {self.steps} is {values[copy]}; "
+                             "expected finite numbers")
+
+    def _encode(self, observations: Any) -> Array:
+        """Observations of the environment as (n, d) float32 rows, a copy: flattened, or one-hot."""
+        space = self.raw_observation_space
+        if isinstance(space, Discrete):
+            index = np.asarray(observations, dtype=np.int64) - int(space.start)          # (n,)
+            return np.eye(int(space.n), dtype=np.float32)[index]
+        rows = np.array(observations, dtype=np.float32)
+        return rows.reshape(len(rows), self.observation_size)
+
+    def _base_state(self) -> dict[str, Any]:
+        return {
+            "kind": type(self).__name__, "name": self.name, "copies": self.copies, "steps": self.steps,
+            "finished": [list(episode) for episode in self._finished],
+            "returns": torch.tensor(self._returns), "lengths": torch.tensor(self._lengths),
+        }
+
+    def _load_base_state(self, state: dict[str, Any]) -> None:
+        _check_same_kind(self, state)
+        self.steps = state["steps"]
+        self._finished = [(r, n) for r, n in state["finished"]]
+        self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
+
+
+def _check_same_kind(environment: Any, state: dict[str, Any]) -> None:
+    ours = (type(environment).__name__, environment.name, environment.copies)
+    theirs = tuple(state.get(key) for key in ("kind", "name", "copies"))
+    if ours != theirs:
+        raise ValueError(f"the state belongs to {theirs[0]}({theirs[1]!r}, copies={theirs[2]}), "
+                         f"this is {ours[0]}({ours[1]!r}, copies={ours[2]})")
+
+
+def _described(array: Array) -> str:
+    """Shape, kind and range of an array, for an error message."""
+    kind = f"shape {array.shape} of {array.dtype}"
+    return f"{kind} from {array.min()} to {array.max()}" if array.size and array.dtype.kind in "iuf" else kind
+
+
+def _checked_space(name: str, role: str, space: Any) -> Any:
+    if isinstance(space, (Box, Discrete)):
+        return space
+    raise ValueError(f"{name}: the {role} space is {space}; expected a Box or a Discrete space")
+
+
+def _encoded_space(space: Any) -> Box:
+    """The space of what a learner sees: flat float32 vectors."""
+    if isinstance(space, Discrete):
+        return Box(0.0, 1.0, (int(space.n),), np.float32)
+    return Box(space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32), dtype=np.float32)
+
+
+# ---------------------------------------------------------------------- CartPole
+
+GRAVITY, MASS_CART, MASS_POLE, HALF_LENGTH = 9.8, 1.0, 0.1, 0.5              # m/s^2, kg, kg, m
+TOTAL_MASS, POLE_MOMENT = MASS_CART + MASS_POLE, MASS_POLE * HALF_LENGTH
+FORCE, TIME_STEP = 10.0, 0.02                                                # N, s
+POSITION_LIMIT, ANGLE_LIMIT = 2.4, 12 * 2 * math.pi / 360                    # m, rad
+START_BOUND = 0.05
+_HIGH = np.array([2 * POSITION_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], dtype=np.float32)
+
+
+def cartpole_change(state: Any, actions: Any, cos: Any, sin: Any) -> tuple[Any, Any, Any, Any]:
+    """How fast position, speed, angle and angular speed change: the equations of motion of Gymnasium's CartPole.
+
+    Args:
+        state: (4, N) position (m), speed (m/s), angle (rad), angular speed (rad/s); an array or a tensor.
+        actions: (N,) floats, 0 push left, 1 push right.
+        cos: cosine of the angles, (N,).
+        sin: sine of the angles, (N,).
+
+    Returns:
+        Four time derivatives, (N,) each.
+
+    Source: Barto, Sutton & Anderson (1983); Gymnasium's CartPole-v1.
+    """
+    _, speed, _, spin = state
+    pull = ((2 * FORCE) * actions - FORCE + POLE_MOMENT * (spin * spin) * sin) / TOTAL_MASS
+    spin_up = (GRAVITY * sin - cos * pull) / (HALF_LENGTH * (4 / 3 - MASS_POLE * (cos * cos) / TOTAL_MASS))
+    return speed, pull - POLE_MOMENT * spin_up * cos / TOTAL_MASS, spin, spin_up
+
+
+class BatchedCartPole(VectorEnvironment):
+    """CartPole-v1 for any number of copies at once, in numpy. Reward 1 a step, truncated after 500 steps.
+
+    The state is float64, like Gymnasium's; observations are float32.
+
+    Args:
+        copies: N, at least 1.
+        seed: a non-negative integer; feeds the starts of all episodes.
+        max_steps: time limit of an episode, in steps.
+
+    Raises:
+        ValueError: ``copies`` or ``max_steps`` below 1, or a negative seed.
+        TypeError: not integers.
+
+    Source: Gymnasium's CartPole-v1.
+    """
+
+    def __init__(self, copies: int, *, seed: int, max_steps: int = 500) -> None:
+        super().__init__("CartPole-v1", check_count("copies", copies), Box(-_HIGH, _HIGH), Discrete(2))
+        self.max_steps = check_count("max_steps", max_steps)
+        self._rng = np.random.default_rng(check_seed(seed))
+        self._ones = np.ones(copies)
+        self._ones.flags.writeable = False
+        self.physics = np.zeros((4, copies))       # position, speed, angle, angular speed of every copy
+
+    def reset(self) -> Array:
+        """Start a new episode in every copy: all four numbers uniform in [-0.05, 0.05].
+
+        Returns:
+            (N, 4) float32 observations.
+        """
+        self.physics = self._starts(self.copies)
+        self._lengths[:] = 0
+        self.observations = self.physics.T.astype(np.float32)
+        return self.observations
+
+    def step(self, actions: Any) -> Step:
+        """Push every cart for one time step of 0.02 s; where an episode ends, start the next one.
+
+        Args:
+            actions: (N,) integers, 0 left, 1 right.
+
+        Returns:
+            A ``Step``.
+
+        Raises:
+            ValueError: actions of another shape or kind; no ``reset`` before.
+        """
+        actions, angle = self._checked_actions(actions), self.physics[2]
+        change = cartpole_change(self.physics, actions, np.cos(angle), np.sin(angle))
+        self.physics = physics = self.physics + TIME_STEP * np.stack(change)             # (4, N)
+        self._lengths += 1
+        self.steps += 1
+        terminated = (np.abs(physics[0]) > POSITION_LIMIT) | (np.abs(physics[2]) > ANGLE_LIMIT)
+        truncated = (self._lengths >= self.max_steps) & ~terminated
+        ended = (terminated | truncated).nonzero()[0]
+        next_observations = self.observations = physics.T.astype(np.float32)             # (N, 4)
+        if ended.size:
+            self._finished += [(float(n), n) for n in self._lengths[ended].tolist()]
+            self._lengths[ended] = 0
+            physics[:, ended] = self._starts(ended.size)
+            self.observations = physics.T.astype(np.float32)
+        return Step(self.observations, self._ones, terminated, truncated, next_observations)
+
+    def state(self) -> dict[str, Any]:
+        """Positions, clocks and the generator.
+
+        Returns:
+            Tensors and plain data.
+        """
+        return {**self._base_state(), "physics": torch.tensor(self.physics),
+                "generator": self._rng.bit_generator.state, "running": hasattr(self, "observations")}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from where ``state`` was taken.
+
+        Args:
+            state: from ``state()`` of a CartPole with as many copies.
+
+        Raises:
+            ValueError: a state of another environment or of another number of copies.
+        """
+        self._load_base_state(state)
+        self._rng.bit_generator.state = state["generator"]
+        self.physics = state["physics"].numpy().copy()
+        if state["running"]:
+            self.observations = self.physics.T.astype(np.float32)
+
+    def _checked_actions(self, actions: Any) -> Array:
+        actions = np.asarray(actions)
+        # one pass instead of two: the bits of zeros and ones, or-ed together, are zero or one
+        if actions.shape == (self.copies,) and actions.dtype.kind in "iu" \
+                and np.bitwise_or.reduce(actions) in (0, 1) and hasattr(self, "observations"):
+            return actions
+        return super()._checked_actions(actions)
+
+    def _starts(self, n: int) -> Array:
+        return self._rng.uniform(-START_BOUND, START_BOUND, (4, n))
+
+
+class TorchCartPole:
+    """CartPole-v1 for thousands of copies on a device: actions in, a ``Step`` of tensors out, no waiting.
+
+    The same equations as ``BatchedCartPole``. The state is float32, not float64: many GPUs compute float64 at
+    a small fraction of the speed, and over an episode of 500 steps the difference stays far below what a policy
+    reacts to. ``step`` never asks the device for a result, so the CPU can run ahead of the GPU.
+
+    Args:
+        copies: N, at least 1.
+        seed: a non-negative integer.
+        device: where the state lives, for example "cuda" or "cpu".
+        max_steps: time limit of an episode, in steps.
+
+    Raises:
+        ValueError: ``copies`` or ``max_steps`` below 1, or a negative seed.
+        TypeError: not integers.
+
+    Source: Gymnasium's CartPole-v1.
+    """
+
+    observations: Tensor
+    kept_steps = 1000                              # pop_episodes looks back at most so many steps
+
+    def __init__(self, copies: int, *, seed: int, device: str | torch.device, max_steps: int = 500) -> None:
+        self.name, self.copies = "CartPole-v1", check_count("copies", copies)
+        self.max_steps, self.device = check_count("max_steps", max_steps), torch.device(device)
+        self.observation_space, self.action_space = Box(-_HIGH, _HIGH), Discrete(2)
+        self.observation_size, self.steps = 4, 0
+        self._generator = torch.Generator(self.device).manual_seed(check_seed(seed))
+        self._ones = torch.ones(copies, device=self.device)
+        self.physics = torch.zeros(4, copies, device=self.device)
+        self._lengths = torch.zeros(copies, dtype=torch.int32, device=self.device)
+        self._finished: deque[Tensor] = deque(maxlen=self.kept_steps)   # (N,) lengths where ended, else 0
+
+    def reset(self) -> Tensor:
+        """Start a new episode in every copy.
+
+        Returns:
+            (N, 4) float32 observations on the device.
+        """
+        self.physics = self._starts()
+        self._lengths = torch.zeros_like(self._lengths)
+        self.observations = self.physics.T.contiguous()
+        return self.observations
+
+    @torch.no_grad()
+    def step(self, actions: Tensor) -> Step:
+        """Push every cart for one time step; where an episode ends, start the next one.
+
+        Args:
+            actions: (N,) integers on the device, 0 left, 1 right; the values are not checked, for that would
+                wait for the device.
+
+        Returns:
+            A ``Step`` of tensors on the device.
+
+        Raises:
+            ValueError: actions of another shape; no ``reset`` before.
+        """
+        if not hasattr(self, "observations"):
+            raise ValueError(f"{self.name}: call reset() before the first step()")
+        if actions.shape != (self.copies,):
+            raise ValueError(f"{self.name}: actions must be ({self.copies},) integers, got {tuple(actions.shape)}")
+        angle = self.physics[2]
+        change = cartpole_change(self.physics, actions.to(torch.float32), angle.cos(), angle.sin())
+        moved = self.physics + TIME_STEP * torch.stack(change)                           # (4, N)
+        self.steps += 1
+        lengths = self._lengths + 1
+        terminated = (moved[0].abs() > POSITION_LIMIT) | (moved[2].abs() > ANGLE_LIMIT)
+        truncated = (lengths >= self.max_steps) & ~terminated
+        ended = terminated | truncated
+        self._finished.append(lengths * ended)
+        self._lengths = lengths * ~ended
+        self.physics = torch.where(ended, self._starts(), moved)
+        self.observations = self.physics.T.contiguous()
+        return Step(self.observations, self._ones, terminated, truncated, moved.T.contiguous())
+
+    def pop_episodes(self) -> tuple[Array, Array]:
+        """Episodes that ended since the last call, within the last 1000 steps. Waits for the device.
+
+        Returns:
+            (returns, lengths): (E,) floats and (E,) integers, numpy.
+        """
+        if not self._finished:
+            return np.zeros(0), np.zeros(0, dtype=np.int64)
+        lengths = torch.stack(list(self._finished)).cpu().numpy().ravel().astype(np.int64)
+        self._finished.clear()
+        lengths = lengths[lengths > 0]
+        return lengths.astype(float), lengths
+
+    def state(self) -> dict[str, Any]:
+        """Positions, clocks and the generator.
+
+        Returns:
+            Tensors (on the CPU) and plain data.
+        """
+        return {
+            "kind": type(self).__name__, "name": self.name, "copies": self.copies, "steps": self.steps,
+            "device": self.device.type, "physics": self.physics.cpu().clone(),
+            "lengths": self._lengths.cpu().clone(), "generator": self._generator.get_state(),
+            "finished": [lengths.cpu() for lengths in self._finished], "running": hasattr(self, "observations"),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from where ``state`` was taken.
+
+        Args:
+            state: from ``state()`` of a TorchCartPole with as many copies on the same kind of device.
+
+        Raises:
+            ValueError: a state of another environment, number of copies or kind of device.
+        """
+        _check_same_kind(self, state)
+        if state["device"] != self.device.type:
+            raise ValueError(f"the state was taken on {state['device']!r}, this is on {self.device.type!r}: "
+                             "random numbers would differ")
+        self.steps = state["steps"]
+        self.physics, self._lengths = state["physics"].to(self.device), state["lengths"].to(self.device)
+        self._generator.set_state(state["generator"].cpu())
+        self._finished = deque([n.to(self.device) for n in state["finished"]], maxlen=self.kept_steps)
+        if state["running"]:
+            self.observations = self.physics.T.contiguous()
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _starts(self) -> Tensor:
+        uniform = torch.rand((4, self.copies), generator=self._generator, device=self.device)
+        return uniform * (2 * START_BOUND) - START_BOUND
+
+
+# ---------------------------------------------------------------------- any Gymnasium environment
+
+class GymnasiumEnvironments(VectorEnvironment):
+    """N Gymnasium environments, stepped one after another.
+
+    Every episode starts from ``reset(seed=...)`` with a seed of its own, made from ``seed``, the copy's number
+    and the episode's number. An environment that is deterministic given its seed can therefore be brought back
+    to any moment: ``state`` keeps the episode's number and the actions so far, and ``load_state`` plays them
+    again.
+
+    Args:
+        environments: the N environments, or constructors without arguments.
+        seed: a non-negative integer.
+        name: for error messages; None takes the environment's id or class name.
+
+    Raises:
+        ValueError: no environment, spaces that differ between copies or are neither Box nor Discrete, or a
+            negative seed.
+        TypeError: something that is not a Gymnasium environment.
+    """
+
+    def __init__(
+        self, environments: Sequence[gymnasium.Env[Any, Any] | Callable[[], Any]], *, seed: int,
+        name: str | None = None,
+    ) -> None:
+        self.environments = [_opened(environment) for environment in environments]
+        if not self.environments:
+            raise ValueError("environments is empty; expected at least one")
+        first = self.environments[0]
+        super().__init__(name or _name_of(first), len(self.environments), first.observation_space,
+                         first.action_space)
+        for copy, other in enumerate(self.environments):
+            if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
+                raise ValueError(f"{self.name}: copy {copy} has other spaces than copy 0; expected equal ones")
+        self._seed = check_seed(seed)
+        self._episode = np.full(self.copies, -1)                 # number of each copy's episode
+        self._actions: list[list[Any]] = [[] for _ in self.environments]         # of the episodes under way
+
+    def reset(self) -> Array:
+        """Start a new episode in every copy.
+
+        Returns:
+            (N, d) float32 observations.
+        """
+        self._forget_episodes()
+        self.observations = self._encode([self._start_next(copy) for copy in range(self.copies)])
+        self._check_finite("the first observation", self.observations)
+        return self.observations
+
+    def step(self, actions: Any) -> Step:
+        """Take one action in every copy; where an episode ends, start the next one.
+
+        Args:
+            actions: (N,) integers from 0 for a Discrete space; (N, a) floats for a Box.
+
+        Returns:
+            A ``Step``.
+
+        Raises:
+            ValueError: actions of another shape or kind, or out of range; a NaN reward or observation (the
+                message names environment, copy and step); no ``reset`` before.
+        """
+        actions = self._checked_actions(actions)
+        rewards, terminated, truncated = np.empty(self.copies), *np.zeros((2, self.copies), dtype=bool)
+        seen = []
+        for copy, environment in enumerate(self.environments):
+            action = self._real_action(actions[copy])
+            self._actions[copy].append(action)
+            observation, rewards[copy], terminated[copy], truncated[copy], _ = environment.step(action)
+            seen.append(observation)
+        truncated &= ~terminated
+        next_observations = self._encode(seen)                                           # (N, d)
+        ended = (terminated | truncated).nonzero()[0]
+        self._count(rewards, ended)
+        self._check_finite("the reward", rewards)
+        self._check_finite("the observation", next_observations)
+        self.observations = next_observations
+        if ended.size:
+            self.observations = next_observations.copy()
+            self.observations[ended] = self._encode([self._start_next(copy) for copy in ended])
+            self._check_finite("the first observation", self.observations)
+        return Step(self.observations, rewards, terminated, truncated, next_observations)
+
+    def state(self) -> dict[str, Any]:
+        """For each copy the number of its episode and the actions so far.
+
+        Returns:
+            Tensors and plain data.
+        """
+        return {**self._base_state(), "seed": self._seed, "episode": self._episode.tolist(),
+                "actions": [torch.tensor(np.array(actions)) for actions in self._actions]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Replay the episode under way in every copy.
+
+        Args:
+            state: from ``state()`` of the same environment with as many copies.
+
+        Raises:
+            ValueError: a state of another environment or of another number of copies, or an environment whose
+                episode, replayed, ends before the last action (it is not deterministic given its seed).
+        """
+        self._load_base_state(state)
+        self._seed = state["seed"]
+        self._episode = np.array(state["episode"])
+        self._actions = [[] for _ in self.environments]
+        if (self._episode < 0).any():
+            return                                               # the state was taken before the first reset
+        self.observations = self._encode([
+            self._replay(copy, actions.numpy()) for copy, actions in enumerate(state["actions"])
+        ])
+
+    def close(self) -> None:
+        """Close the environments."""
+        for environment in self.environments:
+            environment.close()
+
+    def _start_next(self, copy: int) -> Any:
+        self._episode[copy] += 1
+        self._actions[copy] = []
+        return self._start(copy)
+
+    def _start(self, copy: int) -> Any:
+        """Reset one copy with the seed of its episode."""
+        entropy = np.random.SeedSequence([self._seed, copy, int(self._episode[copy])])
+        observation, _ = self.environments[copy].reset(seed=int(entropy.generate_state(1)[0]))
+        return observation
+
+    def _replay(self, copy: int, actions: Array) -> Any:
+        observation = self._start(copy)
+        for stored in actions:
+            action = stored if stored.ndim else int(stored)
+            self._actions[copy].append(action)
+            observation, _, terminated, truncated, _ = self.environments[copy].step(action)
+            if terminated or truncated:
+                raise ValueError(f"{self.name}: the replayed episode of copy {copy} ended early; the environment "
+                                 "is not deterministic given its seed, so a run cannot be resumed exactly")
+        return observation
+
+    def _real_action(self, action: Any) -> Any:
+        """An action as the environment takes it."""
+        space = self.action_space
+        if isinstance(space, Discrete):
+            return int(action) + int(space.start)
+        return np.array(action, dtype=space.dtype).reshape(space.shape)
+
+
+def _opened(environment: Any) -> gymnasium.Env[Any, Any]:
+    made = environment if isinstance(environment, gymnasium.Env) else environment()
+    if not isinstance(made, gymnasium.Env):
+        raise TypeError(f"expected a Gymnasium environment, got {made!r}")
+    return made
+
+
+def _name_of(environment: Any) -> str:
+    spec = getattr(environment, "spec", None)
+    return spec.id if spec is not None else type(environment.unwrapped).__name__
+
+
+# ---------------------------------------------------------------------- a Gymnasium vector environment
+
+class GymnasiumVector(VectorEnvironment):
+    """A Gymnasium vector environment of the caller, with the resets made explicit.
+
+    Gymnasium's vector environments reset in one of three ways, told by ``metadata["autoreset_mode"]``:
+
+    - SAME_STEP: like here; the final observation is in the info.
+    - DISABLED: the caller resets what ended, with ``reset(options={"reset_mask": ...})``; done here.
+    - NEXT_STEP: the step after an end only resets: its action is ignored and its "transition" never happened.
+      Learning from it is a mistake. Here the copies that ended are reset at once, so that no such step is ever
+      made. That works for Gymnasium's own AsyncVectorEnv (with shared memory) and CartPole; another
+      environment that resets in this way is refused.
+
+    Args:
+        environment: a ``gymnasium.vector.VectorEnv``.
+        seed: a non-negative integer for its first reset.
+
+    Raises:
+        ValueError: a way of resetting that cannot be made exact; spaces neither Box nor Discrete; a negative
+            seed.
+    """
+
+    def __init__(self, environment: VectorEnv[Any, Any, Any], *, seed: int) -> None:
+        super().__init__(_name_of(environment), environment.num_envs, environment.single_observation_space,
+                         environment.single_action_space)
+        self.environment, self._seed = environment, check_seed(seed) % 2**31
+        self._mode = _autoreset_mode(environment, self.name)
+
+    def reset(self) -> Array:
+        """Start a new episode in every copy.
+
+        Returns:
+            (N, d) float32 observations.
+        """
+        self._forget_episodes()
+        first = not hasattr(self, "observations")
+        observations, _ = self.environment.reset(seed=self._seed if first else None)
+        self.observations = self._encode(observations)
+        self._check_finite("the first observation", self.observations)
+        return self.observations
+
+    def step(self, actions: Any) -> Step:
+        """Take one action in every copy; where an episode ends, start the next one.
+
+        Args:
+            actions: (N,) integers from 0 for a Discrete space; (N, a) floats for a Box.
+
+        Returns:
+            A ``Step``.
+
+        Raises:
+            ValueError: actions of another shape or kind, or out of range; a NaN reward or observation (the
+                message names environment, copy and step); no ``reset`` before; an environment that does not
+                keep to its way of resetting.
+        """
+        real_actions = self._real_actions(self._checked_actions(actions))
+        observations, rewards, terminated, truncated, info = self.environment.step(real_actions)
+        rewards, terminated = np.array(rewards, dtype=float), np.array(terminated, dtype=bool)
+        truncated = np.array(truncated, dtype=bool) & ~terminated
+        ended = terminated | truncated
+        self.observations = next_observations = self._encode(observations)               # (N, d)
+        if ended.any():
+            if self._mode is AutoresetMode.SAME_STEP:
+                next_observations = next_observations.copy()
+                next_observations[ended] = self._final_observations(info, ended)
+            else:
+                self.observations = self._restart(ended)
+        self._count(rewards, ended.nonzero()[0])
+        self._check_finite("the reward", rewards)
+        self._check_finite("the observation", next_observations)
+        self._check_finite("the first observation", self.observations)
+        return Step(self.observations, rewards, terminated, truncated, next_observations)
+
+    def state(self) -> dict[str, Any]:
+        """Only for Gymnasium's CartPole, whose state can be read.
+
+        Returns:
+            Tensors and plain data.
+
+        Raises:
+            ValueError: another environment: its state cannot be read from outside.
+        """
+        cartpole = self._cartpole()
+        return {**self._base_state(), "physics": torch.tensor(cartpole.state),
+                "clock": torch.tensor(cartpole.steps), "generator": cartpole.np_random.bit_generator.state}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Only for Gymnasium's CartPole.
+
+        Args:
+            state: from ``state()`` of the same environment with as many copies.
+
+        Raises:
+            ValueError: another environment, or a state that does not belong here.
+        """
+        cartpole = self._cartpole()
+        self._load_base_state(state)
+        cartpole.reset(seed=0)
+        cartpole.np_random.bit_generator.state = state["generator"]
+        cartpole.state, cartpole.steps = state["physics"].numpy().copy(), state["clock"].numpy().copy()
+        self.observations = self._encode(cartpole.state.T)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.environment.close()
+
+    def _real_actions(self, actions: Array) -> Array:
+        space = self.action_space
+        if isinstance(space, Discrete):
+            return actions.astype(np.int64) + int(space.start)
+        return actions.astype(space.dtype).reshape(self.copies, *space.shape)
+
+    def _final_observations(self, info: dict[str, Any], ended: Array) -> Array:
+        final = info.get("final_obs")
+        if final is None or any(final[copy] is None for copy in ended.nonzero()[0]):
+            raise ValueError(f"{self.name}: resets in the same step, but its info has no 'final_obs'; "
+                             "without the final observation a truncation cannot be learned from")
+        return self._encode([final[copy] for copy in ended.nonzero()[0]])
+
+    def _restart(self, ended: Array) -> Array:
+        """Reset the copies that ended, and only those; all current observations."""
+        environment = self.environment
+        if isinstance(environment, CartPoleVectorEnv):           # its reset knows no mask
+            count = int(ended.sum())
+            environment.state[:, ended] = environment.np_random.uniform(
+                environment.low, environment.high, (4, count))
+            environment.steps[ended] = 0
+            environment.prev_done[:] = False
+            return self._encode(environment.state.T)
+        observations, _ = environment.reset(options={"reset_mask": ended.copy()})
+        observations = self._encode(observations)
+        if not np.array_equal(observations[~ended], self.observations[~ended]):
+            raise ValueError(f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies outside "
+                             f"the mask; {HOW_TO_MAKE}")
+        return observations
+
+    def _cartpole(self) -> CartPoleVectorEnv:
+        if isinstance(self.environment, CartPoleVectorEnv) and hasattr(self, "observations"):
+            return self.environment
+        if isinstance(self.environment, CartPoleVectorEnv):
+            self.reset()
+            return self.environment
+        raise ValueError(f"{self.name}: the state of {type(self.environment).__name__} cannot be read from outside, "
+                         f"so a run in it cannot be resumed exactly; {HOW_TO_MAKE}")
+
+
+HOW_TO_MAKE = ("pass the environment's id or a constructor, or make it with gymnasium.make_vec(id, num_envs=n, "
+               "vectorization_mode='sync')")
+
+
+def _autoreset_mode(environment: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
+    """How the environment resets; an error where that cannot be made exact."""
+    mode = environment.metadata.get("autoreset_mode")
+    if mode is None:
+        raise ValueError(f"{name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are real; "
+                         f"{HOW_TO_MAKE}")
+    mode, inner = AutoresetMode(mode), environment.unwrapped
+    own_reset = type(environment) is CartPoleVectorEnv or isinstance(inner, SyncVectorEnv) or (
+        isinstance(inner, AsyncVectorEnv) and inner.shared_memory)
+    if mode is AutoresetMode.NEXT_STEP and not own_reset:
+        raise ValueError(f"{name}: {type(environment).__name__} resets in the step after an end (NEXT_STEP), so that "
+                         f"some of its steps are not transitions; {HOW_TO_MAKE}, or make it with "
+                         "autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP")
+    return mode
+
+
+# ---------------------------------------------------------------------- the front door
+
+def vectorize(env: Any, copies: int = 16, *, seed: int) -> VectorEnvironment:
+    """Copies of an environment side by side, with the resets of this module.
+
+    Args:
+        env: a Gymnasium id ("CartPole-v1" gives the batched one); a constructor of a Gymnasium environment; a
+            ``gymnasium.vector.VectorEnv``, whose own number of copies counts; or a ``VectorEnvironment``, which
+            comes back as it is.
+        copies: N, at least 1.
+        seed: a non-negative integer.
+
+    Returns:
+        A ``VectorEnvironment``.
+
+    Raises:
+        ValueError: an unknown id; spaces neither Box nor Discrete; ``copies`` below 1; a negative seed; a vector
+            environment that resets in a way that cannot be made exact.
+        TypeError: something else than the above.
+    """
+    copies, seed = check_count("copies", copies), check_seed(seed)
+    if isinstance(env, VectorEnvironment):
+        return env
+    if isinstance(env, VectorEnv):
+        if type(env) is SyncVectorEnv:                           # its environments can be stepped directly
+            return GymnasiumEnvironments(env.envs, seed=seed)
+        return GymnasiumVector(env, seed=seed)
+    if isinstance(env, str):
+        if env == "CartPole-v1":
+            return BatchedCartPole(copies, seed=seed)
+        return GymnasiumEnvironments([lambda: _make(env)] * copies, seed=seed, name=env)
+    if callable(env) and not isinstance(env, gymnasium.Env):
+        return GymnasiumEnvironments([env] * copies, seed=seed)
+    raise TypeError("env must be a Gymnasium id, a constructor of an environment (a function without arguments), or "
+                    f"a gymnasium.vector.VectorEnv, got {env!r}")
+
+
+def _make(name: str) -> gymnasium.Env[Any, Any]:
+    try:
+        return gymnasium.make(name, disable_env_checker=True)
+    except gymnasium.error.Error as error:
+        raise ValueError(f"env is {name!r}, which Gymnasium cannot make: {error}") from error
