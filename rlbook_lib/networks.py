@@ -212,7 +212,7 @@ class NumpyForward:
     @property
     def on_cpu(self) -> bool:
         """Whether numpy can see the weights."""
-        return self.layers[0][0].device.type == "cpu"
+        return self.layers[0][0].is_cpu
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy looks at its own weights: it takes no views along."""
@@ -325,9 +325,13 @@ class CategoricalPolicy(_Perceptron):
         Returns:
             Three numpy arrays.
         """
-        outputs = _log_softmax(self._raw(observations))
-        cumulative = np.exp(outputs).cumsum(-1)[:, :-1]                           # (n, A-1)
-        actions = (rng.random((len(outputs), 1)) >= cumulative).sum(-1)
+        outputs = self._raw(observations)                                         # logits (n, A), ours to change
+        outputs -= np.maximum.reduce(outputs, -1, keepdims=True)
+        cumulative = np.add.accumulate(np.exp(outputs), -1)                       # (n, A), not normalized
+        total = cumulative[:, -1:]
+        outputs -= np.log(total)
+        passed = rng.random((len(outputs), 1)) * total >= cumulative[:, :-1]
+        actions = np.add.reduce(passed, -1, dtype=np.int64)
         return actions, outputs[np.arange(len(outputs)), actions], outputs
 
     def sample_torch(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,6 +8,9 @@ A checkpoint holds tensors and plain data, nothing that runs code when it is rea
 in a single step of the file system: whenever the process dies, a whole file is there. A run that goes on from a
 checkpoint ends bit for bit where it would have ended undisturbed, on the same machine with as many threads.
 
+A generator that is given the state of a finished run yields its last record once more, without metrics: the
+policy is there, and the curves end where they did.
+
 A metric that has no value yet, such as the mean return before the first episode has ended, is left out of its
 record. NaN always means that something broke, and stops the run.
 """
@@ -18,11 +21,8 @@ import copy
 import dataclasses
 import math
 import os
-import pickle
 import signal
-import tempfile
 import threading
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -116,23 +116,23 @@ def run_updates(
     """
     check_count("checkpoint_every", checkpoint_every)
     history = History(before)
-    last = None
+    last, saved = None, 0
     with _progress_bar(progress, total_steps) as bar, _interrupt_between_updates() as interrupted:
         for last in updates:
             _check_numbers(last)
             history.add(last)
             _show(bar, last)
-            ending = interrupted() or (stop is not None and stop(last))
-            if checkpoint is not None and (ending or last.update % checkpoint_every == 0):
+            if checkpoint is not None and last.update % checkpoint_every == 0:
                 save_checkpoint(checkpoint, history.into(last.state()))
-            if ending:
+                saved = last.update
+            if interrupted() or (stop is not None and stop(last)):
                 break
-    if last is None:
-        raise ValueError("updates is empty: the trainer made no update")
-    if interrupted():
-        raise KeyboardInterrupt
-    if checkpoint is not None and last.update % checkpoint_every != 0 and not ending:
-        save_checkpoint(checkpoint, history.into(last.state()))
+        if last is None:
+            raise ValueError("updates is empty: the trainer made no update")
+        if checkpoint is not None and saved != last.update:
+            save_checkpoint(checkpoint, history.into(last.state()))
+        if interrupted():
+            raise KeyboardInterrupt
     return TrainingResult(last.policy, history.arrays(), last.update, last.env_steps,
                           lambda: history.into(last.state()))
 
@@ -184,7 +184,9 @@ class History:
         self.length = len(next(iter(self.columns.values()), []))
 
     def add(self, record: Update) -> None:
-        """Append one record."""
+        """Append one record, unless it is the last one again."""
+        if self.length and self.columns["update"][-1] == record.update:
+            return
         row = {"update": record.update, "env_steps": record.env_steps, **record.metrics}
         for name in row.keys() - self.columns.keys():
             self.columns[name] = [None] * self.length
@@ -270,21 +272,22 @@ def save_checkpoint(path: str | Path, state: State) -> None:
     """
     path = Path(path)
     _check_plain(state, "state")
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    part = path.with_name(f".{path.name}.part")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with open(part, "wb") as file:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(part, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)                            # the new name, too, on the disk
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if os.name == "posix":                                                # the new name, too, on the disk
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def load_checkpoint(path: str | Path) -> State:
@@ -302,7 +305,9 @@ def load_checkpoint(path: str | Path) -> State:
     """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+    except OSError:
+        raise
+    except Exception as error:                                # what a damaged file raises depends on where it is
         raise ValueError(f"{path} is not a checkpoint, or is damaged") from error
     if not isinstance(state, dict):
         raise ValueError(f"{path} is not a checkpoint: it holds a {type(state).__name__}")
