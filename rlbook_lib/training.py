@@ -34,6 +34,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from rlbook_lib.environments import vectorize
 from rlbook_lib.experience import check_count
 from rlbook_lib.mdp import check_seed
 
@@ -470,8 +471,6 @@ def evaluate_policy(policy: Any, env: Any, *, episodes: int = 20, seed: int, max
     Raises:
         ValueError: ``episodes`` or ``max_steps`` below 1, or a negative seed.
     """
-    from rlbook_lib.environments import vectorize
-
     episodes, max_steps = check_count("episodes", episodes), check_count("max_steps", max_steps)
     environments = vectorize(env, copies=episodes, seed=check_seed(seed))
     returns, running = np.zeros(episodes), np.ones(episodes, dtype=bool)
