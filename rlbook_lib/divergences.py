@@ -522,7 +522,8 @@ def _distributions(**named: Array) -> tuple[Any, list[Array]]:
         shape = tuple(array.shape)
         _check(array.ndim > 0 and 0 not in shape, f"{name} has shape {shape}; expected (K,) or (..., K), not empty")
         _check(bool((array >= 0).all()), f"{name} holds negative values or NaN; expected probabilities")
-        error = float(abs(array.sum(-1) - 1).max())
+        total = array.sum(-1) if library is np else array.detach().sum(-1)
+        error = float(abs(total - 1).max())
         tolerance = 1e-6 if array.dtype == library.float64 else 1e-3
         _check(error <= tolerance, f"{name} has a row whose sum differs from 1 by {error:.1e}; expected a sum of 1")
     outcomes = {name: array.shape[-1] for name, array in arrays.items()}
