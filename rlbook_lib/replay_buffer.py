@@ -1,0 +1,200 @@
+"""A finite first-in-first-out memory of transitions, sampled at random (chapter 5).
+
+A transition here may span several steps: it holds the observation and action it starts from, the discounted
+sum of the rewards in between, the observation it leads to, and the discount of that observation's value, which
+is ``gamma^steps``, or 0 after a termination. One-step Q-learning, n-step targets and both ways for an episode
+to end are then the same line: ``target = return + discount * value``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from rlbook_lib.experience import check_count
+from rlbook_lib.mdp import check_seed
+
+
+class Batch(NamedTuple):
+    """B transitions drawn from the buffer.
+
+    Args:
+        observations: (B, d) float32.
+        actions: (B,) int64.
+        returns: (B,) float32; discounted sum of the transition's rewards.
+        next_observations: (B, d) float32; the real ones, final observations included.
+        discounts: (B,) float32; what the value of the next observation is multiplied by, 0 after a termination.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    returns: Tensor
+    next_observations: Tensor
+    discounts: Tensor
+
+
+class ReplayBuffer:
+    """The last ``capacity`` transitions; a full buffer forgets the oldest first.
+
+    Args:
+        capacity: number of transitions, at least 1.
+        observation_size: d, numbers in one observation.
+        seed: a non-negative integer; of the sampling.
+        device: where the transitions are kept.
+
+    Raises:
+        ValueError: ``capacity`` or ``observation_size`` below 1, or a negative seed.
+        TypeError: not integers.
+
+    Source: Lin (1992); Mnih et al. (2015).
+    """
+
+    def __init__(self, capacity: int, observation_size: int, *, seed: int,
+                 device: str | torch.device = "cpu") -> None:
+        self.capacity, self.observation_size = check_count("capacity", capacity), check_count(
+            "observation_size", observation_size)
+        # one row a transition: observation, action, return, next observation, discount. Then one look-up
+        # fetches a whole batch. Actions are small integers, which float32 holds exactly.
+        self._widths = (observation_size, 1, 1, observation_size, 1)
+        self._rows = torch.zeros(capacity, sum(self._widths), device=device)
+        self._generator = torch.Generator().manual_seed(check_seed(seed))
+        self._size, self._next = 0, 0                            # filled rows; where the next row goes
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, observations: ArrayLike, actions: ArrayLike, returns: ArrayLike,
+            next_observations: ArrayLike, discounts: ArrayLike) -> None:
+        """Store n transitions, oldest first; they replace the oldest ones of a full buffer.
+
+        Args:
+            observations: (n, d).
+            actions: (n,) integers from 0.
+            returns: (n,) discounted sums of rewards.
+            next_observations: (n, d).
+            discounts: (n,) discounts of the next observation's value, in [0, 1].
+
+        Raises:
+            ValueError: shapes that do not fit together, or a number that is not finite.
+        """
+        count = len(np.asarray(actions))
+        columns = [np.asarray(column, dtype=np.float32) for column in
+                   (observations, actions, returns, next_observations, discounts)]
+        wide = (count, self.observation_size)
+        for name, column, shape in zip(Batch._fields, columns, (wide, (count,), (count,), wide, (count,))):
+            if column.shape != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {column.shape}")
+        rows = np.column_stack(columns)                                       # (n, 2 d + 3)
+        if not np.isfinite(rows).all():
+            raise ValueError("a transition holds a number that is not finite; the buffer keeps only finite ones")
+        rows = rows[-self.capacity:]
+        places = (self._next + np.arange(len(rows))) % self.capacity
+        self._rows[torch.from_numpy(places)] = torch.from_numpy(rows).to(self._rows.device)
+        self._next = int((self._next + len(rows)) % self.capacity)
+        self._size = min(self._size + len(rows), self.capacity)
+
+    def sample(self, batch_size: int) -> Batch:
+        """Draw transitions uniformly, with replacement.
+
+        Args:
+            batch_size: B, at least 1; it may exceed the number of stored transitions.
+
+        Returns:
+            A ``Batch`` of tensors.
+
+        Raises:
+            ValueError: the buffer is empty, or ``batch_size`` below 1.
+        """
+        if self._size == 0:
+            raise ValueError("the buffer is empty: add transitions before sampling")
+        size = (check_count("batch_size", batch_size),)
+        index = torch.randint(self._size, size, generator=self._generator)
+        rows = self._rows[index.to(self._rows.device)]                        # (B, 2 d + 3)
+        observations, actions, returns, next_observations, discounts = rows.split(self._widths, 1)
+        return Batch(observations, actions.squeeze(1).long(), returns.squeeze(1), next_observations,
+                     discounts.squeeze(1))
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on from here, bit for bit.
+
+        Returns:
+            Tensors and plain data, copied.
+        """
+        return {"capacity": self.capacity, "rows": self._rows[:self._size].cpu().clone(), "next": self._next,
+                "generator": self._generator.get_state().clone()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from where ``state`` was taken.
+
+        Args:
+            state: from ``state()`` of a buffer of the same size.
+
+        Raises:
+            ValueError: a state of another size.
+        """
+        size, width = state["rows"].shape
+        if (state["capacity"], width) != (self.capacity, sum(self._widths)):
+            raise ValueError(f"the state has {state['capacity']} rows of {width} numbers, this buffer "
+                             f"{self.capacity} of {sum(self._widths)}")
+        self._rows[:size] = state["rows"].to(self._rows.device)
+        self._size, self._next = size, state["next"]
+        self._generator.set_state(state["generator"])
+
+
+def draw_chance(updates: ArrayLike, batch_size: int, capacity: int) -> NDArray[np.float64]:
+    """The chance that one stored transition has been drawn at least once: ``1 - (1 - 1/C)^(k B)``.
+
+    Equation: eq-replay-age
+
+    Each of the k updates draws B of the C stored transitions, uniformly and with replacement. The mean number of
+    draws is ``k B / C``; where that is 1, the chance is about 63 percent.
+
+    Args:
+        updates: k, updates since the transition was stored, 0 or more; a number or an array.
+        batch_size: B, at least 1.
+        capacity: C, number of stored transitions, at least 1.
+
+    Returns:
+        Chances in [0, 1], the shape of ``updates``.
+
+    Raises:
+        ValueError: a number out of range.
+        TypeError: ``batch_size`` or ``capacity`` is not an integer.
+
+    Source: sampling with replacement.
+    """
+    batch_size, capacity = check_count("batch_size", batch_size), check_count("capacity", capacity)
+    k = np.asarray(updates, dtype=float)
+    if not np.isfinite(k).all() or (k < 0).any():
+        raise ValueError(f"updates must be 0 or more, got {updates!r}")
+    if capacity == 1:
+        return np.where(k > 0, 1.0, 0.0)
+    return -np.expm1(k * batch_size * math.log1p(-1 / capacity))
+
+
+def expected_draws(updates: ArrayLike, batch_size: int, capacity: int) -> NDArray[np.float64]:
+    """How often one stored transition has been drawn on average: ``k B / C``.
+
+    Args:
+        updates: k, updates since the transition was stored, 0 or more; a number or an array.
+        batch_size: B, at least 1.
+        capacity: C, number of stored transitions, at least 1.
+
+    Returns:
+        Mean numbers of draws, the shape of ``updates``.
+
+    Raises:
+        ValueError: a number out of range.
+        TypeError: ``batch_size`` or ``capacity`` is not an integer.
+
+    Source: sampling with replacement.
+    """
+    k = np.asarray(updates, dtype=float)
+    if not np.isfinite(k).all() or (k < 0).any():
+        raise ValueError(f"updates must be 0 or more, got {updates!r}")
+    return k * check_count("batch_size", batch_size) / check_count("capacity", capacity)
