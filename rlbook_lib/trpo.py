@@ -15,6 +15,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,10 +23,29 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import spsolve
+from torch.nn.utils import vector_to_parameters
 
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.dynamic_programming import advantages, expected_episode_length, expected_return
-from rlbook_lib.mdp import MDP, FloatArray
+from rlbook_lib.environments import vectorize
+from rlbook_lib.experience import check_count
+from rlbook_lib.mdp import MDP, FloatArray, check_seed, check_unit_interval
+from rlbook_lib.networks import Policy, ValueNetwork, make_policy
+from rlbook_lib.returns import gae, normalize_advantages
+from rlbook_lib.rollout import Collector, Rollout, flatten, value_estimates
+from rlbook_lib.training import (
+    State,
+    TrainingError,
+    TrainingResult,
+    Update,
+    check_state,
+    config_dict,
+    pack,
+    rng_state,
+    set_rng_state,
+    train,
+    unpack,
+)
 
 Array: TypeAlias = Any  # a numpy array or a torch tensor
 Matvec: TypeAlias = Callable[[Array], Array]
@@ -453,6 +473,273 @@ def _line_search(
         if gain > 0 and kl <= delta:  # False for NaN: such a step is never taken
             return LineSearch(candidate, j, gain, kl, True)
     return LineSearch(step * 0, tries, 0.0, 0.0, False)
+
+
+# ---------------------------------------------------------------------------------------------- the training
+
+
+@dataclass(frozen=True)
+class TRPOConfig:
+    """Settings of TRPO; the defaults solve CartPole-v1.
+
+    Args:
+        total_steps: environment steps in all, of all copies together; the last update may go over it.
+        copies: N, environments side by side; 1 or more, 8 to 64 are usual.
+        steps: T, steps of each copy before an update; N T samples an update, 1000 to 50 000 are usual.
+        gamma: discount, in [0, 1]; .95 to .999.
+        lam: of the generalized advantages, in [0, 1]; .9 to 1.
+        delta: trust region: KL(old || new), averaged over the batch, is at most this after each update; nats,
+            positive; .01 to .05.
+        damping: added to the diagonal of the Fisher matrix, 0 or more; .001 to .1.
+        cg_iterations: Fisher-vector products an update, 1 or more; 10 is usual.
+        fisher_fraction: share of the batch that the Fisher matrix is averaged over, in (0, 1]; .1 to 1.
+        line_search_factor: how much shorter each further try is, between 0 and 1.
+        line_search_tries: at most so many steps are tried, 1 or more; then the old policy stays.
+        hidden: sizes of the hidden layers of both networks.
+        activation: "tanh" or "relu".
+        initial_log_std: where a Gaussian policy's log standard deviations start.
+        value_learning_rate: of Adam for the value network, positive.
+        value_epochs: passes over the batch for the value network, 1 or more.
+        value_batch_size: samples in a minibatch of these passes, 1 or more; the last one may be smaller.
+        value_scale: size of typical returns; None is 1 / (1 - gamma) (1 at gamma = 1).
+    """
+
+    total_steps: int = 150_000
+    copies: int = 32
+    steps: int = 64
+    gamma: float = 0.99
+    lam: float = 0.95
+    delta: float = 0.05
+    damping: float = 0.1
+    cg_iterations: int = 10
+    fisher_fraction: float = 1.0
+    line_search_factor: float = 0.8
+    line_search_tries: int = 10
+    hidden: tuple[int, ...] = (64,)
+    activation: str = "tanh"
+    initial_log_std: float = 0.0
+    value_learning_rate: float = 7e-3
+    value_epochs: int = 5
+    value_batch_size: int = 512
+    value_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        counts = "total_steps copies steps cg_iterations line_search_tries value_epochs value_batch_size"
+        for name in counts.split():
+            check_count(name, getattr(self, name))
+        check_unit_interval("gamma", self.gamma)
+        check_unit_interval("lam", self.lam)
+        for name in ("delta", "value_learning_rate"):
+            _checked_number(name, getattr(self, name), 0.0, math.inf, open_below=True)
+        _checked_number("damping", self.damping, 0.0, math.inf)
+        _checked_number("fisher_fraction", self.fisher_fraction, 0.0, 1.0, open_below=True)
+        _checked_number("line_search_factor", self.line_search_factor, 0.0, 1.0, open_below=True, open_above=True)
+        if self.value_scale is not None:
+            _checked_number("value_scale", self.value_scale, 0.0, math.inf, open_below=True)
+
+
+def iterate_trpo(
+    env: Any, config: TRPOConfig | None = None, *, seed: int, state: State | None = None
+) -> Iterator[Update]:
+    """Trust-region policy optimization: one record per batch and update.
+
+    Args:
+        env: an environment's id or constructor, or a vector environment; actions Discrete or Box.
+        config: settings; None is ``TRPOConfig()``.
+        seed: a non-negative integer; the same seed gives the same run on the same machine.
+        state: what a record's ``state()`` gave, to go on from there.
+
+    Returns:
+        A generator of ``Update``. Metrics: kl, gain (of the surrogate), backtracks, accepted (0 or 1; 0 means
+        that the policy stayed as it was), entropy, value_loss, and episode_return and episode_length where an
+        episode ended.
+
+    Raises:
+        ValueError: spaces that TRPO cannot handle, an unknown environment, a state of another config or seed, a
+            NaN from the environment.
+        TrainingError: a gradient that is not finite.
+
+    Source: Schulman et al. (2015), section 6; advantages: Schulman et al. (2016).
+    """
+    config = TRPOConfig() if config is None else config
+    if not isinstance(config, TRPOConfig):
+        raise TypeError(f"config is {type(config).__name__}; expected a TRPOConfig")
+    if state is not None:
+        check_state(state, config, seed)
+    return _iterate(_Learner(env, config, check_seed(seed), state))
+
+
+def train_trpo(
+    env: Any,
+    config: TRPOConfig | None = None,
+    *,
+    seed: int,
+    state: State | str | Path | None = None,
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 10,
+    stop: Callable[[Update], bool] | None = None,
+) -> TrainingResult:
+    """Run ``iterate_trpo`` out, or until ``stop`` says so; see ``training.train``.
+
+    Args:
+        env: an environment's id or constructor, or a vector environment.
+        config: settings; None is ``TRPOConfig()``.
+        seed: a non-negative integer.
+        state: a state or a checkpoint file to go on from.
+        progress: show a progress bar.
+        checkpoint: a file to save the state in, and to go on from if it is there.
+        checkpoint_every: in updates, 1 or more.
+        stop: called with each record; True ends the run.
+
+    Returns:
+        The policy, the curves and the state.
+
+    Raises:
+        ValueError: as ``iterate_trpo``, or a damaged checkpoint.
+        TrainingError: a gradient, a metric or a parameter that is not finite.
+    """
+    config = TRPOConfig() if config is None else config
+    return train(iterate_trpo, env, config, seed=seed, state=state, progress=progress, checkpoint=checkpoint,
+                 checkpoint_every=checkpoint_every, stop=stop)
+
+
+def _iterate(learner: _Learner) -> Iterator[Update]:
+    config = learner.config
+    while learner.env_steps < config.total_steps:
+        rollout = learner.collector.collect()
+        batch = rollout.batch()
+        advantages, value_targets = _advantages(rollout, learner.value, config)
+        metrics = trpo_step(learner.policy, batch.observations, batch.actions, advantages, config)
+        metrics["value_loss"] = learner.fit_values(batch.observations, value_targets)
+        learner.env_steps += len(rollout)
+        learner.update += 1
+        metrics |= learner.episodes()
+        yield Update(learner.update, learner.env_steps, metrics, learner.policy, learner.state)
+
+
+def _advantages(rollout: Rollout, value: ValueNetwork, config: TRPOConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """Normalized advantages and value targets, (T N,) each."""
+    values, next_values = value_estimates(rollout, value)  # (T, N)
+    advantages, value_targets = gae(
+        rollout.rewards, values, next_values, rollout.terminated, rollout.truncated, config.gamma, config.lam
+    )
+    return flatten(normalize_advantages(advantages)), flatten(value_targets)
+
+
+def trpo_step(
+    policy: Policy, observations: torch.Tensor, actions: torch.Tensor, advantages: torch.Tensor, config: TRPOConfig
+) -> dict[str, float]:
+    """One update of the policy, in place: gradient, conjugate gradient, line search.
+
+    The policy has not changed since it took the actions, so what it computes now is what it acted with. If no step
+    is accepted, the policy stays as it is.
+
+    Args:
+        policy: the policy that took the actions.
+        observations: (n, d).
+        actions: (n,) or (n, k).
+        advantages: (n,), best normalized.
+        config: the settings.
+
+    Returns:
+        kl, gain, backtracks, accepted, entropy (of the old policy).
+
+    Raises:
+        TrainingError: the gradient is not finite.
+    """
+    parameters = list(policy.parameters())
+    outputs = policy(observations)
+    old_outputs = outputs.detach()
+    log_prob = policy.log_prob_of(outputs, actions)
+    old_log_prob = log_prob.detach()
+
+    gradient = -_flat(torch.autograd.grad(_surrogate_loss(log_prob, old_log_prob, advantages), parameters))
+    if not math.isfinite(float(gradient.sum())):
+        raise TrainingError("the gradient of the surrogate is not finite; the policy was left as it was")
+    some = slice(None, None, round(1 / config.fisher_fraction))  # every state, or every second, third, ...
+    kl = policy.kl_of(old_outputs[some], policy(observations[some])).mean()
+    fisher = _fisher_product(kl, parameters, config.damping)
+    direction = gradient * 0
+    for record in _conjugate_gradient(fisher, gradient, config.cg_iterations, 1e-4):
+        direction = record.solution
+    full_step = _scaled_to(direction, fisher, config.delta)
+
+    theta = _flat(parameters).detach().clone()
+    old_surrogate = float(advantages.mean())
+
+    @torch.no_grad()
+    def evaluate(step: torch.Tensor) -> tuple[float, float]:
+        vector_to_parameters(theta + step, parameters)
+        outputs = policy(observations)
+        loss = _surrogate_loss(policy.log_prob_of(outputs, actions), old_log_prob, advantages)
+        return -float(loss) - old_surrogate, float(policy.kl_of(old_outputs, outputs).mean())
+
+    found = _line_search(evaluate, full_step, config.delta, config.line_search_factor, config.line_search_tries)
+    if not found.accepted:
+        vector_to_parameters(theta, parameters)
+    return {"kl": found.kl, "gain": found.gain, "backtracks": float(found.backtracks),
+            "accepted": float(found.accepted), "entropy": float(policy.entropy_of(old_outputs).mean())}
+
+
+class _Learner:
+    """All that changes during training, and its state."""
+
+    def __init__(self, env: Any, config: TRPOConfig, seed: int, state: State | None) -> None:
+        self.config, self.seed, self.update, self.env_steps = config, seed, 0, 0
+        # independent seeds: of the environments, the actions, the two networks, the minibatches
+        seeds = [int(x) for x in np.random.SeedSequence(seed).generate_state(5)]
+        self.environments = vectorize(env, config.copies, seed=seeds[0])
+        device = getattr(self.environments, "device", None)  # a batched environment on a GPU has one
+        spaces = self.environments.observation_space, self.environments.action_space
+        self.policy = make_policy(*spaces, hidden=config.hidden, activation=config.activation, seed=seeds[2],
+                                  initial_log_std=config.initial_log_std, env=self.environments.name).to(device)
+        scale = config.value_scale or (1 / (1 - config.gamma) if config.gamma < 1 else 1.0)
+        self.value = ValueNetwork(self.environments.observation_size, hidden=config.hidden, scale=scale,
+                                  activation=config.activation, seed=seeds[3]).to(device)
+        self.optimizer = torch.optim.Adam(self.value.parameters(), lr=config.value_learning_rate, eps=1e-5, fused=True)
+        rng = np.random.default_rng(seeds[1]) if device is None else torch.Generator(device).manual_seed(seeds[1])
+        self.collector = Collector(self.environments, self.policy, config.steps, rng)
+        self.generator = torch.Generator().manual_seed(seeds[4])  # of the minibatches
+        if state is not None:
+            self._load(state)
+
+    def fit_values(self, observations: torch.Tensor, targets: torch.Tensor) -> float:
+        """Regress the value network on the targets; the mean squared error, in units of the scale squared."""
+        losses = []
+        for _ in range(self.config.value_epochs):
+            order = torch.randperm(len(targets), generator=self.generator).to(targets.device)
+            for rows in order.split(self.config.value_batch_size):
+                errors = (self.value(observations[rows]) - targets[rows]) / self.value.scale
+                loss = (errors * errors).mean()
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+                losses.append(loss.detach())
+        return float(torch.stack(losses).mean())
+
+    def episodes(self) -> dict[str, float]:
+        """Means over the episodes that ended since the last call; nothing if none did."""
+        returns, lengths = self.environments.pop_episodes()
+        if len(returns) == 0:
+            return {}
+        return {"episode_return": float(returns.mean()), "episode_length": float(lengths.mean())}
+
+    def state(self) -> State:
+        """Tensors and plain data; training that goes on from them ends bit for bit the same."""
+        return {
+            "config": config_dict(self.config), "seed": self.seed, "update": self.update,
+            "env_steps": self.env_steps, "policy": pack(self.policy), "value": pack(self.value),
+            "optimizer": pack(self.optimizer), "collector": self.collector.state(),
+            "generator": rng_state(self.generator),
+        }
+
+    def _load(self, state: State) -> None:
+        self.update, self.env_steps = state["update"], state["env_steps"]
+        for name in ("policy", "value", "optimizer"):
+            unpack(getattr(self, name), state[name])
+        self.collector.load_state(state["collector"])
+        set_rng_state(self.generator, state["generator"])
 
 
 # ------------------------------------------------------------------------------------------------ the door
