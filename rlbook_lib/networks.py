@@ -635,7 +635,7 @@ def make_policy(observation_space: Any, action_space: Any, *, hidden: Sequence[i
     size = observation_size(observation_space, env)
     if isinstance(action_space, Discrete):
         return CategoricalPolicy(size, int(action_space.n), hidden=hidden, activation=activation, seed=seed)
-    if isinstance(action_space, Box) and len(action_space.shape) == 1 and action_space.dtype.kind == "f":
-        return GaussianPolicy(size, action_space.shape[0], hidden=hidden, activation=activation, seed=seed,
+    if isinstance(action_space, Box) and action_space.dtype.kind == "f" and math.prod(action_space.shape) > 0:
+        return GaussianPolicy(size, math.prod(action_space.shape), hidden=hidden, activation=activation, seed=seed,
                               initial_log_std=initial_log_std, low=action_space.low, high=action_space.high)
     raise ValueError(f"{env} must have a Discrete action space, or a Box of d real numbers, got {action_space}")

@@ -23,6 +23,7 @@ import math
 import os
 import signal
 import threading
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -304,12 +305,15 @@ def load_checkpoint(path: str | Path) -> State:
         FileNotFoundError: there is no such file.
         ValueError: it is damaged, or not a checkpoint.
     """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:                                # what a damaged file raises depends on where it is
-        raise ValueError(f"{path} is not a checkpoint, or is damaged") from error
+    with open(path, "rb") as file:
+        try:
+            damaged = zipfile.ZipFile(file).testzip()                     # compares the check sums
+            file.seek(0)
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:                                        # its kind depends on where the damage is
+            raise ValueError(f"{path} is not a checkpoint, or is damaged: {error}") from error
+    if damaged is not None:
+        raise ValueError(f"{path} is damaged: the check sum of {damaged} is wrong")
     if not isinstance(state, dict):
         raise ValueError(f"{path} is not a checkpoint: it holds a {type(state).__name__}")
     return state

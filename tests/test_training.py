@@ -1,0 +1,497 @@
+"""Tests of ``rlbook_lib.training``: a toy trainer is stopped, killed and resumed in every way, and ends the same."""
+
+import copy
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from rlbook_lib.networks import CategoricalPolicy
+from rlbook_lib.training import (
+    TrainingError,
+    Update,
+    check_state,
+    config_dict,
+    evaluate_policy,
+    load_checkpoint,
+    pack,
+    resume_state,
+    rng_state,
+    run_updates,
+    save_checkpoint,
+    set_rng_state,
+    train,
+    unpack,
+)
+
+torch.set_num_threads(1)
+
+
+# ---------------------------------------------------------------------- a trainer that learns a bandit
+
+@dataclass(frozen=True)
+class ToyConfig:
+    """A toy: how long, how fast, how wide; ``pause`` in seconds makes it slow enough to be hit."""
+
+    total_steps: int = 80
+    learning_rate: float = 0.05
+    hidden: tuple[int, ...] = (4,)
+    pause: float = 0.0
+
+
+class Toy:
+    """Cross-entropy on random targets: a network, fused Adam, a numpy and a torch generator."""
+
+    def __init__(self, config, seed):
+        self.config, self.seed, self.update, self.env_steps = config, seed, 0, 0
+        self.policy = CategoricalPolicy(3, 2, hidden=config.hidden, seed=seed)
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=config.learning_rate, fused=True)
+        self.rng, self.generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+
+    def state(self):
+        return {"config": config_dict(self.config), "seed": self.seed, "update": self.update,
+                "env_steps": self.env_steps, "policy": pack(self.policy), "optimizer": pack(self.optimizer),
+                "rng": rng_state(self.rng), "generator": rng_state(self.generator)}
+
+    def load(self, state):
+        self.update, self.env_steps = state["update"], state["env_steps"]
+        unpack(self.policy, state["policy"])
+        unpack(self.optimizer, state["optimizer"])
+        set_rng_state(self.rng, state["rng"])
+        set_rng_state(self.generator, state["generator"])
+
+    def learn(self):
+        x = torch.tensor(self.rng.standard_normal((8, 3)), dtype=torch.float32)
+        actions = torch.randint(2, (8,), generator=self.generator)
+        loss = -self.policy.log_prob_of(self.policy(x), actions).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        time.sleep(self.config.pause)
+        self.update, self.env_steps = self.update + 1, self.env_steps + 8
+        return loss.item()
+
+    def record(self, metrics):
+        return Update(self.update, self.env_steps, metrics, self.policy, self.state)
+
+
+def iterate_toy(env, config, *, seed, state=None):
+    toy = Toy(config, seed)
+    if state is not None:
+        check_state(state, config, seed)
+        toy.load(state)
+    if toy.env_steps >= config.total_steps:
+        yield toy.record({})
+    while toy.env_steps < config.total_steps:
+        loss = toy.learn()
+        yield toy.record({"loss": loss, **({"episode_return": float(toy.update)} if toy.update % 3 == 0 else {})})
+
+
+def train_toy(config=ToyConfig(), seed=0, **options):
+    return train(iterate_toy, None, config, seed=seed, **options)
+
+
+def same(one, other):
+    """Whether two states are equal, bit for bit."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+# ---------------------------------------------------------------------- the loop
+
+def test_the_curves_are_what_the_records_said():
+    records = [(r.update, r.env_steps, r.metrics) for r in iterate_toy(None, ToyConfig(), seed=0)]
+    result = train_toy()
+    assert result.history["update"].tolist() == [u for u, _, _ in records] == list(range(1, 11))
+    assert result.history["env_steps"].tolist() == [s for _, s, _ in records]
+    assert result.history["loss"].tolist() == [m["loss"] for _, _, m in records]
+    expected = [m.get("episode_return", math.nan) for _, _, m in records]
+    assert np.array_equal(result.history["episode_return"], expected, equal_nan=True)
+    assert (result.updates, result.env_steps) == (10, 80)
+    assert isinstance(result.policy, CategoricalPolicy)
+
+
+def test_stop_ends_the_run_after_the_update_that_it_saw():
+    result = train_toy(stop=lambda record: record.metrics.get("episode_return", 0) >= 6)
+    assert result.updates == 6 and len(result.history["loss"]) == 6
+
+
+def test_a_progress_bar_is_shown_only_when_asked_for(capsys):
+    train_toy()
+    assert capsys.readouterr() == ("", "")
+    train_toy(progress=True)
+    shown = capsys.readouterr()
+    assert "80" in shown.out + shown.err
+
+
+def test_a_trainer_without_updates_is_an_error():
+    with pytest.raises(ValueError, match="updates"):
+        run_updates([])
+    with pytest.raises(ValueError, match="checkpoint_every"):
+        run_updates([], checkpoint_every=0)
+
+
+def spoil(records, at, how):
+    for record in records:
+        if record.update == at:
+            record = how(record)
+        yield record
+
+
+def nan_metric(record):
+    return Update(record.update, record.env_steps, {**record.metrics, "loss": math.nan}, record.policy, record.state)
+
+
+def nan_parameter(record):
+    with torch.no_grad():
+        record.policy.network[0].weight[1, 2] = math.nan
+    return record
+
+
+def nan_elsewhere(record):
+    state = {**record.state(), "critic": {"weight": torch.tensor([0.0, math.nan])}}
+    return Update(record.update, record.env_steps, record.metrics, record.policy, lambda: state)
+
+
+@pytest.mark.parametrize("how, said", [(nan_metric, "update 6: the metric 'loss'"),
+                                       (nan_parameter, r"update 6: the parameter 'network\.0\.weight'"),
+                                       (nan_elsewhere, r"state\['critic'\]\['weight'\] holds NaN")])
+def test_nan_stops_the_run_and_the_last_good_checkpoint_stays(tmp_path, how, said):
+    path = tmp_path / "run.pt"
+    with pytest.raises(TrainingError, match=said):
+        run_updates(spoil(iterate_toy(None, ToyConfig(), seed=0), 6, how), checkpoint=path, checkpoint_every=1)
+    assert load_checkpoint(path)["update"] == 5
+    assert same(train_toy(checkpoint=path).state(), train_toy().state())
+    assert os.listdir(tmp_path) == ["run.pt"]
+
+
+def test_an_error_of_the_environment_keeps_the_last_good_checkpoint(tmp_path):
+    def broken(record):
+        raise ValueError("Toy-v0: the reward of copy 3 at step 17 is nan")
+
+    with pytest.raises(ValueError, match="copy 3"):
+        run_updates(spoil(iterate_toy(None, ToyConfig(), seed=0), 8, broken), checkpoint=tmp_path / "run.pt",
+                    checkpoint_every=3)
+    assert load_checkpoint(tmp_path / "run.pt")["update"] == 6
+
+
+# ---------------------------------------------------------------------- stopping and going on
+
+@pytest.mark.parametrize("at", [1, 4, 9, 10])
+def test_a_run_resumed_at_any_update_ends_the_same(tmp_path, at):
+    whole = train_toy()
+    state = train_toy(stop=lambda record: record.update == at).state()
+    kept = copy.deepcopy(state)
+    save_checkpoint(tmp_path / "run.pt", state)
+    for source in (state, tmp_path / "run.pt", str(tmp_path / "run.pt")):
+        result = train_toy(state=source)
+        assert same(result.state(), whole.state())
+        assert result.history.keys() == whole.history.keys()
+        for name, curve in whole.history.items():
+            assert np.array_equal(result.history[name], curve, equal_nan=True), name
+    assert same(state, kept)                                              # training on did not write into it
+
+
+def test_a_state_is_not_changed_by_further_training():
+    states = []
+    for record in iterate_toy(None, ToyConfig(), seed=0):
+        states.append(record.state())
+        if record.update == 1:
+            first = copy.deepcopy(states[0])
+    assert same(states[0], first)
+    assert not same(states[0]["policy"], states[-1]["policy"])
+
+
+def test_a_finished_run_is_not_trained_further(tmp_path):
+    path = tmp_path / "run.pt"
+    first, again = train_toy(checkpoint=path), train_toy(checkpoint=path)
+    assert same(first.state(), again.state())
+    assert again.history["loss"].tolist() == first.history["loss"].tolist()
+
+
+def test_checkpoints_come_every_so_many_updates_and_at_the_end(tmp_path):
+    path, seen = tmp_path / "run.pt", []
+
+    def look(record):
+        seen.append(load_checkpoint(path)["update"] if path.exists() else 0)
+        return False
+
+    train_toy(checkpoint=path, checkpoint_every=4, stop=look)
+    assert seen == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8]
+    assert load_checkpoint(path)["update"] == 10
+
+
+@pytest.mark.parametrize("config, seed, said", [
+    (ToyConfig(learning_rate=0.1), 0, "learning_rate was 0.05 and is 0.1"),
+    (ToyConfig(), 1, "seed was 0 and is 1"),
+    (ToyConfig(hidden=(4, 4)), 0, r"hidden was \(4,\) and is \(4, 4\)"),
+])
+def test_other_settings_cannot_go_on(tmp_path, config, seed, said):
+    path = tmp_path / "run.pt"
+    state = train_toy(checkpoint=path).state()
+    for options in ({"state": state}, {"checkpoint": path}, {"state": path}):
+        with pytest.raises(ValueError, match=said):
+            train_toy(config, seed, **options)
+    with pytest.raises(ValueError, match="run.pt.*" + said):
+        resume_state(path, config, seed)
+    assert resume_state(tmp_path / "none.pt", config, seed) is None
+    assert resume_state(None, config, seed) is None
+
+
+def test_a_state_of_something_else_is_refused():
+    with pytest.raises(ValueError, match="config"):
+        train_toy(state={"weights": torch.zeros(3)})
+    with pytest.raises(TypeError, match="config"):
+        config_dict({"total_steps": 3})
+
+
+# ---------------------------------------------------------------------- interruptions
+
+def interrupting(records, times):
+    """Ctrl-C in the middle of an update, ``times`` times."""
+    for record in records:
+        if record.update == 5:
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+        yield record
+
+
+def test_one_interrupt_ends_the_update_and_saves(tmp_path):
+    path = tmp_path / "run.pt"
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run_updates(interrupting(iterate_toy(None, ToyConfig(), seed=0), 1), checkpoint=path, checkpoint_every=100)
+    assert load_checkpoint(path)["update"] == 5
+    assert same(train_toy(checkpoint=path).state(), train_toy().state())
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_two_interrupts_stop_at_once_and_save_nothing(tmp_path):
+    path = tmp_path / "run.pt"
+    with pytest.raises(KeyboardInterrupt):
+        run_updates(interrupting(iterate_toy(None, ToyConfig(), seed=0), 2), checkpoint=path, checkpoint_every=3)
+    assert load_checkpoint(path)["update"] == 3
+
+
+def test_training_works_in_another_thread():
+    results = []
+    thread = threading.Thread(target=lambda: results.append(train_toy()))
+    thread.start()
+    thread.join()
+    assert results[0].updates == 10
+
+
+KILLED = """
+import os, random, signal, sys, time
+sys.path.insert(0, {folder!r})
+from test_training import SLOW, load_checkpoint, train_toy
+
+path, chance, updates = sys.argv[1], random.Random(0), 0
+for _ in range(8):                                        # each run goes on from what the one before it left
+    child = os.fork()
+    if child == 0:
+        train_toy(SLOW, checkpoint=path, checkpoint_every=1)
+    while not (os.path.exists(path) and load_checkpoint(path)["update"] > updates):
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0, 0.05))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    updates = load_checkpoint(path)["update"]
+    print(updates)
+"""
+SLOW = ToyConfig(total_steps=10**9, pause=0.001)
+
+
+def test_a_killed_run_leaves_a_checkpoint_that_goes_on_the_same(tmp_path):
+    path = tmp_path / "run.pt"
+    code = KILLED.format(folder=str(Path(__file__).parent))
+    killed = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
+    assert killed.returncode == 0, killed.stderr
+    updates = [int(line) for line in killed.stdout.split()]
+    assert len(updates) == 8 and updates == sorted(set(updates))          # every run got further
+    whole = run_updates(iterate_toy(None, SLOW, seed=0), stop=lambda record: record.update == updates[-1])
+    assert same(load_checkpoint(path), whole.state())
+    assert set(os.listdir(tmp_path)) <= {"run.pt", ".run.pt.part"}
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+def test_a_checkpoint_gives_back_what_it_was_given(tmp_path):
+    state = {"tensor": torch.arange(6.0).reshape(2, 3), "long": torch.tensor([2**60]), "big": 2**127 + 1, "none": None,
+             "nested": {"list": [1, 2.5, "word", True], "tuple": (1, (2, 3)), 7: "integer keys"},
+             "infinite": torch.tensor([-math.inf]), "empty": {}}
+    save_checkpoint(tmp_path / "a.pt", state)
+    assert same(load_checkpoint(tmp_path / "a.pt"), state)
+    assert os.listdir(tmp_path) == ["a.pt"]
+
+
+@pytest.mark.parametrize("value, said", [
+    (np.zeros(3), "ndarray"), (np.float64(1.0), "float64"), (ToyConfig(), "ToyConfig"), (lambda: 0, "function"),
+    ({(1, 2): 0}, "key"), ([{"a": {1}}], "set"),
+])
+def test_only_tensors_and_plain_data_are_saved(tmp_path, value, said):
+    path = tmp_path / "a.pt"
+    save_checkpoint(path, {"good": 1})
+    with pytest.raises(TypeError, match=rf"state\['x'\].*{said}"):
+        save_checkpoint(path, {"x": value})
+    assert load_checkpoint(path) == {"good": 1}
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    whole, path = tmp_path / "whole.pt", tmp_path / "damaged.pt"
+    save_checkpoint(whole, train_toy().state())
+    content = whole.read_bytes()
+    for size in (0, 1, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match="damaged.pt"):
+            load_checkpoint(path)
+    for place in range(0, len(content), len(content) // 40):              # a flipped bit is seen, or was not read
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1:])
+        try:
+            assert same(load_checkpoint(path), load_checkpoint(whole))
+        except ValueError as error:
+            assert "damaged.pt" in str(error)
+    for foreign in (b"hello\n" * 50, pickle.dumps([1, 2]), pickle.dumps(ToyConfig())):
+        path.write_bytes(foreign)
+        with pytest.raises(ValueError, match="damaged.pt"):
+            load_checkpoint(path)
+    torch.save([1, 2], path)
+    with pytest.raises(ValueError, match="damaged.pt.*list"):
+        load_checkpoint(path)
+    with pytest.raises(FileNotFoundError):
+        load_checkpoint(tmp_path / "absent.pt")
+
+
+class Trap:
+    """A pickle that would run code when it is read."""
+
+    def __reduce__(self):
+        return os.mkdir, ("trapped",)
+
+
+def test_nothing_in_a_file_is_executed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"state": Trap()}, "trap.pt")
+    with pytest.raises(ValueError, match="trap.pt"):
+        load_checkpoint("trap.pt")
+    assert os.listdir(tmp_path) == ["trap.pt"]
+
+
+def test_a_failed_write_keeps_the_previous_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.pt"
+    save_checkpoint(path, {"good": 1})
+
+    def full(state, file):
+        file.write(b"half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="space"):
+        save_checkpoint(path, {"good": 2})
+    assert load_checkpoint(path) == {"good": 1}
+    assert os.listdir(tmp_path) == ["a.pt"]
+
+
+# ---------------------------------------------------------------------- generators
+
+def test_generators_go_on_where_they_stood(tmp_path):
+    ours, torchs = np.random.default_rng(3), torch.Generator().manual_seed(3)
+    ours.random(5), ours.integers(3, dtype=np.int32), torch.rand(3, generator=torchs)   # half a 64-bit number is left over
+    save_checkpoint(tmp_path / "a.pt", {"ours": rng_state(ours), "torchs": rng_state(torchs)})
+    expected = ours.integers(10, size=5, dtype=np.int32), ours.standard_normal(7), torch.rand(4, generator=torchs)
+    state = load_checkpoint(tmp_path / "a.pt")
+    assert state["ours"]["state"]["state"] > 2**64                        # a 128-bit integer
+    ours, torchs = np.random.default_rng(0), torch.Generator()
+    set_rng_state(ours, state["ours"])
+    set_rng_state(torchs, state["torchs"])
+    again = ours.integers(10, size=5, dtype=np.int32), ours.standard_normal(7), torch.rand(4, generator=torchs)
+    assert all(np.array_equal(a, b) for a, b in zip(expected, again))
+
+
+def test_only_generators_with_plain_states_are_packed():
+    for rng in (np.random.RandomState(0), np.random.Generator(np.random.MT19937(0)), 3):
+        with pytest.raises(TypeError, match="rng"):
+            rng_state(rng)
+
+
+# ---------------------------------------------------------------------- evaluation
+
+class Countdown(gym.Env):
+    """Reward 1 a step; ends after 2 to 6 steps, drawn at reset; by truncation when the number is even."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = self.length = int(self.np_random.integers(2, 7))
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        over = self.left == 0
+        return np.zeros(2, np.float32), 1.0 + action, over and self.length % 2 == 1, over and self.length % 2 == 0, {}
+
+
+class Always:
+    """A policy that always takes one action."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def act(self, observations, greedy=True):
+        assert greedy
+        return np.full(len(observations), self.action)
+
+
+def test_evaluation_counts_one_whole_episode_per_copy():
+    returns = evaluate_policy(Always(0), Countdown, episodes=60, seed=0)
+    assert returns.shape == (60,)
+    assert set(returns) == {2, 3, 4, 5, 6}                                # neither more nor less than one episode
+    assert np.array_equal(evaluate_policy(Always(1), Countdown, episodes=60, seed=0), 2 * returns)
+    assert np.array_equal(evaluate_policy(Always(0), Countdown, episodes=60, seed=0), returns)
+    assert not np.array_equal(evaluate_policy(Always(0), Countdown, episodes=60, seed=1), returns)
+    assert evaluate_policy(Always(0), Countdown, episodes=60, seed=0, max_steps=3).max() == 3
+
+
+class Upright:
+    """Push to where the pole leans and turns: balances CartPole."""
+
+    def act(self, observations, greedy=True):
+        return (observations @ np.array([0.02, 0.1, 1.0, 0.5]) > 0).astype(np.int64)
+
+
+def test_a_good_controller_gets_500_on_cartpole_and_a_bad_one_about_ten():
+    assert (evaluate_policy(Upright(), "CartPole-v1", episodes=10, seed=0) == 500).all()
+    bad = evaluate_policy(Always(1), "CartPole-v1", episodes=20, seed=0)
+    assert 8 <= bad.min() and bad.max() <= 11
+
+
+def test_evaluation_leaves_a_networks_policy_as_it_was():
+    policy = CategoricalPolicy(4, 2, seed=0)
+    before = pack(policy)
+    evaluate_policy(policy, "CartPole-v1", episodes=3, seed=0)
+    assert same(pack(policy), before)
+
+
+@pytest.mark.parametrize("options, said", [({"episodes": 0}, "episodes"), ({"max_steps": 0}, "max_steps"),
+                                           ({"seed": -1}, "seed")])
+def test_evaluation_refuses_what_it_cannot_do(options, said):
+    with pytest.raises(ValueError, match=said):
+        evaluate_policy(Always(0), "CartPole-v1", **{"seed": 0, **options})
