@@ -49,6 +49,15 @@ PLANNED = {
     **dict.fromkeys(
         "eq-ratio eq-clip-objective eq-clip-gradient eq-kl-penalty eq-adaptive-beta eq-value-loss eq-ppo-objective eq-explained-variance eq-interpolation".split(), 10
     ),
+    **dict.fromkeys(
+        "eq-attention eq-temperature eq-sequence-log-prob eq-masked-mean eq-sft-loss eq-bradley-terry eq-bradley-terry-likelihood eq-bradley-terry-mm eq-preference-probability eq-preference-loss".split(), 11
+    ),
+    **dict.fromkeys(
+        "eq-rlhf-objective eq-rlhf-optimum eq-sequence-kl eq-shaped-reward eq-completion-gae eq-whitening eq-rlhf-policy-loss eq-pretraining-mix eq-kl-controller eq-dpo-loss".split(), 12
+    ),
+    **dict.fromkeys(
+        "eq-group-advantage eq-leave-one-out eq-group-baseline-bias eq-zero-variance eq-grpo-clip eq-grpo-kl eq-sequence-normalization eq-token-normalization eq-constant-normalization eq-grpo-objective eq-training-memory eq-training-flops".split(), 13
+    ),
 }
 
 LABEL_LINE = re.compile(r"^[ \t]*:label:[ \t]*(\S+)", re.MULTILINE)

@@ -1,0 +1,447 @@
+"""From preferences to a reward: the Bradley-Terry model, the pairwise loss, and a reward model (chapter 11).
+
+Bradley and Terry give each item i a strength p_i > 0 and say that i beats j with probability p_i / (p_i + p_j). With r_i = log p_i
+that is the sigmoid of the difference r_i - r_j. A reward model replaces the table of strengths by a network that reads a prompt and a
+completion, and is fitted by the same likelihood.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.csgraph import connected_components
+from scipy.special import expit, log_expit
+from torch import Tensor, nn
+
+from rlbook_lib.experience import check_count
+from rlbook_lib.fine_tuning import check_positive, gradient_step, learning_rate_share
+from rlbook_lib.language_model import Completions, LanguageModel
+from rlbook_lib.mdp import check_seed
+from rlbook_lib.text_tasks import PreferencePairs
+from rlbook_lib.training import (
+    State,
+    TrainingResult,
+    Update,
+    check_state,
+    config_dict,
+    pack,
+    rng_state,
+    set_rng_state,
+    train,
+    unpack,
+)
+
+__all__ = [
+    "bradley_terry_probability",
+    "bradley_terry_log_likelihood",
+    "bradley_terry_mm_step",
+    "bradley_terry_mle",
+    "bradley_terry_newton",
+    "preference_probability",
+    "preference_loss",
+    "RewardModel",
+    "RewardModelConfig",
+    "iterate_reward_model",
+    "train_reward_model",
+    "preference_accuracy",
+]
+
+FloatArray = NDArray[np.float64]
+
+
+# -------------------------------------------------------------------------------------------------- Bradley-Terry
+
+
+def bradley_terry_probability(strength: ArrayLike, other: ArrayLike) -> Any:
+    """The chance that an item of one strength beats an item of another: p_i / (p_i + p_j).
+
+    Equation: eq-bradley-terry
+
+    Args:
+        strength: above 0, any shape.
+        other: above 0, broadcastable.
+
+    Returns:
+        Probabilities; only the quotient of the strengths matters.
+
+    Raises:
+        ValueError: a strength that is not above 0 and finite.
+
+    Source: Bradley & Terry (1952).
+    """
+    p, q = np.asarray(strength, dtype=float), np.asarray(other, dtype=float)
+    for name, array in (("strength", p), ("other", q)):
+        if not (np.isfinite(array) & (array > 0)).all():
+            raise ValueError(f"{name} is {array}; expected finite numbers above 0")
+    return p / (p + q)
+
+
+def bradley_terry_log_likelihood(wins: ArrayLike, strengths: ArrayLike) -> float:
+    """How probable the observed wins are, as a sum of logarithms: sum over i, j of wins_ij log P(i beats j).
+
+    Equation: eq-bradley-terry-likelihood
+
+    Args:
+        wins: (K, K); wins[i, j] is how often i beat j; the diagonal is 0.
+        strengths: (K,) above 0.
+
+    Returns:
+        The log-likelihood, nats, at most 0.
+
+    Raises:
+        ValueError: a wrong shape, a negative count, a non-zero diagonal, a strength not above 0.
+    """
+    table = _checked_wins(wins)
+    strengths = np.asarray(strengths, dtype=float)
+    if strengths.shape != (len(table),):
+        raise ValueError(f"strengths has shape {strengths.shape}; expected ({len(table)},)")
+    chances = bradley_terry_probability(strengths[:, None], strengths[None, :])  # (K, K): i beats j
+    return float((table * np.log(chances)).sum())
+
+
+def bradley_terry_mm_step(wins: ArrayLike, strengths: ArrayLike) -> FloatArray:
+    """One round of Zermelo's iteration: the wins of each item over the wins that its strength would lead one to expect.
+
+    Equation: eq-bradley-terry-mm
+
+    p_i becomes W_i / sum_j n_ij / (p_i + p_j), where W_i counts the wins of i and n_ij its games against j; then the strengths are
+    scaled to sum to 1. The likelihood never falls.
+
+    Args:
+        wins: (K, K); the diagonal is 0.
+        strengths: (K,) above 0.
+
+    Returns:
+        (K,) new strengths, summing to 1.
+
+    Raises:
+        ValueError: a wrong shape, a negative count, a non-zero diagonal.
+
+    Source: Zermelo (1929); Hunter (2004).
+    """
+    table, p = _checked_wins(wins), np.asarray(strengths, dtype=float)
+    games = table + table.T
+    new = table.sum(1) / (games / (p[:, None] + p[None, :])).sum(1)
+    return np.asarray(new / new.sum())
+
+
+def bradley_terry_mle(wins: ArrayLike, tolerance: float = 1e-12, max_rounds: int = 100_000) -> FloatArray:
+    """The strengths under which the observed wins are most probable.
+
+    Args:
+        wins: (K, K); wins[i, j] is how often i beat j; the diagonal is 0.
+        tolerance: the iteration ends when no strength changes by more than this share.
+        max_rounds: most rounds.
+
+    Returns:
+        (K,) strengths that sum to 1: the likelihood depends on their quotients only.
+
+    Raises:
+        ValueError: a wrong shape, a negative count, a non-zero diagonal; no finite maximum, because the items fall into two groups
+            of which one never lost to the other (or never met it).
+
+    Source: Ford (1957) for when the maximum exists; Hunter (2004).
+    """
+    table = _checked_wins(wins)
+    check_positive("tolerance", tolerance)
+    _require_maximum(table)
+    strengths = np.full(len(table), 1.0 / len(table))
+    for _ in range(check_count("max_rounds", max_rounds)):
+        new = bradley_terry_mm_step(table, strengths)
+        if (np.abs(new - strengths) <= tolerance * new).all():
+            return new
+        strengths = new
+    return strengths
+
+
+def bradley_terry_newton(wins: ArrayLike, rounds: int = 50) -> tuple[FloatArray, FloatArray]:
+    """The same maximum by logistic regression: Newton's method on the log-strengths, with their uncertainty.
+
+    Args:
+        wins: (K, K); wins[i, j] is how often i beat j; the diagonal is 0.
+        rounds: most Newton steps; each is halved until the likelihood rises.
+
+    Returns:
+        (strengths that sum to 1, covariance (K, K) of the log-strengths measured from the last item: its row and column are 0).
+
+    Raises:
+        ValueError: as ``bradley_terry_mle``.
+    """
+    table = _checked_wins(wins)
+    _require_maximum(table)
+    games, free = table + table.T, slice(0, len(table) - 1)  # the last log-strength is held at 0
+    scores = np.zeros(len(table))
+
+    def likelihood(r: FloatArray) -> float:
+        return float((table * log_expit(r[:, None] - r[None, :])).sum())
+
+    for _ in range(rounds):
+        chances = expit(scores[:, None] - scores[None, :])
+        gradient = (table - games * chances).sum(1)
+        information = _information(games, chances)
+        step = np.zeros(len(table))
+        step[free] = np.linalg.solve(information[free, free], gradient[free])
+        while likelihood(scores + step) < likelihood(scores) and np.abs(step).max() > 1e-14:
+            step /= 2
+        scores = scores + step
+        if np.abs(step).max() < 1e-13:
+            break
+    covariance = np.zeros(table.shape)
+    chances = expit(scores[:, None] - scores[None, :])
+    covariance[free, free] = np.linalg.inv(_information(games, chances)[free, free])
+    strengths = np.exp(scores - scores.max())
+    return strengths / strengths.sum(), covariance
+
+
+def _information(games: FloatArray, chances: FloatArray) -> FloatArray:
+    """Minus the Hessian of the log-likelihood in the log-strengths."""
+    weights = games * chances * (1 - chances)
+    return np.diag(weights.sum(1)) - weights
+
+
+def _checked_wins(wins: ArrayLike) -> FloatArray:
+    table = np.asarray(wins, dtype=float)
+    if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < 2:
+        raise ValueError(f"wins has shape {table.shape}; expected (K, K) with K at least 2")
+    if not (np.isfinite(table) & (table >= 0)).all():
+        raise ValueError("wins holds negative or infinite values; expected counts")
+    if np.diag(table).any():
+        raise ValueError(f"wins has the diagonal {np.diag(table)}; expected 0: nobody beats himself")
+    return table
+
+
+def _require_maximum(table: FloatArray) -> None:
+    """A finite maximum exists if and only if a chain of wins leads from every item to every other."""
+    groups, group = connected_components(table > 0, directed=True, connection="strong")
+    if groups > 1:
+        members = [np.flatnonzero(group == g).tolist() for g in range(groups)]
+        raise ValueError(
+            f"wins has no finite maximum: between the groups of items {members} no chain of wins leads both ways"
+        )
+
+
+# ---------------------------------------------------------------------------------------------- the pairwise loss
+
+
+def preference_probability(score_chosen: Tensor, score_rejected: Tensor) -> Tensor:
+    """The chance that the first of two completions is preferred: sigmoid of the margin of their scores.
+
+    Equation: eq-preference-probability
+
+    Args:
+        score_chosen: any shape.
+        score_rejected: same shape.
+
+    Returns:
+        Probabilities of that shape; adding one number to both scores changes nothing.
+
+    Raises:
+        ValueError: shapes that differ.
+
+    Source: Stiennon et al. (2020), section 3.4.
+    """
+    _check_same_shape(score_chosen, score_rejected)
+    return torch.sigmoid(score_chosen - score_rejected)
+
+
+def preference_loss(score_chosen: Tensor, score_rejected: Tensor) -> Tensor:
+    """Mean negative log-probability of the observed preferences: -log sigmoid(margin).
+
+    Equation: eq-preference-loss
+
+    Args:
+        score_chosen: (B,), of the completions that were preferred.
+        score_rejected: (B,), of the others.
+
+    Returns:
+        A scalar, to be minimized; log 2 where the scores say nothing.
+
+    Raises:
+        ValueError: shapes that differ, an empty batch, NaN.
+
+    Source: Stiennon et al. (2020), section 3.4; Ouyang et al. (2022), equation 1.
+    """
+    score_chosen, score_rejected = torch.as_tensor(score_chosen), torch.as_tensor(score_rejected)
+    _check_same_shape(score_chosen, score_rejected)
+    if not score_chosen.numel():
+        raise ValueError("score_chosen is empty; expected at least one pair")
+    if score_chosen.isnan().any() or score_rejected.isnan().any():
+        raise ValueError("score_chosen or score_rejected holds NaN; expected numbers")
+    return -F.logsigmoid(score_chosen - score_rejected).mean()
+
+
+def _check_same_shape(one: Tensor, two: Tensor) -> None:
+    if one.shape != two.shape:
+        raise ValueError(f"score_rejected has shape {tuple(two.shape)}; score_chosen has {tuple(one.shape)}")
+
+
+# ---------------------------------------------------------------------------------------------- the reward model
+
+
+class RewardModel(nn.Module):
+    """A language model's trunk with a scalar head, which starts at zero.
+
+    Read at the last token of a completion, the scalar scores it. Read before each token, it can serve as a value function of the
+    token MDP (chapter 12).
+
+    Args:
+        model: the language model whose trunk is copied; it is not changed.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.trunk = copy.deepcopy(model)
+        self.trunk.requires_grad_(True)  # type: ignore[attr-defined]
+        if isinstance(getattr(self.trunk, "head", None), nn.Module):
+            self.trunk.head = nn.Identity()  # type: ignore[assignment]  # the head that predicts tokens has no use here
+        device = next(model.parameters()).device
+        self.score = nn.Linear(model.width, 1, device=device)
+        nn.init.zeros_(self.score.weight), nn.init.zeros_(self.score.bias)
+
+    def scores(self, completions: Completions) -> Tensor:
+        """(B,): the scalar at the last real token of each completion."""
+        last = completions.prompt_tokens.shape[1] + completions.lengths - 1  # (B,)
+        return self._scalars(completions).gather(1, last[:, None])[:, 0]
+
+    def values(self, completions: Completions) -> Tensor:
+        """(B, N): the scalar BEFORE each completion token is written, when the prompt and the tokens so far are known."""
+        first = completions.prompt_tokens.shape[1]
+        return self._scalars(completions)[:, first - 1 : -1].masked_fill(~completions.mask, 0.0)
+
+    def _scalars(self, completions: Completions) -> Tensor:
+        """(B, P + N): the scalar at each column."""
+        tokens = torch.cat([completions.prompt_tokens, completions.tokens], 1)
+        mask = torch.cat([completions.prompt_mask, completions.mask], 1)
+        scalars: Tensor = self.score(self.trunk.hidden(tokens, mask).to(self.score.weight.dtype))[..., 0]
+        return scalars
+
+
+@dataclass(frozen=True)
+class RewardModelConfig:
+    """Settings of a reward model's training.
+
+    Args:
+        epochs: passes over the pairs; 1 where data is plenty, 4 here. More lets it memorize.
+        batch_size: pairs in a gradient step.
+        learning_rate: of AdamW at its highest.
+        weight_decay: of AdamW.
+        max_gradient_norm: longer gradients are scaled down to this length.
+    """
+
+    epochs: int = 4
+    batch_size: int = 64
+    learning_rate: float = 5e-4
+    weight_decay: float = 0.01
+    max_gradient_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_count("epochs", self.epochs)
+        check_count("batch_size", self.batch_size)
+        check_positive("learning_rate", self.learning_rate)
+        check_positive("max_gradient_norm", self.max_gradient_norm)
+
+
+def iterate_reward_model(
+    model: RewardModel, pairs: PreferencePairs, config: RewardModelConfig | None = None, *, seed: int, state: State | None = None
+) -> Iterator[Update]:
+    """Fit a reward model to preference pairs, one epoch an update.
+
+    Args:
+        model: the reward model; it is trained in place.
+        pairs: the training pairs.
+        config: the settings; default ``RewardModelConfig()``.
+        seed: of the order of the pairs.
+        state: to go on from, as an earlier record's ``state()`` gave it.
+
+    Yields:
+        One record an epoch; ``env_steps`` counts pairs; metrics: loss, accuracy (share of training pairs ranked as they were).
+
+    Raises:
+        ValueError: no pairs; the state was made with other settings.
+    """
+    config = config or RewardModelConfig()
+    if not len(pairs):
+        raise ValueError("pairs is empty; expected at least one")
+    rng = np.random.default_rng(check_seed(seed))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    epoch = 0
+    if state is not None:
+        check_state(state, config, seed)
+        epoch = state["update"]
+        unpack(model, state["model"]), unpack(optimizer, state["optimizer"]), set_rng_state(rng, state["rng"])
+
+    def snapshot() -> State:
+        return {
+            "config": config_dict(config), "seed": seed, "update": epoch,
+            "model": pack(model), "optimizer": pack(optimizer), "rng": rng_state(rng),
+        }  # fmt: skip
+
+    while epoch < config.epochs:
+        learning_rate = config.learning_rate * learning_rate_share(epoch, config.epochs, 1, 0.1)
+        losses, right = [], 0
+        for index in torch.from_numpy(rng.permutation(len(pairs))).split(config.batch_size):
+            part = pairs.take(index)
+            chosen, rejected = model.scores(part.chosen), model.scores(part.rejected)
+            loss = preference_loss(chosen, rejected)
+            gradient_step(optimizer, loss, learning_rate, config.max_gradient_norm)
+            losses.append(loss.item() * len(index))
+            right += int((chosen > rejected).sum())
+        epoch += 1
+        metrics = {"loss": sum(losses) / len(pairs), "accuracy": right / len(pairs)}
+        yield Update(epoch, epoch * len(pairs), metrics, model, snapshot)
+
+
+def train_reward_model(
+    model: RewardModel, pairs: PreferencePairs, config: RewardModelConfig | None = None, *, seed: int, **options: Any
+) -> TrainingResult:
+    """Run ``iterate_reward_model`` out.
+
+    Args:
+        model: the reward model; it is trained in place.
+        pairs: the training pairs.
+        config: the settings; default ``RewardModelConfig()``.
+        seed: of the order of the pairs.
+        options: state, progress, checkpoint, checkpoint_every and stop, as in ``training.train``.
+
+    Returns:
+        The trained reward model as ``policy``, and the curves.
+
+    Raises:
+        ValueError: no pairs; the state was made with other settings; a damaged checkpoint.
+        TrainingError: a loss or a parameter is NaN.
+    """
+
+    def iterate(_: Any, config: RewardModelConfig, **rest: Any) -> Iterator[Update]:
+        return iterate_reward_model(model, pairs, config, **rest)
+
+    return train(iterate, None, config or RewardModelConfig(), seed=seed, **options)
+
+
+@torch.no_grad()
+def preference_accuracy(model: RewardModel, pairs: PreferencePairs) -> float:
+    """Share of pairs that the model ranks as the hidden score does; ties are left out.
+
+    The judges' noise is left out too: a pair in which a judge erred counts as right if the model sides with the hidden score.
+
+    Args:
+        model: the reward model.
+        pairs: pairs that it was not trained on.
+
+    Returns:
+        A share in [0, 1].
+
+    Raises:
+        ValueError: all pairs are ties.
+    """
+    untied = pairs.margins != 0
+    if not untied.any():
+        raise ValueError("pairs holds ties only; expected at least one pair with a better side")
+    margin = (model.scores(pairs.chosen) - model.scores(pairs.rejected)).cpu()[untied]
+    return float((torch.sign(margin) == torch.sign(pairs.margins[untied])).float().mean())
