@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook_lib.environments import VectorEnvironment, vectorize
+from rlbook_lib.environments import TorchCartPole, VectorEnvironment, vectorize
 from rlbook_lib.experience import check_count
 from rlbook_lib.mdp import check_seed, check_unit_interval
 from rlbook_lib.networks import SharedPolicyValue, ValueNetwork, make_policy
@@ -745,7 +745,7 @@ def iterate_ppo(
             metrics = learner.improve(batch)
             yield learner.record(metrics)
     finally:
-        if not isinstance(env, VectorEnvironment):
+        if not isinstance(env, (VectorEnvironment, TorchCartPole)):  # what came ready-made is not ours to close
             learner.environments.close()
 
 
@@ -791,14 +791,15 @@ class Learner:
     def __init__(self, env: Any, config: PPOConfig, seed: int) -> None:
         self.config, self.seed = config, check_seed(seed)
         seeds = [int(x) for x in np.random.SeedSequence(seed).generate_state(5)]
-        self.environments = vectorize(env, config.copies, seed=seeds[0])
+        own = isinstance(env, TorchCartPole)
+        self.environments: Any = env if own else vectorize(env, config.copies, seed=seeds[0])
         self.batch_size = config.steps * self.environments.copies
         _check_parts(self.batch_size, config)
         device = getattr(self.environments, "device", torch.device("cpu"))
         self.networks = _make_networks(self.environments, config, seeds[1], seeds[2]).to(device)
         self.optimizer = torch.optim.Adam(self.networks.parameters(), config.learning_rate, eps=1e-5, fused=True)
         draws: Any = np.random.default_rng(seeds[3])
-        if not isinstance(self.environments, VectorEnvironment):  # it works with tensors, and so do the draws
+        if own:  # it works with tensors, and so must the draws
             draws = torch.Generator(device).manual_seed(seeds[3])
         self.collector = Collector(self.environments, self.networks.policy, config.steps, draws)
         self.shuffle = np.random.default_rng(seeds[4])

@@ -1,27 +1,48 @@
 """Tests of the PPO objectives and of their training loop."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlbook_lib.environments import TorchCartPole, vectorize
+from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, ValueNetwork
 from rlbook_lib.ppo import (
+    Batch,
+    Learner,
+    PPOConfig,
+    SeparatePolicyValue,
     clip_gradient,
     clip_objective,
+    diagnose,
     explained_variance,
+    interpolate_objectives,
+    interpolate_parameters,
+    iterate_ppo,
     kl_penalty_objective,
+    minibatches,
+    ppo_loss,
     ppo_objective,
+    ppo_update,
+    prepare_batch,
     probability_ratio,
+    train_ppo,
     update_kl_coefficient,
     value_loss,
 )
+from rlbook_lib.training import TrainingError, evaluate_policy, load_checkpoint, save_checkpoint
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text("utf-8"))
+
+SMALL = PPOConfig(total_steps=384, copies=4, steps=16, epochs=2, minibatches=2, hidden=(8,))  # six quick updates
 
 log_probs = st.floats(-5.0, 0.0)
 advantages = st.floats(-3.0, 3.0)
@@ -283,3 +304,531 @@ def test_numbers_arrays_and_tensors_give_their_own_kind():
     assert clip_objective(np.zeros(3), np.zeros(3), np.ones(3), 0.2).dtype == np.float64
     single = torch.zeros(3)
     assert clip_objective(single, single, single, 0.2).dtype == torch.float32
+
+
+# --------------------------------------------------------------------------- from the old policy to the new
+
+
+@pytest.mark.equation("eq-interpolation")
+def test_parameters_between_two_policies():
+    old, new = {"w": torch.tensor([0.0, 1.0])}, {"w": torch.tensor([2.0, -1.0])}
+    for alpha, expected in ((0.0, [0.0, 1.0]), (0.25, [0.5, 0.5]), (1.0, [2.0, -1.0]), (1.5, [3.0, -2.0])):
+        np.testing.assert_allclose(interpolate_parameters(old, new, alpha)["w"], expected, atol=1e-7)
+
+
+@pytest.mark.equation("eq-interpolation")
+def test_objectives_along_the_line_of_a_table_policy_are_the_hand_computed_ones():
+    """Linear policies on one-hot states are tables of logits: everything can be written down in numpy."""
+    generator = np.random.default_rng(4)
+    old, new = (CategoricalPolicy(3, 2, hidden=(), seed=seed, output_gain=1.5) for seed in (0, 1))
+    states, actions, advantage = generator.integers(3, size=40), generator.integers(2, size=40), generator.normal(size=40)
+    alphas, epsilon = [0.0, 0.5, 1.0, 1.5], 0.2
+    line = interpolate_objectives(old, new, np.eye(3, dtype=np.float32)[states], actions, advantage, alphas, epsilon)
+
+    def table(policy):
+        weight, bias = policy.network[0].weight, policy.network[0].bias
+        return (weight.T + bias).detach().numpy().astype(float)  # (S, A)
+
+    def softmax(z):
+        return np.exp(z) / np.exp(z).sum(-1, keepdims=True)
+
+    before = softmax(table(old))
+    for k, alpha in enumerate(alphas):
+        pi = softmax((1 - alpha) * table(old) + alpha * table(new))
+        ratio = (pi / before)[states, actions]
+        clipped = np.clip(ratio, 0.8, 1.2) * advantage
+        assert line.kl[k] == pytest.approx((before * np.log(before / pi)).sum(-1)[states].mean(), abs=1e-6)
+        assert line.surrogate[k] == pytest.approx((ratio * advantage).mean(), abs=1e-6)
+        assert line.clipped[k] == pytest.approx(clipped.mean(), abs=1e-6)
+        assert line.objective[k] == pytest.approx(np.minimum(ratio * advantage, clipped).mean(), abs=1e-6)
+    assert line.kl[0] == pytest.approx(0, abs=1e-7) and (np.diff(line.kl) > 0).all()
+    assert (line.objective <= line.surrogate + 1e-9).all() and (line.objective <= line.clipped + 1e-9).all()
+
+
+def test_interpolation_leaves_both_policies_alone_and_works_for_gaussians():
+    old, new = (GaussianPolicy(2, 1, hidden=(4,), seed=seed) for seed in (0, 1))
+    before = [p.clone() for p in (*old.parameters(), *new.parameters())]
+    x, a = np.ones((5, 2), np.float32), np.zeros((5, 1), np.float32)
+    line = interpolate_objectives(old, new, x, a, np.ones(5), [0.0, 1.0], 0.2)
+    assert line.surrogate[0] == pytest.approx(1.0) and line.kl[1] > 0
+    assert all(torch.equal(p, q) for p, q in zip(before, (*old.parameters(), *new.parameters())))
+    with pytest.raises(ValueError, match="same names and shapes"):
+        interpolate_parameters(old.state_dict(), ValueNetwork(2, seed=0).state_dict(), 0.5)
+    with pytest.raises(ValueError, match="lengths 5, 4 and 5"):
+        interpolate_objectives(old, new, x, a[:4], np.ones(5), [0.0], 0.2)
+
+
+# ------------------------------------------------------------------------------------- the loss of a minibatch
+
+
+def random_batch(networks, size, seed=0, moved=0.1):
+    """A batch whose old policy and old values differ a little from the networks."""
+    generator = torch.Generator().manual_seed(seed)
+    observations = torch.randn(size, networks.policy.observation_size, generator=generator)
+    with torch.no_grad():
+        outputs, values = networks(observations)
+        if isinstance(networks.policy, CategoricalPolicy):
+            outputs = torch.log_softmax(outputs + moved * torch.randn(outputs.shape, generator=generator), -1)
+            actions = torch.randint(outputs.shape[-1], (size,), generator=generator)
+        else:
+            outputs = outputs + moved * torch.randn(outputs.shape, generator=generator)
+            actions = outputs[:, :outputs.shape[1] // 2] + torch.randn(size, outputs.shape[1] // 2, generator=generator)
+        log_probs = networks.policy.log_prob_of(outputs, actions)
+    advantages, targets = torch.randn(2, size, generator=generator)
+    return Batch(observations, actions, outputs, log_probs, values + 0.3 * targets, advantages, targets)
+
+
+def two_networks(seed=0, gaussian=False, scale=1.0):
+    policy = (GaussianPolicy(3, 2, hidden=(8,), seed=seed, output_gain=1.0) if gaussian else
+              CategoricalPolicy(3, 4, hidden=(8,), seed=seed, output_gain=1.0))
+    return SeparatePolicyValue(policy, ValueNetwork(3, hidden=(8,), seed=seed + 1, scale=scale))
+
+
+@pytest.mark.equation("eq-ppo-objective")
+@pytest.mark.parametrize("gaussian", [False, True])
+@pytest.mark.parametrize("objective", ["clip", "penalty"])
+@pytest.mark.parametrize("value_clip", [None, 0.2])
+def test_loss_is_the_negative_of_the_public_formulas(gaussian, objective, value_clip):
+    networks = two_networks(gaussian=gaussian, scale=5.0)
+    batch = random_batch(networks, 32)
+    config = PPOConfig(objective=objective, value_clip=value_clip, value_coefficient=0.7, entropy_coefficient=0.01,
+                       value_scale=5.0)
+    loss, outputs = ppo_loss(networks, batch, config, epsilon=0.1, beta=0.5)
+    log_prob = networks.policy.log_prob_of(outputs, batch.actions)
+    if objective == "clip":
+        surrogate = clip_objective(log_prob, batch.log_probs, batch.advantages, 0.1)
+    else:
+        kl = networks.policy.kl_of(batch.outputs, outputs)
+        surrogate = kl_penalty_objective(log_prob, batch.log_probs, batch.advantages, kl, 0.5)
+    old = {} if value_clip is None else {"values_old": batch.values / 5, "clip": value_clip / 5}
+    error = value_loss(networks.value(batch.observations) / 5, batch.targets / 5, **old)
+    total = ppo_objective(surrogate, error, networks.policy.entropy_of(outputs), 0.7, 0.01)
+    assert loss.item() == pytest.approx(-total.item(), rel=1e-5)
+
+
+def test_loss_on_golden_tensors():
+    """Two states, two actions, worked out by hand."""
+    policy, value = CategoricalPolicy(1, 2, hidden=(), seed=0), ValueNetwork(1, hidden=(), seed=0)
+    for network in (policy.network, value.network):
+        for parameter in network.parameters():
+            parameter.data.zero_()
+    old = torch.log(torch.tensor([[0.25, 0.75], [0.8, 0.2]]))
+    batch = Batch(torch.ones(2, 1), torch.tensor([0, 0]), old, old[:, 0], torch.zeros(2), torch.tensor([1.0, -2.0]),
+                  torch.tensor([3.0, -1.0]))
+    config = PPOConfig(normalize="none", value_scale=1.0, value_coefficient=0.5, entropy_coefficient=0.1)
+    loss, _ = ppo_loss(SeparatePolicyValue(policy, value), batch, config, epsilon=0.2, beta=0.0)
+    # ratios 0.5 / 0.25 = 2 and 0.5 / 0.8 = 0.625: min(2, 1.2) 1 = 1.2 and min(0.625 (-2), 0.8 (-2)) = -1.6
+    assert loss.item() == pytest.approx(-(1.2 - 1.6) / 2 + 0.5 * 0.5 * (9 + 1) / 2 - 0.1 * math.log(2), rel=1e-6)
+
+
+def test_gradient_of_the_first_step_is_the_policy_gradient():
+    """At the old policy all ratios are 1: nothing is clipped, and the gradient is that of log pi times A."""
+    networks = two_networks()
+    batch = random_batch(networks, 64, moved=0.0)
+    loss, outputs = ppo_loss(networks, batch, PPOConfig(normalize="none"), epsilon=0.2, beta=0.0)
+    parameters = list(networks.policy.parameters())
+    ours = torch.autograd.grad(loss, parameters, retain_graph=True)
+    plain = -(networks.policy.log_prob_of(outputs, batch.actions) * batch.advantages).mean()
+    for a, b in zip(ours, torch.autograd.grad(plain, parameters)):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_normalization_within_minibatches():
+    networks = two_networks()
+    batch = random_batch(networks, 16)
+    config = PPOConfig(normalize="minibatch", value_scale=1.0)
+    loss, _ = ppo_loss(networks, batch, config, 0.2, 0.0)
+    advantages = batch.advantages.numpy()
+    by_hand = torch.tensor((advantages - advantages.mean()) / (advantages.std() + 1e-8))
+    plain, _ = ppo_loss(networks, batch._replace(advantages=by_hand), PPOConfig(normalize="none", value_scale=1.0), 0.2, 0.0)
+    assert loss.item() == pytest.approx(plain.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("clip_values", [None, 0.2])
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_loss_and_gradient_equal_stable_baselines(gaussian, clip_values):
+    """One gradient step of Stable-Baselines3's PPO on the same weights and the same data; its gradient is kept."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    networks = two_networks(gaussian=gaussian)
+    batch = random_batch(networks, 32)
+    actions = Box(-9.0, 9.0, (2,)) if gaussian else Discrete(4)
+
+    class Empty(gymnasium.Env):
+        observation_space, action_space = Box(-9.0, 9.0, (3,)), actions
+
+    model = sb3.PPO(
+        "MlpPolicy", Empty(), n_steps=32, batch_size=32, n_epochs=1, clip_range=0.1, clip_range_vf=clip_values,
+        normalize_advantage=False, ent_coef=0.01, vf_coef=0.5, max_grad_norm=1e9, device="cpu",
+        policy_kwargs=dict(net_arch=[8], activation_fn=torch.nn.Tanh),
+    )
+    theirs = model.policy
+    pairs = [(theirs.mlp_extractor.policy_net[0], networks.policy.network[0]), (theirs.action_net, networks.policy.network[2]),
+             (theirs.mlp_extractor.value_net[0], networks.value.network[0]), (theirs.value_net, networks.value.network[2])]
+    for their_layer, our_layer in pairs:
+        their_layer.load_state_dict(our_layer.state_dict())
+    buffer = model.rollout_buffer
+    buffer.observations[:, 0], buffer.actions[:, 0] = batch.observations, batch.actions.reshape(32, -1)
+    buffer.log_probs[:, 0], buffer.values[:, 0] = batch.log_probs, batch.values
+    buffer.advantages[:, 0], buffer.returns[:, 0], buffer.full = batch.advantages, batch.targets, True
+    theirs.optimizer = torch.optim.SGD(theirs.parameters(), lr=0.0)  # keeps the gradients and the weights
+    model.set_logger(sb3.common.logger.Logger(None, []))
+    model.train()
+    # their value loss has no factor one half
+    config = PPOConfig(normalize="none", value_scale=1.0, value_coefficient=1.0, entropy_coefficient=0.01,
+                       value_clip=clip_values)
+    if clip_values is not None:  # nor do they take the worse of the two values
+        near = batch.values + (networks.value(batch.observations) - batch.values).clamp(-clip_values, clip_values)
+        values_loss = 0.5 * ((near - batch.targets) ** 2).mean()
+        policy_part, _ = ppo_loss(networks, batch, dataclasses.replace(config, value_coefficient=0.0), 0.1, 0.0)
+        loss = policy_part + values_loss
+    else:
+        loss, _ = ppo_loss(networks, batch, config, epsilon=0.1, beta=0.0)
+    loss.backward()
+    assert loss.item() == pytest.approx(model.logger.name_to_value["train/loss"], rel=1e-5)
+    for their_layer, our_layer in pairs:
+        torch.testing.assert_close(our_layer.weight.grad, their_layer.weight.grad, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(our_layer.bias.grad, their_layer.bias.grad, rtol=1e-4, atol=1e-6)
+    if gaussian:
+        torch.testing.assert_close(networks.policy.log_std.grad, theirs.log_std.grad, rtol=1e-4, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ the update
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 5))
+def test_every_step_is_in_exactly_one_minibatch(count, size, seed):
+    batch = Batch(*(torch.arange(count * size) for _ in Batch._fields))
+    parts = list(minibatches(batch, count, np.random.default_rng(seed)))
+    assert [len(part.values) for part in parts] == [size] * count
+    assert sorted(torch.cat([part.values for part in parts]).tolist()) == list(range(count * size))
+
+
+def test_update_stops_early_at_the_divergence():
+    networks = two_networks()
+    batch = random_batch(networks, 64, moved=0.0)
+    optimizer = torch.optim.Adam(networks.parameters(), 0.05)
+    config = PPOConfig(epochs=50, stop_kl=0.02)
+    done = ppo_update(networks, optimizer, batch, config, epsilon=0.2, beta=0.0, shuffle=np.random.default_rng(0))
+    assert 1 <= done < 50
+    kl = diagnose(networks, batch, 0.2)["kl"]
+    assert 0.02 < kl < 0.2  # the step that crossed the limit was the last
+    assert ppo_update(networks, optimizer, batch, config, epsilon=0.2, beta=0.0, shuffle=np.random.default_rng(0)) == 0
+
+
+def test_gradients_are_shortened():
+    networks = two_networks()
+    batch = random_batch(networks, 16)
+    optimizer = torch.optim.SGD(networks.parameters(), 1.0)
+    before = torch.cat([p.detach().flatten() for p in networks.parameters()]).clone()
+    config = PPOConfig(epochs=1, max_gradient_norm=1e-3)
+    ppo_update(networks, optimizer, batch, config, epsilon=0.2, beta=0.0, shuffle=np.random.default_rng(0))
+    after = torch.cat([p.detach().flatten() for p in networks.parameters()])
+    assert (after - before).norm().item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_a_high_price_keeps_the_penalized_policy_close():
+    kls = []
+    for beta in (0.0, 10.0):
+        networks = two_networks()
+        batch = random_batch(networks, 64, moved=0.0)
+        optimizer = torch.optim.Adam(networks.parameters(), 0.02)
+        config = PPOConfig(objective="penalty", epochs=20)
+        ppo_update(networks, optimizer, batch, config, epsilon=0.2, beta=beta, shuffle=np.random.default_rng(0))
+        kls.append(diagnose(networks, batch, 0.2)["kl"])
+    assert kls[1] < 0.2 * kls[0]
+
+
+def test_coefficient_adapts_while_training():
+    config = dataclasses.replace(SMALL, objective="penalty", kl_coefficient=1.0, kl_target=1e-4, learning_rate=1e-2)
+    records = [record.metrics for record in iterate_ppo("CartPole-v1", config, seed=0)]
+    beta = 1.0
+    for metrics in records:
+        assert metrics["kl_coefficient"] == beta
+        beta = update_kl_coefficient(beta, metrics["kl"], 1e-4, "paper")
+    assert beta > 1.0
+    fixed = dataclasses.replace(config, kl_rule="fixed")
+    assert all(r.metrics["kl_coefficient"] == 1.0 for r in iterate_ppo("CartPole-v1", fixed, seed=0))
+
+
+def test_learning_rate_and_clip_fall_linearly():
+    config = dataclasses.replace(SMALL, learning_rate=1e-2, learning_rate_end=0.0)
+    rates = [record.metrics["learning_rate"] for record in iterate_ppo("CartPole-v1", config, seed=0)]
+    np.testing.assert_allclose(rates, 1e-2 * np.arange(6, 0, -1) / 6)
+
+
+# ------------------------------------------------------------------------------------------------- training
+
+
+class Bandit(gymnasium.Env):
+    """One step: the second of three actions pays 1."""
+
+    observation_space, action_space = Discrete(1), Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return 0, float(action == 1), True, False, {}
+
+
+class Identity(gymnasium.Env):
+    """Name the state that is shown; 1 for a right answer, ten answers an episode."""
+
+    observation_space, action_space = Discrete(4), Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state, self.left = int(self.np_random.integers(4)), 10
+        return self.state, {}
+
+    def step(self, action):
+        reward, self.left = float(action == self.state), self.left - 1
+        self.state = int(self.np_random.integers(4))
+        return self.state, reward, False, self.left == 0, {}
+
+
+class Continuous(Identity):
+    """Name a number within [-1, 1]: the reward is the squared distance, negative."""
+
+    observation_space, action_space = Box(-1.0, 1.0, (1,)), Box(-2.0, 2.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.state, {}
+
+    def step(self, action):
+        reward, self.left = -float(((action - self.state) ** 2).sum()), self.left - 1
+        self.state = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.state, reward, False, self.left == 0, {}
+
+
+class Pay(gymnasium.Env):
+    """One state, reward 1 for whatever is done; after ``length`` steps the end, of one kind or the other."""
+
+    observation_space, action_space = Box(0.0, 1.0, (1,)), Discrete(2)
+
+    def __init__(self, length, terminates):
+        self.length, self.terminates = length, terminates
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.clock = 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        self.clock += 1
+        over = self.clock == self.length
+        return np.ones(1, np.float32), 1.0, over and self.terminates, over and not self.terminates, {}
+
+
+def test_bandit_is_solved():
+    result = train_ppo(Bandit, PPOConfig(total_steps=4000, copies=8, steps=32, hidden=(8,), gamma=0.0), seed=0)
+    assert result.policy.act(np.array([0])).tolist() == [1]
+    assert result.history["episode_return"][-1] > 0.95
+    assert np.isfinite(result.history["explained_variance"]).all()
+
+
+@pytest.mark.parametrize("extra", [{}, {"objective": "penalty", "kl_coefficient": 0.1}, {"shared": True}])
+def test_identity_is_solved(extra):
+    config = PPOConfig(total_steps=12_000, copies=8, steps=32, gamma=0.5, hidden=(16,), **extra)
+    result = train_ppo(Identity, config, seed=0)
+    assert result.policy.act(np.arange(4)).tolist() == [0, 1, 2, 3]
+    assert result.history["episode_return"][-1] > 9
+
+
+def test_continuous_identity_is_solved():
+    config = PPOConfig(total_steps=16_000, copies=8, steps=32, gamma=0.0, hidden=(16,), minibatches=2)
+    result = train_ppo(Continuous, config, seed=0)
+    x = np.linspace(-0.9, 0.9, 7, dtype=np.float32)[:, None]
+    assert np.abs(result.policy.act(x) - x).max() < 0.25
+    assert result.history["entropy"][-1] < result.history["entropy"][0] - 0.5
+
+
+@pytest.mark.parametrize("terminates", [False, True])
+def test_values_past_time_limits_and_terminations(terminates):
+    """Reward 1 forever is worth 1 / (1 - gamma) = 5, whatever the time limit of 4 steps says.
+
+    If the same 4 steps end in a terminal state, a state that does not tell the time is worth the mean of
+    1, 1 + 0.8, ... over the four positions: that is where a truncation taken for a termination ends, too.
+    """
+    gamma, length = 0.8, 4
+    config = PPOConfig(total_steps=40 * 128, copies=8, steps=16, gamma=gamma, lam=0.95, epochs=6, hidden=(),
+                       learning_rate=5e-2, learning_rate_end=1e-3)
+    learner = Learner(lambda: Pay(length, terminates), config, 0)
+    while not learner.is_done():
+        learner.improve(prepare_batch(learner.collector.collect(), learner.networks.value, config))
+    value = learner.networks.value.numpy(np.ones((1, 1), np.float32)).item()
+    forever = 1 / (1 - gamma)
+    mean_to_the_end = np.mean([sum(gamma**k for k in range(left)) for left in range(1, length + 1)])
+    assert value == pytest.approx(mean_to_the_end if terminates else forever, abs=0.05)
+    assert abs(forever - mean_to_the_end) > 2
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_defaults_solve_cartpole(seed):
+    best = [0.0]
+
+    def good(record):
+        if record.update % 4 == 0:
+            best[0] = evaluate_policy(record.policy, "CartPole-v1", seed=7).mean()
+        return best[0] >= 475
+
+    result = train_ppo("CartPole-v1", seed=seed, stop=good)
+    assert best[0] >= 475 and result.env_steps <= 60_000
+
+
+@pytest.mark.slow
+def test_pendulum_improves():
+    config = PPOConfig(total_steps=64_000, copies=16, steps=200, minibatches=10, epochs=10, hidden=(64, 64), activation="tanh",
+                       learning_rate=1e-3, gamma=0.9, clip=0.2, value_scale=10.0)
+    returns = train_ppo("Pendulum-v1", config, seed=0).history["episode_return"]
+    assert returns[:3].mean() < -900 and returns[-3:].mean() > -700
+
+
+def test_copies_on_a_device_of_their_own():
+    environments = TorchCartPole(64, seed=0, device="cpu")
+    config = dataclasses.replace(SMALL, steps=8, total_steps=20 * 512, epochs=4)
+    result = train_ppo(environments, config, seed=0)
+    assert result.env_steps == 20 * 512
+    assert result.history["episode_return"][-1] > result.history["episode_return"][1] + 5
+
+
+VARIANTS = {
+    "clip": ("CartPole-v1", SMALL),
+    "penalty, shared": ("CartPole-v1", dataclasses.replace(SMALL, objective="penalty", shared=True)),
+    "annealed": ("CartPole-v1", dataclasses.replace(SMALL, learning_rate_end=0.0, clip_end=0.01, normalize="minibatch",
+                                                    value_clip=0.2, max_gradient_norm=0.5, entropy_coefficient=0.01)),
+    "Gaussian": ("Pendulum-v1", dataclasses.replace(SMALL, stop_kl=0.01)),
+    "one-hot": (Identity, SMALL),
+}
+
+
+def weights(policy):
+    return torch.cat([parameter.detach().flatten() for parameter in policy.parameters()]).clone()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_same_seed_same_result_and_exact_resume_at_every_update(name, tmp_path):
+    env, config = VARIANTS[name]
+    whole, states = [], []
+    for record in iterate_ppo(env, config, seed=3):
+        whole.append((record.env_steps, record.metrics, weights(record.policy)))
+        states.append(record.state())
+    assert len(whole) == 6 and whole[-1][0] == 384
+    for first, state in enumerate(states):
+        save_checkpoint(tmp_path / "state.pt", state)
+        rest = iterate_ppo(env, config, seed=3, state=load_checkpoint(tmp_path / "state.pt"))
+        for record, (env_steps, metrics, parameters) in zip(rest, whole[first + 1:]):
+            assert record.env_steps == env_steps and record.metrics == metrics
+            assert torch.equal(weights(record.policy), parameters)
+    other = [weights(record.policy) for record in iterate_ppo(env, config, seed=4)]
+    assert not torch.equal(other[-1], whole[-1][2])
+
+
+def test_training_goes_on_from_a_file_and_knows_its_settings(tmp_path):
+    whole = train_ppo("CartPole-v1", SMALL, seed=0)
+    path = tmp_path / "run.pt"
+    train_ppo("CartPole-v1", SMALL, seed=0, checkpoint=path, stop=lambda record: record.update == 4)
+    rest = train_ppo("CartPole-v1", SMALL, seed=0, checkpoint=path)
+    assert torch.equal(weights(whole.policy), weights(rest.policy))
+    np.testing.assert_array_equal(whole.history["kl"], rest.history["kl"])
+    again = train_ppo("CartPole-v1", SMALL, seed=0, checkpoint=path)  # nothing is left to do
+    assert torch.equal(weights(whole.policy), weights(again.policy)) and again.updates == 6
+    with pytest.raises(ValueError, match="epochs was 2 and is 3"):
+        train_ppo("CartPole-v1", dataclasses.replace(SMALL, epochs=3), seed=0, state=path)
+    with pytest.raises(ValueError, match="seed was 0 and is 1"):
+        next(iterate_ppo("CartPole-v1", SMALL, seed=1, state=load_checkpoint(path)))
+
+
+def test_nothing_global_is_touched():
+    torch.manual_seed(5)
+    np.random.seed(5)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    train_ppo("CartPole-v1", dataclasses.replace(SMALL, total_steps=64), seed=0)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert (before[1] == np.random.get_state()[1]).all()
+
+
+def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
+    path = tmp_path / "run.pt"
+
+    def poison(record):
+        if record.update == 3:
+            with torch.no_grad():
+                record.policy.network[0].weight[0, 0] = math.nan
+        return False
+
+    with pytest.raises((TrainingError, ValueError), match="NaN|finite"):
+        train_ppo("CartPole-v1", SMALL, seed=0, checkpoint=path, checkpoint_every=1, stop=poison)
+    assert load_checkpoint(path)["updates"] == 3
+
+
+def test_nan_reward_names_the_environment():
+    class Broken(Bandit):
+        def step(self, action):
+            return 0, math.nan, True, False, {}
+
+    with pytest.raises(ValueError, match="Broken: the reward of copy 0 at step 1 is nan"):
+        train_ppo(Broken, SMALL, seed=0)
+
+
+def test_environment_of_the_caller_stays_open():
+    environments = vectorize("Pendulum-v1", 4, seed=0)
+    train_ppo(environments, dataclasses.replace(SMALL, total_steps=64), seed=0)
+    environments.reset()
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def with_spaces(observation_space, action_space):
+    class Odd(Bandit):
+        pass
+
+    Odd.observation_space, Odd.action_space = observation_space, action_space
+    return Odd
+
+
+@pytest.mark.parametrize(
+    "observation_space, action_space, words",
+    [
+        (Discrete(1), MultiDiscrete([2, 2]), "action space"),
+        (Dict({"x": Discrete(2)}), Discrete(2), "observation space"),
+    ],
+)
+def test_spaces_that_do_not_fit_are_named(observation_space, action_space, words):
+    with pytest.raises(ValueError, match=f"Odd.*{words}"):
+        train_ppo(with_spaces(observation_space, action_space), SMALL, seed=0)
+
+
+def test_batches_that_do_not_divide_name_both_numbers():
+    with pytest.raises(ValueError, match="batch of 64 steps .* does not divide into 3 minibatches"):
+        next(iterate_ppo("CartPole-v1", dataclasses.replace(SMALL, minibatches=3), seed=0))
+    with pytest.raises(ValueError, match="needs two steps at least"):
+        next(iterate_ppo("CartPole-v1", dataclasses.replace(SMALL, minibatches=64, normalize="minibatch"), seed=0))
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("total_steps", 0), ("copies", 0), ("steps", 0), ("epochs", 0), ("minibatches", 0), ("objective", "both"),
+        ("clip", 0.0), ("clip", 1.0), ("clip_end", -0.1), ("kl_coefficient", 0.0), ("kl_target", -1.0),
+        ("kl_rule", "mine"), ("stop_kl", 0.0), ("learning_rate", 0.0), ("learning_rate", math.nan),
+        ("learning_rate_end", -1e-3), ("gamma", 1.1), ("lam", -0.1), ("normalize", "all"), ("value_coefficient", -1.0),
+        ("value_scale", 0.0), ("value_clip", 0.0), ("entropy_coefficient", -0.1), ("max_gradient_norm", 0.0),
+        ("activation", "gelu"), ("initial_log_std", math.inf),
+    ],
+)
+def test_settings_out_of_range_are_named(field, value):
+    with pytest.raises(ValueError, match=f"^{field} "):
+        PPOConfig(**{field: value})
+
+
+def test_seed_must_be_an_integer():
+    with pytest.raises(TypeError, match="seed"):
+        train_ppo("CartPole-v1", SMALL, seed=1.5)
+    with pytest.raises(ValueError, match="seed"):
+        train_ppo("CartPole-v1", SMALL, seed=-1)
