@@ -112,7 +112,8 @@ def dqn_targets(rewards: Tensor, next_q: Tensor, terminated: Tensor, gamma: floa
 
     Equation: eq-dqn-target
 
-    No gradient flows through a target. A truncated episode is not a terminated one: its next state has a value.
+    No gradient flows through a target. A truncated episode is not a terminated one: its next state has a
+    value.
 
     Args:
         rewards: (B,), reward units.
@@ -161,14 +162,14 @@ def double_dqn_targets(rewards: Tensor, next_q_online: Tensor, next_q_target: Te
     online, target = (_table(name, table, rewards) for name, table in
                       (("next_q_online", next_q_online), ("next_q_target", next_q_target)))
     if online.shape != target.shape:
-        raise ValueError(f"next_q_online and next_q_target must have equal shapes, got {tuple(online.shape)} and "
-                         f"{tuple(target.shape)}")
+        raise ValueError(f"next_q_online and next_q_target must have equal shapes, got {tuple(online.shape)} "
+                         f"and {tuple(target.shape)}")
     return _targets(rewards, gamma * (1 - flags), target, online)
 
 
 def n_step_targets(returns: Tensor, discounts: Tensor, next_q: Tensor, next_q_online: Tensor | None = None
                    ) -> Tensor:
-    """``y = G + discount * max_a Q_target(s', a)`` where s' is up to n steps later and G holds the rewards before.
+    """``y = G + discount * max_a Q_target(s', a)``: s' is up to n steps later, G holds the rewards before.
 
     Equation: eq-dqn-n-step
 
@@ -196,7 +197,8 @@ def n_step_targets(returns: Tensor, discounts: Tensor, next_q: Tensor, next_q_on
     return _targets(returns, discounts, _table("next_q", next_q, returns), online)
 
 
-def _targets(returns: Tensor, discounts: Tensor, next_q: Tensor, next_q_online: Tensor | None = None) -> Tensor:
+def _targets(returns: Tensor, discounts: Tensor, next_q: Tensor, next_q_online: Tensor | None = None
+             ) -> Tensor:
     """All targets of this module, unchecked; (B,), without gradient."""
     with torch.no_grad():
         if next_q_online is None:
@@ -236,7 +238,7 @@ def huber_loss(errors: Tensor, delta: float = 1.0) -> Tensor:
 
 
 def dqn_loss(q_values: Tensor, actions: Tensor, targets: Tensor, kind: str = "huber") -> Tensor:
-    """How far the values of the actions taken are from their targets: half the mean square, or its Huber form.
+    """How far the values of the actions taken are from their targets: half the mean square, or Huber's form.
 
     Equation: eq-dqn-loss
 
@@ -262,8 +264,8 @@ def dqn_loss(q_values: Tensor, actions: Tensor, targets: Tensor, kind: str = "hu
     q_values = _table("q_values", q_values, targets)
     if actions.shape != targets.shape or actions.is_floating_point() or actions.min() < 0 \
             or actions.max() >= q_values.shape[1]:
-        raise ValueError(f"actions must be {tuple(targets.shape)} integers from 0 to {q_values.shape[1] - 1}, "
-                         f"got {actions}")
+        raise ValueError(f"actions must be {tuple(targets.shape)} integers from 0 to "
+                         f"{q_values.shape[1] - 1}, got {actions}")
     return _loss(q_values, actions.long(), targets, kind)
 
 
@@ -360,10 +362,10 @@ def ema_weights(steps: int, tau: float) -> NDArray[np.float64]:
 class NStepWindow:
     """Turns single steps into transitions of up to n steps, in N copies at once.
 
-    In every copy up to n windows are open, one begun at each of the last n steps. A window closes when it holds n
-    rewards, or when its episode ends; an end closes all windows of its copy. The closed window becomes one
-    transition: its first observation and action, its discounted rewards, the real last observation, and the
-    discount ``gamma^m`` for m rewards, 0 after a termination. A truncation leaves the discount as it is.
+    In every copy up to n windows are open, one begun at each of the last n steps. A window closes when it
+    holds n rewards, or when its episode ends; an end closes all windows of its copy. The closed window
+    becomes one transition: its first observation and action, its discounted rewards, the real last
+    observation, and the discount ``gamma^m`` for m rewards, 0 after a termination. A truncation leaves the discount as it is.
 
     Args:
         copies: N, at least 1.
@@ -439,8 +441,8 @@ class _Learner:
     def __init__(self, environments: VectorEnvironment, config: DQNConfig, seed: int) -> None:
         actions = environments.action_space
         if not isinstance(actions, Discrete):
-            raise ValueError(f"DQN compares finitely many actions: it needs a Discrete action space, but that of "
-                             f"{environments.name} is {actions}")
+            raise ValueError("DQN compares finitely many actions: it needs a Discrete action space, but that "
+                             f"of {environments.name} is {actions}")
         self.config, self.seed, self.environments = config, seed, environments
         self.device = choose_device(config.device)
         network_seed, buffer_seed, action_seed = _seeds(seed, 3)
@@ -448,7 +450,8 @@ class _Learner:
         self.online = QNetwork(size, n_actions, hidden=config.hidden, activation=config.activation,
                                seed=network_seed, scale=config.return_scale).to(self.device)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
-        self.parameters, self.target_parameters = list(self.online.parameters()), list(self.target.parameters())
+        self.parameters = list(self.online.parameters())
+        self.target_parameters = list(self.target.parameters())
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, fused=True)
         self.buffer = ReplayBuffer(config.buffer_capacity, size, seed=buffer_seed, device=self.device)
         self.window = NStepWindow(environments.copies, size, config.n_step, config.gamma)
@@ -458,7 +461,8 @@ class _Learner:
 
     def act(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Epsilon-greedy actions, (N,)."""
-        return self.online.act(observations, greedy=False, rng=self.rng, epsilon=self.epsilon(self.env_steps + 1))
+        epsilon = self.epsilon(self.env_steps + 1)
+        return self.online.act(observations, greedy=False, rng=self.rng, epsilon=epsilon)
 
     def remember(self, observations: NDArray[Any], actions: NDArray[Any], step: Step) -> None:
         """Put the transitions that are now complete into the buffer. Returns are stored scaled."""
@@ -519,7 +523,7 @@ class _Learner:
 
 def iterate_dqn(env: Any, config: DQNConfig | None = None, *, seed: int, state: State | None = None
                 ) -> Iterator[Update]:
-    """DQN: act epsilon-greedily, remember, and train the network on random memories. Yields after each update.
+    """DQN: act epsilon-greedily, remember, train on random memories. Yields after each update.
 
     Args:
         env: a Gymnasium id, or a vector environment; with Discrete actions.
@@ -528,12 +532,12 @@ def iterate_dqn(env: Any, config: DQNConfig | None = None, *, seed: int, state: 
         state: of an ``Update`` to go on from; the rest of the run is the same, bit for bit.
 
     Returns:
-        A generator of records; metrics: "loss" (in units of ``return_scale``), "target_value" (mean target, reward
-        units), "epsilon", and "episode_return" and "episode_length" (means) where episodes ended.
+        A generator of records; metrics: "loss" (in units of ``return_scale``), "target_value" (mean target,
+        reward units), "epsilon", and "episode_return" and "episode_length" (means) where episodes ended.
 
     Raises:
-        ValueError: an action space that is not Discrete, a NaN from the environment, a negative seed, or a state
-            of other settings.
+        ValueError: an action space that is not Discrete, a NaN from the environment, a negative seed, or a
+            state of other settings.
         TypeError: an argument of the wrong type.
 
     Source: Mnih et al. (2015), algorithm 1; van Hasselt, Guez & Silver (2016).
@@ -606,8 +610,8 @@ def maximization_bias(outcomes: ArrayLike, probabilities: ArrayLike | None = Non
 
     Equation: eq-maximization-bias
 
-    Exact, for independent estimates with finitely many outcomes: the chance that all estimates are at most v is
-    the product of their chances.
+    Exact, for independent estimates with finitely many outcomes: the chance that all estimates are at most v
+    is the product of their chances.
 
     Args:
         outcomes: (A, K), the K values that the estimate of each action can take.
@@ -673,8 +677,8 @@ def naf_q(value: Array, mean: Array, precision: Array, actions: Array) -> Array:
 
     Equation: eq-naf
 
-    ``Q(s, a) = V(s) - 1/2 (a - mu(s))^T P(s) (a - mu(s))`` with P positive definite: the best action is mu(s),
-    and its value V(s).
+    ``Q(s, a) = V(s) - 1/2 (a - mu(s))^T P(s) (a - mu(s))`` with P positive definite: the best action is
+    mu(s), and its value V(s).
 
     Args:
         value: V(s), (n,).
@@ -686,8 +690,8 @@ def naf_q(value: Array, mean: Array, precision: Array, actions: Array) -> Array:
         (n,) action values.
 
     Raises:
-        ValueError: shapes that do not fit, a number that is not finite, or a precision that is not symmetric and
-            positive definite.
+        ValueError: shapes that do not fit, a number that is not finite, or a precision that is not symmetric
+            and positive definite.
 
     Source: Gu, Lillicrap, Sutskever & Levine (2016), equations 2 and 3.
     """
@@ -698,13 +702,13 @@ def naf_q(value: Array, mean: Array, precision: Array, actions: Array) -> Array:
 
 def _check_naf(*arguments: Array) -> None:
     names = ("value", "mean", "precision", "actions")
-    value, mean, precision, actions = (np.asarray(a.detach().cpu() if isinstance(a, Tensor) else a)
-                                       for a in arguments)
+    arrays = [np.asarray(a.detach().cpu() if isinstance(a, Tensor) else a) for a in arguments]
+    mean, precision = arrays[1], arrays[2]
     n, d = mean.shape if mean.ndim == 2 else (-1, -1)
-    for name, array, shape in zip(names, (value, mean, precision, actions), ((n,), (n, d), (n, d, d), (n, d))):
+    for name, array, shape in zip(names, arrays, ((n,), (n, d), (n, d, d), (n, d))):
         if array.shape != shape or not np.isfinite(array).all():
-            raise ValueError(f"{name} must be finite; value (n,), mean (n, d), precision (n, d, d), actions (n, d); "
-                             f"{name} has shape {array.shape}, mean {mean.shape}")
+            raise ValueError(f"{name} has shape {array.shape}, mean {mean.shape}; expected finite numbers, "
+                             "value (n,), mean (n, d), precision (n, d, d), actions (n, d)")
     if not np.allclose(precision, np.swapaxes(precision, 1, 2)) or (np.linalg.eigvalsh(precision) <= 0).any():
         raise ValueError("precision must be symmetric and positive definite")
 
@@ -725,9 +729,11 @@ def _vector(name: str, values: Tensor) -> Tensor:
 
 def _table(name: str, values: Tensor, like: Tensor) -> Tensor:
     values = torch.as_tensor(values)
-    if values.ndim != 2 or len(values) != len(like) or values.shape[1] == 0 or not bool(values.isfinite().all()):
-        raise ValueError(f"{name} must be ({len(like)}, A) finite numbers, got shape {tuple(values.shape)}: {values}")
-    return values
+    if values.ndim != 2 or len(values) != len(like) or values.shape[1] == 0 \
+            or not bool(values.isfinite().all()):
+        raise ValueError(f"{name} must be ({len(like)}, A) finite numbers, got shape {tuple(values.shape)}: "
+                         f"{values}")
+    return values if values.is_floating_point() else values.to(like.dtype)
 
 
 def _flags(values: Tensor, like: Tensor) -> Tensor:

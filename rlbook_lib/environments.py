@@ -60,8 +60,8 @@ class Step(NamedTuple):
 class VectorEnvironment:
     """N copies of one environment: the spaces, the checks and the book of finished episodes.
 
-    The subclasses below add ``reset``, ``step``, ``state``, ``load_state``. Arrays that ``reset`` and ``step``
-    hand out are never written to again.
+    The subclasses below add ``reset``, ``step``, ``state``, ``load_state``. Arrays that ``reset`` and
+    ``step`` hand out are never written to again.
 
     Args:
         name: what error messages call the environment.
@@ -167,8 +167,8 @@ class VectorEnvironment:
             choices = int(self.action_space.n)
             if actions.shape != (self.copies,) or actions.dtype.kind not in "iu" \
                     or actions.min() < 0 or actions.max() >= choices:
-                raise ValueError(f"{self.name}: actions must be ({self.copies},) integers from 0 to {choices - 1}, "
-                                 f"got {_described(actions)}")
+                raise ValueError(f"{self.name}: actions must be ({self.copies},) integers from 0 to "
+                                 f"{choices - 1}, got {_described(actions)}")
             return actions
         size = math.prod(self.action_space.shape)
         if actions.shape != (self.copies, size) or actions.dtype.kind not in "fiu" \
@@ -245,7 +245,7 @@ _HIGH = np.array([2 * POSITION_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], dtype=np
 
 
 def cartpole_change(state: Any, actions: Any, cos: Any, sin: Any) -> tuple[Any, Any, Any, Any]:
-    """How fast position, speed, angle and angular speed change: the equations of motion of Gymnasium's CartPole.
+    """How fast position, speed, angle and angular speed change: the equations of motion.
 
     Args:
         state: (4, N) position (m), speed (m/s), angle (rad), angular speed (rad/s); an array or a tensor.
@@ -367,9 +367,9 @@ class BatchedCartPole(VectorEnvironment):
 class TorchCartPole:
     """CartPole-v1 for thousands of copies on a device: actions in, a ``Step`` of tensors out, no waiting.
 
-    The same equations as ``BatchedCartPole``. The state is float32, not float64: many GPUs compute float64 at
-    a small fraction of the speed, and over an episode of 500 steps the difference stays far below what a policy
-    reacts to. ``step`` never asks the device for a result, so the CPU can run ahead of the GPU.
+    The same equations as ``BatchedCartPole``. The state is float32, not float64: many GPUs compute float64
+    at a small fraction of the speed, and policies see float32 anyway. A step differs from the float64 one by
+    rounding, about 1e-7. ``step`` never asks the device for a result, so the CPU can run ahead of the GPU.
 
     Args:
         copies: N, at least 1.
@@ -426,7 +426,8 @@ class TorchCartPole:
         if not hasattr(self, "observations"):
             raise ValueError(f"{self.name}: call reset() before the first step()")
         if actions.shape != (self.copies,):
-            raise ValueError(f"{self.name}: actions must be ({self.copies},) integers, got {tuple(actions.shape)}")
+            raise ValueError(f"{self.name}: actions must be ({self.copies},) integers, "
+                             f"got {tuple(actions.shape)}")
         angle = self.physics[2]
         change = cartpole_change(self.physics, actions.to(torch.float32), angle.cos(), angle.sin())
         moved = self.physics + TIME_STEP * torch.stack(change)                           # (4, N)
@@ -464,7 +465,8 @@ class TorchCartPole:
             "kind": type(self).__name__, "name": self.name, "copies": self.copies, "steps": self.steps,
             "device": self.device.type, "physics": self.physics.cpu().clone(),
             "lengths": self._lengths.cpu().clone(), "generator": self._generator.get_state(),
-            "finished": [lengths.cpu() for lengths in self._finished], "running": hasattr(self, "observations"),
+            "finished": [lengths.cpu() for lengths in self._finished],
+            "running": hasattr(self, "observations"),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -500,10 +502,10 @@ class TorchCartPole:
 class GymnasiumEnvironments(VectorEnvironment):
     """N Gymnasium environments, stepped one after another.
 
-    Every episode starts from ``reset(seed=...)`` with a seed of its own, made from ``seed``, the copy's number
-    and the episode's number. An environment that is deterministic given its seed can therefore be brought back
-    to any moment: ``state`` keeps the episode's number and the actions so far, and ``load_state`` plays them
-    again.
+    Every episode starts from ``reset(seed=...)`` with a seed of its own, made from ``seed``, the copy's
+    number and the episode's number. An environment that is deterministic given its seed can therefore be
+    brought back to any moment: ``state`` keeps the episode's number and the actions so far, and
+    ``load_state`` plays them again.
 
     Args:
         environments: the N environments, or constructors without arguments.
@@ -528,7 +530,8 @@ class GymnasiumEnvironments(VectorEnvironment):
                          first.action_space)
         for copy, other in enumerate(self.environments):
             if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
-                raise ValueError(f"{self.name}: copy {copy} has other spaces than copy 0; expected equal ones")
+                raise ValueError(f"{self.name}: copy {copy} has other spaces than copy 0; expected equal "
+                                 "ones")
         self._seed = check_seed(seed)
         self._episode = np.full(self.copies, -1)                 # number of each copy's episode
         self._actions: list[list[Any]] = [[] for _ in self.environments]         # of the episodes under way
@@ -585,7 +588,8 @@ class GymnasiumEnvironments(VectorEnvironment):
             Tensors and plain data.
         """
         return {**self._base_state(), "seed": self._seed, "episode": self._episode.tolist(),
-                "actions": [torch.tensor(np.array(actions)) for actions in self._actions]}
+                "actions": [torch.tensor(np.array(actions)) for actions in self._actions],
+                "observations": torch.tensor(getattr(self, "observations", ()))}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Replay the episode under way in every copy.
@@ -594,8 +598,8 @@ class GymnasiumEnvironments(VectorEnvironment):
             state: from ``state()`` of the same environment with as many copies.
 
         Raises:
-            ValueError: a state of another environment or of another number of copies, or an environment whose
-                episode, replayed, ends before the last action (it is not deterministic given its seed).
+            ValueError: a state of another environment or of another number of copies, or an environment
+                that is not deterministic given its seed.
         """
         self._load_base_state(state)
         self._seed = state["seed"]
@@ -606,13 +610,17 @@ class GymnasiumEnvironments(VectorEnvironment):
         self.observations = self._encode([
             self._replay(copy, actions.numpy()) for copy, actions in enumerate(state["actions"])
         ])
+        if not np.array_equal(self.observations, state["observations"].numpy()):
+            raise ValueError(f"{self.name}: the replayed episodes differ from those of the state; the "
+                             "environment is not deterministic given its seed, so a run in it cannot be "
+                             "resumed exactly")
 
     def close(self) -> None:
         """Close the environments."""
         for environment in self.environments:
             environment.close()
 
-    def _start_next(self, copy: int) -> Any:
+    def _start_next(self, copy: Any) -> Any:
         self._episode[copy] += 1
         self._actions[copy] = []
         return self._start(copy)
@@ -628,10 +636,7 @@ class GymnasiumEnvironments(VectorEnvironment):
         for stored in actions:
             action = stored if stored.ndim else int(stored)
             self._actions[copy].append(action)
-            observation, _, terminated, truncated, _ = self.environments[copy].step(action)
-            if terminated or truncated:
-                raise ValueError(f"{self.name}: the replayed episode of copy {copy} ended early; the environment "
-                                 "is not deterministic given its seed, so a run cannot be resumed exactly")
+            observation, *_ = self.environments[copy].step(action)
         return observation
 
     def _real_action(self, action: Any) -> Any:
@@ -663,10 +668,10 @@ class GymnasiumVector(VectorEnvironment):
 
     - SAME_STEP: like here; the final observation is in the info.
     - DISABLED: the caller resets what ended, with ``reset(options={"reset_mask": ...})``; done here.
-    - NEXT_STEP: the step after an end only resets: its action is ignored and its "transition" never happened.
-      Learning from it is a mistake. Here the copies that ended are reset at once, so that no such step is ever
-      made. That works for Gymnasium's own AsyncVectorEnv (with shared memory) and CartPole; another
-      environment that resets in this way is refused.
+    - NEXT_STEP: the step after an end only resets: its action is ignored and its "transition" never
+      happened. Learning from it is a mistake. Here the copies that ended are reset at once, so that no such
+      step is ever made. That works for Gymnasium's own SyncVectorEnv, AsyncVectorEnv (with shared memory) and
+      CartPole; another environment that resets in this way is refused.
 
     Args:
         environment: a ``gymnasium.vector.VectorEnv``.
@@ -678,7 +683,8 @@ class GymnasiumVector(VectorEnvironment):
     """
 
     def __init__(self, environment: VectorEnv[Any, Any, Any], *, seed: int) -> None:
-        super().__init__(_name_of(environment), environment.num_envs, environment.single_observation_space,
+        single = getattr(environment.unwrapped, "envs", [environment])[0]
+        super().__init__(_name_of(single), environment.num_envs, environment.single_observation_space,
                          environment.single_action_space)
         self.environment, self._seed = environment, check_seed(seed) % 2**31
         self._mode = _autoreset_mode(environment, self.name)
@@ -738,6 +744,8 @@ class GymnasiumVector(VectorEnvironment):
             ValueError: another environment: its state cannot be read from outside.
         """
         cartpole = self._cartpole()
+        if not hasattr(self, "observations"):
+            raise ValueError(f"{self.name}: call reset() before state()")
         return {**self._base_state(), "physics": torch.tensor(cartpole.state),
                 "clock": torch.tensor(cartpole.steps), "generator": cartpole.np_random.bit_generator.state}
 
@@ -776,8 +784,8 @@ class GymnasiumVector(VectorEnvironment):
 
     def _restart(self, ended: Array) -> Array:
         """Reset the copies that ended, and only those; all current observations."""
-        environment = self.environment
-        if isinstance(environment, CartPoleVectorEnv):           # its reset knows no mask
+        environment: Any = self.environment
+        if type(environment) is CartPoleVectorEnv:               # its reset knows no mask
             count = int(ended.sum())
             environment.state[:, ended] = environment.np_random.uniform(
                 environment.low, environment.high, (4, count))
@@ -787,36 +795,33 @@ class GymnasiumVector(VectorEnvironment):
         observations, _ = environment.reset(options={"reset_mask": ended.copy()})
         observations = self._encode(observations)
         if not np.array_equal(observations[~ended], self.observations[~ended]):
-            raise ValueError(f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies outside "
-                             f"the mask; {HOW_TO_MAKE}")
+            raise ValueError(f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies "
+                             f"outside the mask; {HOW_TO_MAKE}")
         return observations
 
-    def _cartpole(self) -> CartPoleVectorEnv:
-        if isinstance(self.environment, CartPoleVectorEnv) and hasattr(self, "observations"):
+    def _cartpole(self) -> Any:
+        if type(self.environment) is CartPoleVectorEnv:
             return self.environment
-        if isinstance(self.environment, CartPoleVectorEnv):
-            self.reset()
-            return self.environment
-        raise ValueError(f"{self.name}: the state of {type(self.environment).__name__} cannot be read from outside, "
-                         f"so a run in it cannot be resumed exactly; {HOW_TO_MAKE}")
+        raise ValueError(f"{self.name}: the state of {type(self.environment).__name__} cannot be read from "
+                         f"outside, so a run in it cannot be resumed exactly; {HOW_TO_MAKE}")
 
 
-HOW_TO_MAKE = ("pass the environment's id or a constructor, or make it with gymnasium.make_vec(id, num_envs=n, "
-               "vectorization_mode='sync')")
+HOW_TO_MAKE = ("pass the environment's id or a constructor, or make it with "
+               "gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync')")
 
 
 def _autoreset_mode(environment: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
     """How the environment resets; an error where that cannot be made exact."""
     mode = environment.metadata.get("autoreset_mode")
     if mode is None:
-        raise ValueError(f"{name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are real; "
-                         f"{HOW_TO_MAKE}")
+        raise ValueError(f"{name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are "
+                         f"real; {HOW_TO_MAKE}")
     mode, inner = AutoresetMode(mode), environment.unwrapped
     own_reset = type(environment) is CartPoleVectorEnv or isinstance(inner, SyncVectorEnv) or (
         isinstance(inner, AsyncVectorEnv) and inner.shared_memory)
     if mode is AutoresetMode.NEXT_STEP and not own_reset:
-        raise ValueError(f"{name}: {type(environment).__name__} resets in the step after an end (NEXT_STEP), so that "
-                         f"some of its steps are not transitions; {HOW_TO_MAKE}, or make it with "
+        raise ValueError(f"{name}: {type(environment).__name__} resets in the step after an end (NEXT_STEP), "
+                         f"so that some of its steps are not transitions; {HOW_TO_MAKE}, or make it with "
                          "autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP")
     return mode
 
@@ -828,8 +833,8 @@ def vectorize(env: Any, copies: int = 16, *, seed: int) -> VectorEnvironment:
 
     Args:
         env: a Gymnasium id ("CartPole-v1" gives the batched one); a constructor of a Gymnasium environment; a
-            ``gymnasium.vector.VectorEnv``, whose own number of copies counts; or a ``VectorEnvironment``, which
-            comes back as it is.
+            ``gymnasium.vector.VectorEnv``, whose own number of copies counts; or a ``VectorEnvironment``,
+            which comes back as it is.
         copies: N, at least 1.
         seed: a non-negative integer.
 
@@ -837,8 +842,8 @@ def vectorize(env: Any, copies: int = 16, *, seed: int) -> VectorEnvironment:
         A ``VectorEnvironment``.
 
     Raises:
-        ValueError: an unknown id; spaces neither Box nor Discrete; ``copies`` below 1; a negative seed; a vector
-            environment that resets in a way that cannot be made exact.
+        ValueError: an unknown id; spaces neither Box nor Discrete; ``copies`` below 1; a negative seed; a
+            vector environment that resets in a way that cannot be made exact.
         TypeError: something else than the above.
     """
     copies, seed = check_count("copies", copies), check_seed(seed)
@@ -854,8 +859,8 @@ def vectorize(env: Any, copies: int = 16, *, seed: int) -> VectorEnvironment:
         return GymnasiumEnvironments([lambda: _make(env)] * copies, seed=seed, name=env)
     if callable(env) and not isinstance(env, gymnasium.Env):
         return GymnasiumEnvironments([env] * copies, seed=seed)
-    raise TypeError("env must be a Gymnasium id, a constructor of an environment (a function without arguments), or "
-                    f"a gymnasium.vector.VectorEnv, got {env!r}")
+    raise TypeError("env must be a Gymnasium id, a constructor of an environment (a function without "
+                    f"arguments), or a gymnasium.vector.VectorEnv, got {env!r}")
 
 
 def _make(name: str) -> gymnasium.Env[Any, Any]:

@@ -1,9 +1,9 @@
 """A finite first-in-first-out memory of transitions, sampled at random (chapter 5).
 
 A transition here may span several steps: it holds the observation and action it starts from, the discounted
-sum of the rewards in between, the observation it leads to, and the discount of that observation's value, which
-is ``gamma^steps``, or 0 after a termination. One-step Q-learning, n-step targets and both ways for an episode
-to end are then the same line: ``target = return + discount * value``.
+sum of the rewards in between, the observation it leads to, and the discount of that observation's value,
+which is ``gamma^steps``, or 0 after a termination. One-step Q-learning, n-step targets and both ways for an
+episode to end are then the same line: ``target = return + discount * value``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
         actions: (B,) int64.
         returns: (B,) float32; discounted sum of the transition's rewards.
         next_observations: (B, d) float32; the real ones, final observations included.
-        discounts: (B,) float32; what the value of the next observation is multiplied by, 0 after a termination.
+        discounts: (B,) float32; factors of the value of the next observation, 0 after a termination.
     """
 
     observations: Tensor
@@ -91,7 +91,7 @@ class ReplayBuffer:
                 raise ValueError(f"{name} must have shape {shape}, got {column.shape}")
         rows = np.column_stack(columns)                                       # (n, 2 d + 3)
         if not np.isfinite(rows).all():
-            raise ValueError("a transition holds a number that is not finite; the buffer keeps only finite ones")
+            raise ValueError("a transition holds a number that is not finite; expected finite numbers")
         rows = rows[-self.capacity:]
         places = (self._next + np.arange(len(rows))) % self.capacity
         self._rows[torch.from_numpy(places)] = torch.from_numpy(rows).to(self._rows.device)
@@ -151,8 +151,8 @@ def draw_chance(updates: ArrayLike, batch_size: int, capacity: int) -> NDArray[n
 
     Equation: eq-replay-age
 
-    Each of the k updates draws B of the C stored transitions, uniformly and with replacement. The mean number of
-    draws is ``k B / C``; where that is 1, the chance is about 63 percent.
+    Each of the k updates draws B of the C stored transitions, uniformly and with replacement. The mean number
+    of draws is ``k B / C``; where that is 1, the chance is about 63 percent.
 
     Args:
         updates: k, updates since the transition was stored, 0 or more; a number or an array.
