@@ -1,11 +1,33 @@
-"""Where tensors live, how many threads work, what a run costs; recorded GPU runs (chapter 5 on)."""
+"""Where tensors live, how many threads work, what a run costs; recorded GPU runs (chapter 5 on).
+
+Some cells of this book are worth a GPU: thousands of environments side by side. Few readers have one at hand, so
+``gpu_run`` does the run where there is a GPU, and elsewhere shows the recorded run: a small file with the
+settings, the seeds, the device, the date and the curve, written by ``tools/record_gpu_run.py`` on a GPU.
+"""
 
 from __future__ import annotations
 
+import datetime
+import json
+import math
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import torch
 
 from rlbook_lib.experience import check_count
 
+RECORDINGS = Path(__file__).resolve().parent.parent / "chapters" / "recordings"
+RECORDED_BY_EXPERIMENT = ("config", "seeds", "curve", "summary")
+
+
+# ---------------------------------------------------------------------- where and how
 
 def choose_device(name: str = "auto") -> torch.device:
     """The device to compute on.
@@ -22,9 +44,9 @@ def choose_device(name: str = "auto") -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    there = ["cpu"] + (["cuda"] if count else []) + [f"cuda:{i}" for i in range(count)]
+    there = ["cpu"] + ["cuda"] * (count > 0) + [f"cuda:{i}" for i in range(count)]
     if name not in there:
-        raise ValueError(f"device must be 'auto' or one that this machine has ({', '.join(there)}), got {name!r}")
+        raise ValueError(f"name must be 'auto' or a device that this machine has ({', '.join(there)}), got {name!r}")
     return torch.device(name)
 
 
@@ -38,3 +60,179 @@ def use_threads(n: int = 1) -> None:
         ValueError: ``n`` below 1.
     """
     torch.set_num_threads(check_count("n", n))
+
+
+def describe_machine(device: str | torch.device | None = None) -> dict[str, str]:
+    """What a measurement was made on, as plain data.
+
+    Args:
+        device: where tensors lived; None is the CPU.
+
+    Returns:
+        The names of the device and the processor, and the versions of Python, torch and numpy.
+    """
+    device = torch.device(device or "cpu")
+    processor = _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
+    return {"device": name, "processor": processor, "system": platform.system(), "python": platform.python_version(),
+            "torch": torch.__version__, "numpy": np.__version__}
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+# ---------------------------------------------------------------------- what a run costs
+
+def peak_memory(device: str | torch.device | None = None) -> int:
+    """The most memory in use so far, in bytes.
+
+    Args:
+        device: a GPU, for what torch took of its memory; None or "cpu", for this process.
+
+    Returns:
+        Bytes.
+    """
+    device = torch.device(device or "cpu")
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    import resource                                           # not on Windows
+
+    unit = 1 if sys.platform == "darwin" else 1024            # macOS counts in bytes, Linux in units of 1024 bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class Throughput:
+    """Counts items, and says how many came per second of the clock and of the processor.
+
+    Args:
+        device: a GPU, which is waited for before its clock is read; None is the CPU.
+    """
+
+    def __init__(self, device: str | torch.device | None = None) -> None:
+        self.device = torch.device(device or "cpu")
+        self.items = 0
+        self._wall, self._cpu = self._clocks()
+
+    def add(self, items: int) -> None:
+        """Count ``items`` more."""
+        self.items += items
+
+    def read(self) -> dict[str, float]:
+        """Items, seconds of the clock and of the processor since the start, and items per second of each."""
+        wall, cpu = self._clocks()
+        wall, cpu = wall - self._wall, cpu - self._cpu
+        return {"items": self.items, "seconds": wall, "cpu_seconds": cpu,
+                "per_second": self.items / wall if wall else math.inf,
+                "per_cpu_second": self.items / cpu if cpu else math.inf}
+
+    def _clocks(self) -> tuple[float, float]:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter(), time.process_time()
+
+
+# ---------------------------------------------------------------------- runs on a GPU, recorded
+
+def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
+            summary: Callable[[dict[str, Any]], str] | None = None) -> dict[str, Any] | None:
+    """Run an experiment on the GPU if there is one; else show the recorded run; else say that there is none.
+
+    One line is printed that says which of the three it was.
+
+    Args:
+        name: of the recording: lowercase letters, digits, hyphens and underscores.
+        experiment: called with the GPU. It returns a dict of plain data with "config" (a dict), "seeds" (a
+            list), "curve" (a dict of equally long lists) and "summary" (a dict of numbers).
+        summary: makes a sentence of a record, printed too.
+
+    Returns:
+        The record: what the experiment returned, and "name", "device", "versions", "date" and "seconds". None if
+        there is neither a GPU nor a recording.
+
+    Raises:
+        ValueError: the name has other characters, the experiment returns something else, or the recording is
+            damaged.
+    """
+    path = RECORDINGS / f"{_checked_name(name)}.json"
+    if torch.cuda.is_available():
+        record = make_record(name, experiment, choose_device("cuda"))
+        print(f"Run here, on {record['device']}, in {record['seconds']:.0f} s.")
+    elif path.is_file():
+        record = read_record(path)
+        print(f"No GPU here. Recorded run: on {record['device']}, {record['date']}, in {record['seconds']:.0f} s, "
+              f"seeds {', '.join(map(str, record['seeds']))}.")
+    else:
+        print(f"No GPU here, and not recorded yet: {name}.")
+        return None
+    if summary is not None:
+        print(summary(record))
+    return record
+
+
+def make_record(name: str, experiment: Callable[[torch.device], dict[str, Any]], device: torch.device
+                ) -> dict[str, Any]:
+    """Run an experiment and describe the run.
+
+    Args:
+        name: of the recording.
+        experiment: as in ``gpu_run``.
+        device: where to run it; "cpu" marks the record as a rehearsal.
+
+    Returns:
+        The record, plain data.
+
+    Raises:
+        ValueError: the name has other characters, or the experiment returns something else.
+    """
+    _checked_name(name)
+    clock = Throughput(device)
+    result = experiment(device)
+    seconds = clock.read()["seconds"]
+    if not isinstance(result, dict) or not set(RECORDED_BY_EXPERIMENT) <= result.keys():
+        raise ValueError(f"experiment must return a dict with {', '.join(RECORDED_BY_EXPERIMENT)}, got {result!r}")
+    versions = describe_machine(device)
+    record = {**result, "name": name, "device": versions.pop("device"), "rehearsal": device.type != "cuda",
+              "versions": versions, "date": datetime.date.today().isoformat(), "seconds": round(seconds, 2),
+              "peak_memory": peak_memory(device)}
+    try:
+        json.dumps(record, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"experiment must return plain data without NaN: {error}") from error
+    return record
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record from its file.
+
+    Args:
+        path: a file that ``tools/record_gpu_run.py`` wrote.
+
+    Returns:
+        The record.
+
+    Raises:
+        ValueError: the file is damaged, or was not made on a GPU.
+    """
+    try:
+        record = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    needed = {*RECORDED_BY_EXPERIMENT, "name", "device", "versions", "date", "seconds"}
+    if not isinstance(record, dict) or not needed <= record.keys():
+        raise ValueError(f"{path} is not a recorded run: it must have {', '.join(sorted(needed))}")
+    if record.get("rehearsal"):
+        raise ValueError(f"{path} is a rehearsal on a CPU, not a run on a GPU")
+    return record
+
+
+def _checked_name(name: str) -> str:
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_-]+", name):
+        raise ValueError(f"name must be of lowercase letters, digits, hyphens and underscores, got {name!r}")
+    return name

@@ -103,14 +103,13 @@ def _gaussian_log_prob(mean: Array, log_std: Array, actions: Array) -> Array:
 
 def _float_array(name: str, value: Array) -> Array:
     """A tensor as it is, anything else as a float array; finite."""
+    array: Array
     if isinstance(value, Tensor):
         array = value if value.is_floating_point() else value.to(torch.get_default_dtype())
-        finite = bool(torch.isfinite(array).all())
     else:
         array = np.asarray(value)
         array = array if array.dtype.kind == "f" else array.astype(float)
-        finite = bool(np.isfinite(array).all())
-    if not finite:
+    if not (torch if isinstance(array, Tensor) else np).isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {value!r}")
     return array
 
@@ -578,11 +577,12 @@ class SharedPolicyValue(nn.Module):
         self.policy = policy
         self.value = ValueNetwork(policy.observation_size, hidden=(), seed=seed, scale=scale)
         head = mlp((last.in_features, 1), seed=seed)[0]
-        self.value.use(nn.Sequential(*policy.network[:-1], head))
+        self.value.use(nn.Sequential(*list(policy.network)[:-1], head))
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Policy outputs (n, k) and values (n,) for observations (n, d); the trunk is computed once."""
-        features = self.policy.network[:-1](observations)
+        trunk = self.policy.network[:-1]
+        features = trunk(observations)
         return (self.policy.outputs_of(self.policy.network[-1](features)),
                 self.value.outputs_of(self.value.network[-1](features)))
 

@@ -125,14 +125,14 @@ def run_updates(
             history.add(last)
             _show(bar, last)
             if checkpoint is not None and last.update % checkpoint_every == 0:
-                save_checkpoint(checkpoint, history.into(last.state()))
+                _save(checkpoint, last, history)
                 saved = last.update
             if interrupted() or (stop is not None and stop(last)):
                 break
         if last is None:
             raise ValueError("updates is empty: the trainer made no update")
         if checkpoint is not None and saved != last.update:
-            save_checkpoint(checkpoint, history.into(last.state()))
+            _save(checkpoint, last, history)
         if interrupted():
             raise KeyboardInterrupt
     return TrainingResult(last.policy, history.arrays(), last.update, last.env_steps,
@@ -174,15 +174,23 @@ def train(
                        total_steps=getattr(config, "total_steps", None))
 
 
+def _save(path: str | Path, record: Update, history: History) -> None:
+    """A checkpoint of a record, unless something in the state is NaN: such a state is not worth keeping."""
+    state = record.state()
+    _check_no_nan(state, f"update {record.update}: state")
+    save_checkpoint(path, history.into(state))
+
+
 class History:
-    """Curves under construction: one list per metric, None where a metric had no value.
+    """Curves under construction: one list per metric, NaN where a metric had no value.
 
     Args:
         before: a state whose curves come first, or None.
     """
 
     def __init__(self, before: State | None = None) -> None:
-        self.columns: dict[str, list[float | None]] = copy.deepcopy((before or {}).get("history", {}))
+        curves = (before or {}).get("history", {})
+        self.columns: dict[str, list[float]] = {name: curve.tolist() for name, curve in curves.items()}
         self.length = len(next(iter(self.columns.values()), []))
 
     def add(self, record: Update) -> None:
@@ -191,18 +199,19 @@ class History:
             return
         row = {"update": record.update, "env_steps": record.env_steps, **record.metrics}
         for name in row.keys() - self.columns.keys():
-            self.columns[name] = [None] * self.length
+            self.columns[name] = [math.nan] * self.length
         for name, column in self.columns.items():
-            column.append(None if name not in row else float(row[name]))
+            column.append(float(row.get(name, math.nan)))
         self.length += 1
 
     def into(self, state: State) -> State:
         """The state with the curves added."""
-        return {**state, "history": {name: list(column) for name, column in self.columns.items()}}
+        return {**state, "history": {name: torch.tensor(column, dtype=torch.float64)
+                                     for name, column in self.columns.items()}}
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """The curves as arrays, (updates,) each."""
-        return {name: np.array(column, dtype=float) for name, column in self.columns.items()}
+        return {name: np.array(column) for name, column in self.columns.items()}
 
 
 def _check_numbers(record: Update) -> None:
@@ -270,7 +279,6 @@ def save_checkpoint(path: str | Path, state: State) -> None:
 
     Raises:
         TypeError: the state holds something else.
-        TrainingError: a tensor holds NaN: such a state is not worth keeping.
     """
     path = Path(path)
     _check_plain(state, "state")
@@ -320,20 +328,30 @@ def load_checkpoint(path: str | Path) -> State:
 
 
 def _check_plain(value: Any, where: str) -> None:
-    """Only what can be read back without executing anything; no NaN in a tensor."""
-    if isinstance(value, torch.Tensor):
-        if value.is_floating_point() and bool(value.isnan().any()):
-            raise TrainingError(f"{where} holds NaN: it is not saved")
-    elif isinstance(value, dict):
-        for key, entry in value.items():
+    """Only what can be read back without executing anything."""
+    for entry, inside in _entries(value, where):
+        _check_plain(entry, inside)
+    if isinstance(value, dict):
+        for key in value:
             if type(key) not in (str, int):
                 raise TypeError(f"{where}: a key must be a string or an integer, got {key!r}")
-            _check_plain(entry, f"{where}[{key!r}]")
-    elif type(value) in (list, tuple):
-        for i, entry in enumerate(value):
-            _check_plain(entry, f"{where}[{i}]")
-    elif value is not None and type(value) not in (bool, int, float, str):
+    elif value is not None and type(value) not in (bool, int, float, str, list, tuple) \
+            and not isinstance(value, torch.Tensor):
         raise TypeError(f"{where} must be a tensor or plain data, got {type(value).__name__}")
+
+
+def _check_no_nan(value: Any, where: str) -> None:
+    """Stop at a NaN in any tensor."""
+    for entry, inside in _entries(value, where):
+        _check_no_nan(entry, inside)
+    if isinstance(value, torch.Tensor) and value.is_floating_point() and bool(value.isnan().any()):
+        raise TrainingError(f"{where} holds NaN")
+
+
+def _entries(value: Any, where: str) -> list[tuple[Any, str]]:
+    """What is in a container, and where; nothing for anything else."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if type(value) in (list, tuple) else ()
+    return [(entry, f"{where}[{key!r}]") for key, entry in items]
 
 
 # ---------------------------------------------------------------------- going on from a state

@@ -105,12 +105,17 @@ def train_toy(config=ToyConfig(), seed=0, **options):
 def same(one, other):
     """Whether two states are equal, bit for bit."""
     if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+        return isinstance(other, torch.Tensor) and same_tensors(one, other)
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
     return one == other
+
+
+def same_tensors(one, other):
+    """Equal shape, kind and numbers; NaN equals NaN."""
+    return one.dtype == other.dtype and np.array_equal(one.numpy(), other.numpy(), equal_nan=one.is_floating_point())
 
 
 # ---------------------------------------------------------------------- the loop
@@ -302,8 +307,9 @@ import os, random, signal, sys, time
 sys.path.insert(0, {folder!r})
 from test_training import SLOW, load_checkpoint, train_toy
 
+train_toy()                                               # imports what the first step of an optimizer needs
 path, chance, updates = sys.argv[1], random.Random(0), 0
-for _ in range(8):                                        # each run goes on from what the one before it left
+for _ in range(5):                                        # each run goes on from what the one before it left
     child = os.fork()
     if child == 0:
         train_toy(SLOW, checkpoint=path, checkpoint_every=1)
@@ -313,7 +319,7 @@ for _ in range(8):                                        # each run goes on fro
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     updates = load_checkpoint(path)["update"]
-    print(updates)
+    print(updates, flush=True)
 """
 SLOW = ToyConfig(total_steps=10**9, pause=0.001)
 
@@ -324,7 +330,7 @@ def test_a_killed_run_leaves_a_checkpoint_that_goes_on_the_same(tmp_path):
     killed = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
     assert killed.returncode == 0, killed.stderr
     updates = [int(line) for line in killed.stdout.split()]
-    assert len(updates) == 8 and updates == sorted(set(updates))          # every run got further
+    assert len(updates) == 5 and updates == sorted(set(updates))          # every run got further
     whole = run_updates(iterate_toy(None, SLOW, seed=0), stop=lambda record: record.update == updates[-1])
     assert same(load_checkpoint(path), whole.state())
     assert set(os.listdir(tmp_path)) <= {"run.pt", ".run.pt.part"}
