@@ -251,7 +251,10 @@ class _Perceptron(nn.Module):
             return np.eye(self.observation_size, dtype=np.float32)[array]
         if array.ndim == 0 or array.ndim == 1 or math.prod(array.shape[1:]) != self.observation_size:
             raise ValueError(f"observations must have shape (n, {self.observation_size}), got {array.shape}")
-        return array.reshape(len(array), -1).astype(np.float32, copy=False)
+        rows = array.reshape(len(array), self.observation_size).astype(np.float32, copy=False)
+        if not np.isfinite(rows).all():
+            raise ValueError("observations must be finite numbers, got a NaN or an infinity")
+        return rows
 
 
 # ---------------------------------------------------------------------- policies

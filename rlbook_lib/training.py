@@ -492,7 +492,10 @@ def evaluate_policy(policy: Any, env: Any, *, episodes: int = 20, seed: int, max
 
     Raises:
         ValueError: ``episodes`` or ``max_steps`` below 1, or a negative seed.
+        TypeError: ``env`` is an environment already: it would be used up.
     """
+    if not (isinstance(env, str) or callable(env)):
+        raise TypeError(f"env must be a Gymnasium id or a constructor of an environment, got {env!r}")
     episodes, max_steps = check_count("episodes", episodes), check_count("max_steps", max_steps)
     environments = vectorize(env, copies=episodes, seed=check_seed(seed))
     returns, running = np.zeros(episodes), np.ones(episodes, dtype=bool)

@@ -322,6 +322,16 @@ def test_act_refuses_observations_of_another_shape(shape):
         categorical().act(np.zeros(shape))
 
 
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_act_refuses_observations_that_are_not_finite(broken):
+    with pytest.raises(ValueError, match="observations.*finite"):
+        categorical().act(np.array([[0.0, 0.0, broken, 0.0]]))
+
+
+def test_no_observation_gives_no_action():
+    assert categorical().act(np.zeros((0, 4))).shape == (0,)
+
+
 def test_images_are_flattened():
     assert CategoricalPolicy(12, 2, seed=0).act(np.zeros((5, 3, 4))).shape == (5,)
 

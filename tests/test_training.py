@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlbook_lib.networks import CategoricalPolicy
+from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy
 from rlbook_lib.training import (
     TrainingError,
     Update,
@@ -314,7 +314,7 @@ for _ in range(5):                                        # each run goes on fro
     if child == 0:
         train_toy(SLOW, checkpoint=path, checkpoint_every=1)
     while not (os.path.exists(path) and load_checkpoint(path)["update"] > updates):
-        time.sleep(0.001)
+        time.sleep(0.01)
     time.sleep(chance.uniform(0, 0.05))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -487,6 +487,20 @@ def test_a_good_controller_gets_500_on_cartpole_and_a_bad_one_about_ten():
     assert (evaluate_policy(Upright(), "CartPole-v1", episodes=10, seed=0) == 500).all()
     bad = evaluate_policy(Always(1), "CartPole-v1", episodes=20, seed=0)
     assert 8 <= bad.min() and bad.max() <= 11
+
+
+def test_actions_of_real_numbers_reach_the_environment_within_its_bounds():
+    policy = GaussianPolicy(3, 1, seed=0, low=-2.0, high=2.0)
+    with torch.no_grad():
+        policy.network[-1].bias.fill_(50.0)                               # the mean is far out of bounds
+    returns = evaluate_policy(policy, "Pendulum-v1", episodes=3, seed=0)
+    assert returns.shape == (3,) and (returns < -100).all() and (returns > -3300).all()
+
+
+def test_evaluation_does_not_use_up_an_environment():
+    for env in (Countdown(), gym.make_vec("CartPole-v1", 2), 3):
+        with pytest.raises(TypeError, match="env"):
+            evaluate_policy(Always(0), env, seed=0)
 
 
 def test_evaluation_leaves_a_networks_policy_as_it_was():
