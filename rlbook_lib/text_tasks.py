@@ -12,17 +12,20 @@ Prompts belong to one of two splits by a hash of their text: what is evaluated h
 from __future__ import annotations
 
 import math
+import numbers
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from scipy.special import expit
 from torch import Tensor
 
 from rlbook_lib.experience import check_count
-from rlbook_lib.language_model import Completions, LanguageModel, encode_completions, generate
+from rlbook_lib.language_model import Completions, LanguageModel, generate
 from rlbook_lib.mdp import check_seed, check_unit_interval
 
 __all__ = [
@@ -244,12 +247,12 @@ def score_completions(reward: Reward, completions: Completions) -> Tensor:
     for row, (prompt, text, finished) in enumerate(rows):
         sample = f"sample {row}: prompt {prompt!r}, completion {text!r}"
         try:
-            score = float(reward(prompt, text, finished))
+            score = reward(prompt, text, finished)
         except Exception as error:
             raise RewardError(f"the reward function raised {type(error).__name__}: {error} ({sample})") from error
-        if not math.isfinite(score):
-            raise RewardError(f"the reward function returned {score}; expected a finite number ({sample})")
-        scores.append(score)
+        if not isinstance(score, numbers.Real) or not math.isfinite(score):
+            raise RewardError(f"the reward function returned {score!r}; expected a finite number ({sample})")
+        scores.append(float(score))
     return torch.tensor(scores, device=completions.tokens.device)
 
 
@@ -349,23 +352,25 @@ def preference_pairs(
     seeds = [int(s) for s in rng.integers(2**31, size=2)]
     one, two = (generate(model, prompts, max_new_tokens=task.max_new_tokens, seed=s) for s in seeds)
     margin = (score_completions(score, one) - score_completions(score, two)).double().cpu().numpy()
-    first_wins = rng.random(count) < 1 / (1 + np.exp(-sharpness * margin))
-    chosen = [a if wins else b for a, b, wins in zip(_ends(one), _ends(two), first_wins)]
-    rejected = [b if wins else a for a, b, wins in zip(_ends(one), _ends(two), first_wins)]
+    first_wins = rng.random(count) < expit(sharpness * margin)
     margins = torch.tensor(np.where(first_wins, margin, -margin), dtype=torch.float32)
-    return PreferencePairs(_joined(model, prompts, chosen), _joined(model, prompts, rejected), margins)
+    wins = torch.from_numpy(first_wins).to(one.tokens.device)
+    return PreferencePairs(_pick(one, two, wins), _pick(two, one, wins), margins)
 
 
-def _ends(completions: Completions) -> list[tuple[str, bool]]:
-    return list(zip(completions.texts, completions.finished.tolist(), strict=True))
+def _pick(one: Completions, two: Completions, wins: Tensor) -> Completions:
+    """Row by row the completion of ``one`` where it wins, else that of ``two``; both answer the same prompts."""
+    width = max(one.tokens.shape[1], two.tokens.shape[1])
 
+    def rows(name: str) -> Tensor:
+        a, b = (F.pad(getattr(x, name), (0, width - x.tokens.shape[1])) for x in (one, two))
+        return torch.where(wins[:, None], a, b)  # (B, N)
 
-def _joined(model: LanguageModel, prompts: Sequence[str], ends: Sequence[tuple[str, bool]]) -> Completions:
-    """Completions of one form; those that were cut off carry no end-of-sequence token."""
-    together = encode_completions(model, prompts, [text for text, _ in ends])
-    finished = torch.tensor([done for _, done in ends], device=together.tokens.device)
-    last = together.mask.sum(1) - 1  # where the end-of-sequence token stands
-    cut = ~finished & (last > 0)
-    together.mask[cut, last[cut]] = False
-    together.tokens[cut, last[cut]] = model.tokenizer.pad
-    return replace(together, finished=finished)
+    return replace(
+        one,
+        tokens=rows("tokens"),
+        mask=rows("mask"),
+        log_probs=rows("log_probs"),
+        texts=[a if first else b for a, b, first in zip(one.texts, two.texts, wins.tolist())],
+        finished=torch.where(wins, one.finished, two.finished),
+    )

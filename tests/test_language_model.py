@@ -1,0 +1,418 @@
+"""The tokenizer, the transformer, sampling and log-probabilities: cached against uncached, sampler against trainer, padded against plain."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from rlbook_lib.language_model import (
+    CharTokenizer,
+    Completions,
+    HuggingFaceModel,
+    Transformer,
+    TransformerConfig,
+    causal_attention,
+    completion_log_probs,
+    encode_completions,
+    generate,
+    left_pad,
+    load_hugging_face,
+    sequence_log_prob,
+    temperature_log_probs,
+    token_log_probs,
+)
+
+PROMPTS = ["41=", "5=", "70713="]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def small_model(seed: int = 0, alphabet: str = "0123456789=", **size: int) -> Transformer:
+    model = Transformer(CharTokenizer(alphabet), TransformerConfig(**{"width": 32, "layers": 2, "heads": 2, **size}), seed=seed)
+    with torch.no_grad():  # sharper than at the start, so that a wrong mask or position shows
+        model.head.weight *= 3
+    return model
+
+
+# ------------------------------------------------------------------------------------------------------ tokenizer
+
+
+def test_encode_and_decode_are_inverse():
+    tokenizer = CharTokenizer("abc")
+    assert tokenizer.size == 5
+    assert tokenizer.encode("cab") == [4, 2, 3]
+    assert tokenizer.decode([4, 2, 3]) == "cab"
+
+
+def test_decode_stops_at_the_end_of_sequence_and_skips_padding():
+    tokenizer = CharTokenizer("abc")
+    assert tokenizer.decode([tokenizer.pad, 2, tokenizer.eos, 3]) == "a"
+
+
+def test_an_unknown_character_is_named_with_its_place():
+    with pytest.raises(ValueError, match=r"'4x1='.*'x' at position 1"):
+        CharTokenizer("0123456789=").encode("4x1=")
+
+
+@pytest.mark.parametrize(("alphabet", "error"), [("", ValueError), ("aa", ValueError), (["a"], TypeError)])
+def test_bad_alphabets(alphabet, error):
+    with pytest.raises(error, match="alphabet"):
+        CharTokenizer(alphabet)
+
+
+def test_left_pad():
+    tokens, mask = left_pad([[5], [6, 7, 8]], pad=0)
+    assert tokens.tolist() == [[0, 0, 5], [6, 7, 8]]
+    assert mask.tolist() == [[False, False, True], [True, True, True]]
+
+
+@pytest.mark.parametrize("rows", [[], [[1], []]])
+def test_left_pad_refuses_nothing(rows):
+    with pytest.raises(ValueError, match="empty"):
+        left_pad(rows, 0)
+
+
+# ------------------------------------------------------------------------------------------------------ the model
+
+
+@pytest.mark.equation("eq-attention")
+def test_attention_is_the_softmax_weighted_mean():
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 4, 5, generator=generator, dtype=torch.float64) for _ in range(3))
+    mask = torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
+    found = causal_attention(query, key, value, mask)
+    for b, h, t in itertools.product(range(2), range(3), range(4)):
+        scores = [float(query[b, h, t] @ key[b, h, s]) / math.sqrt(5) for s in range(t + 1)]
+        weights = [math.exp(x) / sum(map(math.exp, scores)) for x in scores]
+        by_hand = sum(w * value[b, h, s] for s, w in enumerate(weights))
+        assert torch.allclose(found[b, h, t], by_hand, atol=1e-12)
+
+
+def test_a_later_token_changes_nothing_before_it():
+    model = small_model()
+    tokens = torch.tensor([[3, 4, 5, 6]])
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    changed = tokens.clone()
+    changed[0, 3] = 9
+    before, after = model(tokens, mask), model(changed, mask)
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3], after[:, 3])
+
+
+def test_padding_on_the_left_changes_nothing():
+    model = small_model()
+    plain = torch.tensor([[3, 4, 5]])
+    padded = torch.tensor([[0, 0, 3, 4, 5]])
+    garbage = torch.tensor([[7, 8, 3, 4, 5]])  # what stands at masked columns must not matter
+    mask = torch.tensor([[False, False, True, True, True]])
+    expected = model(plain, torch.ones_like(plain, dtype=torch.bool))
+    for tokens in (padded, garbage):
+        assert torch.allclose(model(tokens, mask)[:, 2:], expected, atol=1e-5)
+
+
+def test_the_seed_decides_and_the_global_generator_is_left_alone():
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    one, two, other = small_model(0), small_model(0), small_model(1)
+    generate(one, PROMPTS, max_new_tokens=3, seed=0)
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("size", [{"width": 30, "heads": 4}, {"layers": 0}, {"max_length": -1}])
+def test_bad_sizes(size):
+    with pytest.raises(ValueError, match=next(iter(size))):
+        TransformerConfig(**size)
+
+
+# ------------------------------------------------------------------------------------------------------- sampling
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_with_and_without_cache_the_same_tokens(greedy):
+    model = small_model()
+    runs = [generate(model, PROMPTS * 4, max_new_tokens=8, greedy=greedy, seed=3, use_cache=c) for c in (True, False)]
+    assert torch.equal(runs[0].tokens, runs[1].tokens)
+    assert torch.allclose(runs[0].log_probs, runs[1].log_probs, atol=1e-5)
+
+
+def test_a_prompt_alone_and_in_a_batch_gives_the_same_greedy_completion():
+    model = small_model()
+    together = generate(model, PROMPTS, max_new_tokens=6, greedy=True).texts
+    assert together == [generate(model, [prompt], max_new_tokens=6, greedy=True).texts[0] for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
+def test_sampling_and_training_give_the_same_log_probs(temperature):
+    model = small_model()
+    sampled = generate(model, PROMPTS * 5, max_new_tokens=8, temperature=temperature, seed=1)
+    trained, _ = completion_log_probs(model, sampled, temperature)
+    assert torch.allclose(trained, sampled.log_probs, atol=1e-5)
+
+
+def test_a_wrong_temperature_shows():
+    model = small_model()
+    sampled = generate(model, PROMPTS, max_new_tokens=8, temperature=0.5, seed=1)
+    trained, _ = completion_log_probs(model, sampled, 1.0)
+    assert (trained - sampled.log_probs).abs().max() > 0.1
+
+
+def test_training_mode_changes_nothing_so_the_first_ratio_is_one():
+    model = small_model()
+    sampled = generate(model, PROMPTS, max_new_tokens=6, seed=0)
+    one = completion_log_probs(model.train(), sampled)[0]
+    two = completion_log_probs(model.eval(), sampled)[0]
+    assert torch.equal(one, two)
+    assert torch.equal((one - one.detach()).exp(), torch.ones_like(one))
+
+
+def test_samples_follow_the_model():
+    model = small_model(alphabet="ab")
+    tokens, mask = left_pad([model.tokenizer.encode("a")], model.tokenizer.pad)
+    chances = model(tokens, mask)[0, -1].softmax(0)
+    drawn = generate(model, ["a"] * 20_000, max_new_tokens=1, seed=0).tokens[:, 0]
+    shares = torch.bincount(drawn, minlength=4) / len(drawn)
+    error = (chances * (1 - chances) / len(drawn)).sqrt()
+    assert ((shares - chances).abs() < 4.5 * error + 1e-9).all()
+
+
+def test_the_completion_ends_with_the_end_of_sequence():
+    model = small_model()
+    found = generate(model, PROMPTS * 20, max_new_tokens=12, seed=2)
+    eos, pad = model.tokenizer.eos, model.tokenizer.pad
+    assert found.finished.any() and not found.finished.all()
+    for row, mask, done in zip(found.tokens, found.mask, found.finished, strict=True):
+        written = row[mask].tolist()
+        assert (written[-1] == eos) == bool(done)
+        assert eos not in written[:-1]
+        assert set(row[~mask].tolist()) <= {pad}
+    assert (found.log_probs[~found.mask] == 0).all()
+
+
+def test_one_seed_one_sample_and_a_generator_goes_on():
+    model = small_model()
+    a, b, c = (generate(model, PROMPTS, max_new_tokens=8, seed=s).tokens.tolist() for s in (0, 0, 1))
+    assert a == b != c
+    stream = torch.Generator().manual_seed(0)
+    first, second = (generate(model, PROMPTS, max_new_tokens=8, generator=stream).tokens.tolist() for _ in range(2))
+    assert first == a != second
+
+
+def test_the_global_model_mode_is_left_alone():
+    model = small_model().train()
+    generate(model, PROMPTS, max_new_tokens=2)
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "message"),
+    [
+        ([], {}, "empty"),
+        (["4=", ""], {}, "prompt '' is empty"),
+        (["4x="], {}, "'x' at position 1"),
+        (["4" * 63 + "="], {}, "at most 64"),
+        (["4="], {"max_new_tokens": 0}, "max_new_tokens"),
+        (["4="], {"temperature": 0.0}, "temperature"),
+        (["4="], {"temperature": math.nan}, "temperature"),
+        (["4="], {"seed": -1}, "seed"),
+    ],
+)
+def test_bad_input_to_generate(prompts, options, message):
+    with pytest.raises(ValueError, match=message):
+        generate(small_model(), prompts, **{"max_new_tokens": 4, **options})
+
+
+def test_a_single_string_is_no_list_of_prompts():
+    with pytest.raises(TypeError, match="list of strings"):
+        generate(small_model(), "4=", max_new_tokens=4)
+
+
+def test_take_keeps_rows_together():
+    model = small_model()
+    whole = generate(model, PROMPTS * 4, max_new_tokens=8, seed=4)
+    part = whole.take(torch.tensor([5, 2]))
+    assert part.prompts == [whole.prompts[5], whole.prompts[2]]
+    assert part.texts == [whole.texts[5], whole.texts[2]]
+    width = part.tokens.shape[1]
+    assert width == int(whole.lengths[[5, 2]].max())
+    assert torch.equal(part.tokens, whole.tokens[[5, 2], :width])
+    assert torch.allclose(completion_log_probs(model, part)[0], part.log_probs, atol=1e-5)
+
+
+# --------------------------------------------------------------------------------------------- log-probabilities
+
+
+def all_completions(model: Transformer, room: int) -> list[list[int]]:
+    """Every completion of at most ``room`` tokens that ends, and every one that is cut off."""
+    eos, characters = model.tokenizer.eos, [t for t in range(model.tokenizer.size) if t != model.tokenizer.eos]
+    ended = [[*head, eos] for n in range(room) for head in itertools.product(characters, repeat=n)]
+    return ended + [list(cut) for cut in itertools.product(characters, repeat=room)]
+
+
+@pytest.mark.equation("eq-sequence-log-prob")
+def test_the_chances_of_all_completions_sum_to_one():
+    model = small_model(alphabet="ab", width=8).double()
+    prompt = model.tokenizer.encode("ab")
+    total = 0.0
+    for completion in all_completions(model, room=3):
+        tokens = torch.tensor([prompt + completion])
+        log_probs = token_log_probs(model, tokens, torch.ones_like(tokens))
+        total += log_probs[0, len(prompt) :].sum().exp().item()
+    assert total == pytest.approx(1.0, abs=1e-12)
+
+
+def test_sequence_log_prob_sums_the_real_tokens():
+    log_prob = torch.tensor([[-1.0, -2.0, math.nan], [-0.5, math.inf, -7.0]])
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    assert sequence_log_prob(log_prob, mask).tolist() == [-3.0, -0.5]
+    with pytest.raises(ValueError, match="mask has shape"):
+        sequence_log_prob(log_prob, mask[:1])
+
+
+def test_token_log_probs_agree_with_the_sampler_and_ignore_padding():
+    model = small_model()
+    sampled = generate(model, PROMPTS, max_new_tokens=6, seed=0)
+    tokens = torch.cat([sampled.prompt_tokens, sampled.tokens], 1)
+    mask = torch.cat([sampled.prompt_mask, sampled.mask], 1)
+    found = token_log_probs(model, tokens, mask)
+    width = sampled.prompt_tokens.shape[1]
+    assert torch.allclose(found[:, width:], sampled.log_probs, atol=1e-5)
+    assert (found[~mask] == 0).all()
+    first = mask.long().argmax(1)
+    assert (found[torch.arange(3), first] == 0).all()  # nothing predicts the first real token
+    garbage = torch.where(mask, tokens, 5)
+    assert torch.allclose(token_log_probs(model, garbage, mask), found, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "mask", "message"),
+    [
+        (torch.tensor([2, 3]), torch.ones(2), "tokens has shape"),
+        (torch.tensor([[2, 3]]), torch.ones(2), "mask has shape"),
+        (torch.tensor([[2, 3], [2, 3]]), torch.tensor([[1, 1], [0, 0]]), "row 1 of mask is empty"),
+        (torch.tensor([[2, 99]]), torch.ones(1, 2), "outside 0 to 12"),
+    ],
+)
+def test_bad_input_to_token_log_probs(tokens, mask, message):
+    with pytest.raises(ValueError, match=message):
+        token_log_probs(small_model(), tokens, mask)
+
+
+def test_entropies_are_those_of_the_rows():
+    model = small_model()
+    sampled = generate(model, PROMPTS, max_new_tokens=5, seed=0)
+    _, entropies = completion_log_probs(model, sampled)
+    tokens = torch.cat([sampled.prompt_tokens, sampled.tokens], 1)
+    mask = torch.cat([sampled.prompt_mask, sampled.mask], 1)
+    width = sampled.prompt_tokens.shape[1]
+    rows = model(tokens, mask)[:, width - 1 : -1]
+    expected = torch.distributions.Categorical(logits=rows).entropy()
+    assert torch.allclose(entropies[sampled.mask], expected[sampled.mask], atol=1e-5)
+    assert (entropies[~sampled.mask] == 0).all()
+
+
+@pytest.mark.equation("eq-temperature")
+def test_temperature_is_a_power_of_the_probabilities():
+    logits = torch.tensor([2.0, -1.0, 0.5], dtype=torch.float64)
+    for temperature in (0.3, 1.0, 2.5):
+        powers = logits.softmax(0) ** (1 / temperature)
+        assert torch.allclose(temperature_log_probs(logits, temperature).exp(), powers / powers.sum(), atol=1e-12)
+    with pytest.raises(ValueError, match="temperature"):
+        temperature_log_probs(logits, -1.0)
+
+
+def test_bfloat16_logits_are_normalized_in_float32():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(64, 5000, generator=generator).bfloat16()
+    found = temperature_log_probs(logits)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found.exp().sum(1), torch.ones(64), atol=1e-4)
+    exact = logits.double().log_softmax(1)
+    assert (found - exact).abs().max() < 1e-4
+    assert (logits.log_softmax(1).double() - exact).abs().max() > 1e-3  # what the float32 step avoids
+
+
+def test_a_bfloat16_model_stays_near_its_float32_twin():
+    model = small_model()
+    sampled = generate(model, PROMPTS * 10, max_new_tokens=6, seed=0)
+    half = small_model().bfloat16()
+    error = (completion_log_probs(half, sampled)[0] - completion_log_probs(model, sampled)[0]).abs()
+    assert 1e-4 < error.max() < 0.5
+
+
+def test_encode_completions_has_the_end_of_sequence_and_the_texts():
+    model = small_model()
+    found = encode_completions(model, ["4=", "512="], ["4", "125"])
+    assert [model.tokenizer.decode(row) for row in found.tokens.tolist()] == ["4", "125"]
+    assert found.lengths.tolist() == [2, 4]
+    assert found.finished.all()
+    with pytest.raises(ValueError, match="same number"):
+        encode_completions(model, ["4="], [])
+
+
+def test_tokens_after_the_end_change_nothing():
+    model = small_model()
+    found = encode_completions(model, ["4=", "512="], ["4", "125"])
+    garbage = Completions(**{**found.__dict__, "tokens": torch.where(found.mask, found.tokens, 7)})
+    one, two = completion_log_probs(model, found)[0], completion_log_probs(model, garbage)[0]
+    assert torch.equal(one, two)
+    assert one[0, 1] != 0  # the end of sequence itself counts
+
+
+# ------------------------------------------------------------------------------------------------- Hugging Face
+
+
+@pytest.fixture(scope="module")
+def hugging_face(tmp_path_factory):
+    """A tiny model with its tokenizer, made on the spot and saved to a folder."""
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    vocabulary = {character: k for k, character in enumerate(["<pad>", "<eos>", *"0123456789="])}
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<pad>"))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    plain.decoder = tokenizers.decoders.Fuse()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<eos>")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=len(vocabulary), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=64, pad_token_id=0, eos_token_id=1, bos_token_id=None,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("model")
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_hugging_face_model_samples_and_trains_alike(hugging_face):
+    model = load_hugging_face(str(hugging_face))
+    assert isinstance(model, HuggingFaceModel)
+    cached, plain = (generate(model, PROMPTS * 4, max_new_tokens=8, seed=0, use_cache=c) for c in (True, False))
+    assert torch.equal(cached.tokens, plain.tokens)
+    assert torch.allclose(completion_log_probs(model, cached)[0], cached.log_probs, atol=1e-5)
+    alone = [generate(model, [prompt], max_new_tokens=6, greedy=True).texts[0] for prompt in PROMPTS]
+    assert generate(model, PROMPTS, max_new_tokens=6, greedy=True).texts == alone
+
+
+def test_a_hugging_face_model_equals_its_own_logits(hugging_face):
+    model = load_hugging_face(str(hugging_face))
+    tokens = torch.tensor([model.tokenizer.encode("4127=")])
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    assert torch.allclose(model(tokens, mask), model.model(tokens).logits, atol=1e-6)
+
+
+def test_unknown_dtype_of_a_pretrained_model():
+    with pytest.raises(ValueError, match="dtype is 'int8'"):
+        load_hugging_face("nowhere", dtype="int8")
+
+
+def test_what_is_no_causal_model_is_refused():
+    with pytest.raises(TypeError, match="causal language model"):
+        HuggingFaceModel(torch.nn.Linear(2, 2), None)
