@@ -1,12 +1,12 @@
 """Policy gradients: exact on small processes, estimated from samples, and in training (chapter 6).
 
-The objective is the expected discounted return ``J = E[sum_t gamma^t r_t]``, and the policy has parameters. In
-order: scores (gradients of log-probabilities); the gradient by the policy gradient theorem, exactly; the same by
-listing all trajectories, which also gives the variance of every estimator; weights Psi_t from samples; the losses
-whose gradients are the estimates; REINFORCE; A2C.
+The objective is the expected discounted return ``J = E[sum_t gamma^t r_t]``; the policy has parameters. In
+order: scores (gradients of log-probabilities); the gradient by the policy gradient theorem, exactly; the same
+by listing all trajectories, which also gives the variance of every estimator; weights Psi_t from samples; the
+losses whose gradients are the estimates; REINFORCE; A2C.
 
-The exact part is numpy, for a softmax policy with one row of logits per state: parameters (S, A). The score is
-then ``1[b = a] - pi(b | s)`` in the row of s and zero elsewhere. The training part is torch.
+The exact part is numpy, for a softmax policy with one row of logits per state: parameters (S, A). The score
+is then ``1[b = a] - pi(b | s)`` in the row of s and zero elsewhere. The training part is torch.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def gaussian_score(mean: ArrayLike, log_std: ArrayLike, actions: ArrayLike) -> t
 
 
 def log_derivative_gradient(logits: ArrayLike, payoffs: ArrayLike) -> FloatArray:
-    """Gradient of ``E[h(a)]`` by the logits, as an expectation that can be sampled: ``E[h(a) grad log p(a)]``.
+    """Gradient of ``E[h(a)]`` by the logits, as an expectation to sample from: ``E[h(a) grad log p(a)]``.
 
     Equation: eq-log-derivative
 
@@ -268,9 +268,9 @@ def trajectory_gradient(
         logits: of the softmax policy, (S, A).
         horizon: steps after which a trajectory is cut; where all end by then, nothing is.
         psi: "return": R(tau), at every step; "reward_to_go": G_t; "action_value": Q(s_t, a_t); "advantage":
-            A(s_t, a_t); "td_error", "n_step", "gae": with ``values``; or a function of one trajectory's states
-            (T+1,), actions (T,) and rewards (T,) that gives its weights (T,), used as they are.
-        values: V(s), (S,), for the last three kinds and the baseline "value"; None takes the policy's exact ones.
+            A(s_t, a_t); "td_error", "n_step", "gae": with ``values``; or a function of one trajectory's
+            states (T+1,), actions (T,) and rewards (T,) that gives its weights (T,), used as they are.
+        values: V(s), (S,), for the last three kinds and the baseline "value"; None: the policy's exact ones.
         lam: for "gae".
         n: for "n_step".
         baseline: subtracted from "return", "reward_to_go" and "action_value": "none"; "mean", the mean weight
@@ -283,14 +283,15 @@ def trajectory_gradient(
         Mean (S, A) and total variance of the estimate from one trajectory, in reward units and their square.
 
     Raises:
-        ValueError: an unknown word, a number out of range, logits or values of another shape, a baseline for a
-            kind that has one built in, or lam or n missing.
+        ValueError: an unknown word, a number out of range, logits or values of another shape, a baseline for
+            a kind that has one built in, or lam or n missing.
         TypeError: an argument of the wrong type.
 
     Source: Schulman et al. (2016), equation 1, computed by enumeration.
     """
     gradients, probabilities = gradient_samples(
-        mdp, logits, horizon, psi, values=values, lam=lam, n=n, baseline=baseline, discount_time=discount_time)
+        mdp, logits, horizon, psi, values=values, lam=lam, n=n, baseline=baseline,
+        discount_time=discount_time)
     return GradientMoments(np.einsum("k,ksa->sa", probabilities, gradients),
                            gradient_variance(gradients, probabilities))
 
@@ -455,8 +456,8 @@ def gradient_variance(gradients: ArrayLike, probabilities: ArrayLike | None = No
         The sum of the variances of all components, 0 or more. A mean of N samples has 1/N of it.
 
     Raises:
-        ValueError: shapes that do not fit, no gradient, probabilities that do not sum to one, or a number that
-            is not finite.
+        ValueError: shapes that do not fit, no gradient, probabilities that do not sum to one, or a number
+            that is not finite.
 
     Source: Greensmith, Bartlett & Baxter (2004), section 2.
     """
@@ -464,7 +465,8 @@ def gradient_variance(gradients: ArrayLike, probabilities: ArrayLike | None = No
     if gradients.ndim < 1 or len(gradients) == 0:
         raise ValueError(f"gradients must be (K, ...) with K at least 1, got shape {gradients.shape}")
     flat = gradients.reshape(len(gradients), -1)                       # (K, P)
-    p = np.full(len(flat), 1 / len(flat)) if probabilities is None else _finite("probabilities", probabilities)
+    uniform = np.full(len(flat), 1 / len(flat))
+    p = uniform if probabilities is None else _finite("probabilities", probabilities)
     if p.shape != (len(flat),) or (p < 0).any() or abs(p.sum() - 1) > 1e-6:
         raise ValueError(f"probabilities must be ({len(flat)},) and sum to 1, got shape {p.shape}")
     return float(p @ ((flat - p @ flat) ** 2).sum(1))
@@ -472,7 +474,7 @@ def gradient_variance(gradients: ArrayLike, probabilities: ArrayLike | None = No
 
 def optimal_baseline(squared_scores: ArrayLike, returns: ArrayLike, probabilities: ArrayLike | None = None
                      ) -> Any:
-    """The number b that makes ``(G - b) grad log pi`` vary least: ``E[|grad log pi|^2 G] / E[|grad log pi|^2]``.
+    """The b that makes ``(G - b) grad log pi`` vary least: ``E[|grad log pi|^2 G] / E[|grad log pi|^2]``.
 
     Equation: eq-optimal-baseline
 
@@ -485,8 +487,8 @@ def optimal_baseline(squared_scores: ArrayLike, returns: ArrayLike, probabilitie
         (...): b, reward units; a float where there is one. The mean return where all scores are 0.
 
     Raises:
-        ValueError: shapes that do not fit, no sample, a negative square, probabilities that do not sum to one,
-            or a number that is not finite.
+        ValueError: shapes that do not fit, no sample, a negative square, probabilities that do not sum to
+            one, or a number that is not finite.
 
     Source: Greensmith, Bartlett & Baxter (2004), theorem 13; Weaver & Tao (2001).
     """
@@ -499,7 +501,8 @@ def optimal_baseline(squared_scores: ArrayLike, returns: ArrayLike, probabilitie
     p = np.full(squares.shape, 1 / squares.shape[-1]) if probabilities is None \
         else _finite("probabilities", probabilities)
     if p.shape != squares.shape or (p < 0).any() or (abs(p.sum(-1) - 1) > 1e-6).any():
-        raise ValueError(f"probabilities must be {squares.shape} and sum to 1 along the last axis, got {p.shape}")
+        raise ValueError(f"probabilities must be {squares.shape} and sum to 1 along the last axis, "
+                         f"got shape {p.shape}")
     weights = p * squares
     weights = np.where(weights.sum(-1, keepdims=True) > 1e-300, weights, p)
     b = (weights * returns).sum(-1) / weights.sum(-1)
@@ -507,9 +510,10 @@ def optimal_baseline(squared_scores: ArrayLike, returns: ArrayLike, probabilitie
 
 
 def n_step_advantage(
-    rewards: Array, values: Array, next_values: Array, terminated: Array, truncated: Array, gamma: float, n: int
+    rewards: Array, values: Array, next_values: Array, terminated: Array, truncated: Array, gamma: float,
+    n: int,
 ) -> Array:
-    """The n-step return minus the value of the state: ``sum_{k<n} gamma^k r_{t+k} + gamma^n V(s_{t+n}) - V(s_t)``.
+    """The n-step return minus V(s_t): ``sum_{k<n} gamma^k r_{t+k} + gamma^n V(s_{t+n}) - V(s_t)``.
 
     Equation: eq-n-step-advantage
 
@@ -544,7 +548,8 @@ def psi_weights(
 
     Args:
         kind: "return": R(tau), the discounted return of the whole episode, at every step of it;
-            "reward_to_go": G_t; "td_error": delta_t; "n_step": n-step advantage; "gae": generalized advantage.
+            "reward_to_go": G_t; "td_error": delta_t; "n_step": n-step advantage; "gae": generalized
+            advantage.
         rewards: (T,) or (T, N), reward units.
         terminated, truncated: same shape, flags 0 or 1, as in ``returns``.
         values: V(s_t), same shape; for the last three kinds and the baseline "value".
@@ -553,11 +558,12 @@ def psi_weights(
         gamma: discount, in [0, 1].
         lam: for "gae", in [0, 1].
         n: for "n_step", 1 or more.
-        baseline: subtracted from the first two kinds: "none"; "mean", the mean of all weights (which contains the
-            step's own, and so shrinks the gradient by a factor 1 - 1/N for N one-step episodes); "value", V(s_t);
-            "optimal", the number of least variance as estimated from the same steps.
-        discount_time: multiply by gamma^t, t counted from the start of the episode (or of the buffer). Without
-            it the estimate is the usual one, not of the gradient of J. No effect on "return", which has it.
+        baseline: subtracted from the first two kinds: "none"; "mean", the mean of all weights (which contains
+            the step's own, and so shrinks the gradient by a factor 1 - 1/N for N one-step episodes); "value",
+            V(s_t); "optimal", the number of least variance as estimated from the same steps.
+        discount_time: multiply by gamma^t, t counted from the start of the episode (or of the buffer).
+            Without it the estimate is the usual one, not of the gradient of J. No effect on "return", which
+            has it.
         mask: same shape; weights are 0 where it is 0, and such steps count for no baseline.
         squared_scores: |grad log pi|^2 of each step, same shape; for the baseline "optimal".
 
@@ -589,7 +595,8 @@ def psi_weights(
     ends = _flags(terminated, truncated, weights)
     for name, array in (("mask", mask), ("values", values), ("squared_scores", squared_scores)):
         if array is not None and tuple(array.shape) != tuple(weights.shape):
-            raise ValueError(f"{name} has shape {tuple(array.shape)}; the rewards have {tuple(weights.shape)}")
+            raise ValueError(f"{name} has shape {tuple(array.shape)}; "
+                             f"the rewards have {tuple(weights.shape)}")
     counted = weights == weights if mask is None else mask != 0             # (T,) or (T, N) bool
     discount = gamma ** _time_in_episode(ends, weights) if discount_time and kind != "return" else 1.0
     if baseline == "mean":
@@ -757,12 +764,12 @@ def iterate_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: 
 
     Yields:
         A record after each update; metrics "policy_loss", "entropy", "episode_return" (undiscounted),
-        "episode_length", and "value_loss" with the baseline "value". env_steps counts the steps of the episodes
-        learned from, not those that a copy takes while it waits for the longest.
+        "episode_length", and "value_loss" with the baseline "value". env_steps counts the steps of the
+        episodes learned from, not those that a copy takes while it waits for the longest.
 
     Raises:
-        ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of another
-            run.
+        ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of
+            another run.
 
     Source: Williams (1992); Sutton & Barto (2018), section 13.4.
     """
@@ -783,8 +790,8 @@ def _reinforce_update(learner: _Learner, rollout: Rollout, mask: Array) -> dict[
     values, next_values = value_estimates(rollout, learner.value) if critic else (None, None)
     flags = (rollout.terminated, rollout.truncated)
     psi = psi_weights(config.psi, rollout.rewards, *flags, values=values, next_values=next_values,
-                      gamma=config.gamma, baseline=config.baseline, discount_time=config.discount_time, mask=mask,
-                      squared_scores=_squared_scores(learner.policy, rollout))
+                      gamma=config.gamma, baseline=config.baseline, discount_time=config.discount_time,
+                      mask=mask, squared_scores=_squared_scores(learner.policy, rollout))
     kept = flatten(mask)                                               # (T N,)
     batch, psi = rollout.batch(), flatten(psi)[kept]
     if config.normalize:
@@ -805,7 +812,7 @@ def _reinforce_update(learner: _Learner, rollout: Rollout, mask: Array) -> dict[
 
 
 def _squared_scores(policy: Any, rollout: Rollout) -> Array:
-    """|grad log pi(a_t | s_t)|^2 by the policy's outputs: the logits, or the means and log deviations; (T, N)."""
+    """|grad log pi(a_t | s_t)|^2 by the logits, or by the means and logarithms of deviations; (T, N)."""
     outputs, actions = torch.as_tensor(rollout.outputs), torch.as_tensor(rollout.actions)
     if isinstance(policy, CategoricalPolicy):
         probabilities = outputs.exp()
@@ -901,12 +908,12 @@ def iterate_a2c(env: Any, config: A2CConfig | None = None, *, seed: int, state: 
         state: from a record of an earlier run with the same config and seed; goes on from there.
 
     Yields:
-        A record after each update; metrics "policy_loss", "value_loss" (in scaled units), "entropy", and, where
-        episodes ended, "episode_return" (undiscounted) and "episode_length".
+        A record after each update; metrics "policy_loss", "value_loss" (in scaled units), "entropy", and,
+        where episodes ended, "episode_return" (undiscounted) and "episode_length".
 
     Raises:
-        ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of another
-            run.
+        ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of
+            another run.
 
     Source: Mnih et al. (2016), in its synchronous form.
     """
@@ -937,9 +944,9 @@ def a2c_targets(rollout: Rollout, value_network: Any, config: A2CConfig) -> tupl
     """
     values, next_values = value_estimates(rollout, value_network)
     baseline = "value" if config.psi == "reward_to_go" else "none"
-    advantages = psi_weights(config.psi, rollout.rewards, rollout.terminated, rollout.truncated, values=values,
-                             next_values=next_values, gamma=config.gamma, lam=config.lam, n=config.n,
-                             baseline=baseline)
+    advantages = psi_weights(config.psi, rollout.rewards, rollout.terminated, rollout.truncated,
+                             values=values, next_values=next_values, gamma=config.gamma, lam=config.lam,
+                             n=config.n, baseline=baseline)
     return advantages, advantages + values
 
 
@@ -977,14 +984,16 @@ def train_a2c(env: Any, config: A2CConfig | None = None, *, seed: int, **options
 # ---------------------------------------------------------------------- what both trainers keep
 
 class _Learner:
-    """Both networks, their optimizer, the collector and the counts: everything that a checkpoint must hold."""
+    """Both networks, their optimizer, the collector and the counts: all that a checkpoint must hold."""
 
     def __init__(self, env: Any, config: Any, seed: int, copies: int, steps: int,
                  state: dict[str, Any] | None) -> None:
         self.config, self.seed = config, check_seed(seed)
         environment_seed, policy_seed, value_seed, action_seed = (
             int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4))
-        environments = env if isinstance(env, TorchCartPole) else vectorize(env, copies, seed=environment_seed)
+        environments = env
+        if not isinstance(env, TorchCartPole):
+            environments = vectorize(env, copies, seed=environment_seed)
         device = getattr(environments, "device", None)
         self.policy = make_policy(
             environments.observation_space, environments.action_space, hidden=config.hidden,
@@ -1067,7 +1076,8 @@ def _check_number(name: str, value: Any, low: float = -math.inf, above: bool = F
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not math.isfinite(value) or value < low or (above and value == low):
-        raise ValueError(f"{name} must be a finite number {'above' if above else 'of at least'} {low}, got {value}")
+        bound = "above" if above else "of at least"
+        raise ValueError(f"{name} must be a finite number {bound} {low}, got {value}")
 
 
 # ---------------------------------------------------------------------- checks and small helpers
@@ -1079,7 +1089,8 @@ def _check_word(name: str, word: Any, words: tuple[str, ...]) -> None:
 
 def _check_takes_baseline(kind: str, kinds: tuple[str, ...]) -> None:
     if kind not in kinds:
-        raise ValueError(f"baseline must be 'none' for {kind!r}; only {', '.join(map(repr, kinds))} take this one")
+        takers = ", ".join(map(repr, kinds))
+        raise ValueError(f"baseline must be 'none' for {kind!r}; only {takers} take this one")
 
 
 def _finite(name: str, value: ArrayLike) -> FloatArray:

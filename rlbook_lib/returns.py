@@ -369,7 +369,7 @@ def gae_weights(gamma: float, lam: float, horizon: int) -> FloatArray:
     Source: Schulman et al. (2016), equation 16.
     """
     factor = check_unit_interval("gamma", gamma) * check_unit_interval("lam", lam)
-    return factor ** np.arange(_checked_count("horizon", horizon))
+    return np.power(factor, np.arange(_checked_count("horizon", horizon)), dtype=np.float64)
 
 
 def mixture_weights(lam: float, horizon: int) -> FloatArray:
@@ -388,8 +388,7 @@ def mixture_weights(lam: float, horizon: int) -> FloatArray:
 
     Source: Sutton & Barto (2018), section 12.1, where the same weights mix returns.
     """
-    lam = check_unit_interval("lam", lam)
-    weights = lam ** np.arange(_checked_count("horizon", horizon))  # lam^(k-1) for k = 1, 2, ...
+    weights = gae_weights(1.0, lam, horizon)  # lam^(k-1) for k = 1, 2, ...
     weights[:-1] *= 1.0 - lam
     return weights
 

@@ -1,7 +1,7 @@
 """Collected experience: one frozen record, and the loop that fills it (chapter 6 on).
 
-A ``Collector`` lets a policy act in N copies of an environment for T steps at a time and keeps where it stopped:
-the next call goes on from there. Time is the first axis, copies are the second.
+A ``Collector`` lets a policy act in N copies of an environment for T steps at a time and keeps where it
+stopped: the next call goes on from there. Time is the first axis, copies are the second.
 
 On a CPU everything is numpy, which is faster there for networks as small as ours. Environments that hand out
 tensors (``TorchCartPole``) get tensors back, and the record holds tensors on their device: nothing is copied
@@ -79,7 +79,7 @@ class Batch(NamedTuple):
 
 
 def flatten(array: Array) -> Tensor:
-    """A (T, N, ...) array or tensor as a tensor (T N, ...): the first N rows are time 0. Shares memory if it can.
+    """A (T, N, ...) array or tensor as a tensor (T N, ...): the first N rows are time 0. Shares memory.
 
     Args:
         array: (T, N, ...), numpy or tensor.
@@ -149,7 +149,8 @@ class Collector:
         """
         limit = math.inf if max_steps is None else check_count("max_steps", max_steps)
         self.observations = self.environments.reset()
-        rows, masks = [], []
+        rows: list[_Row] = []
+        masks: list[Array] = []
         running = self._library.ones_like(self.observations[:, 0], dtype=bool)  # (N,)
         while running.any() and len(rows) < limit:
             rows.append(self._step())
