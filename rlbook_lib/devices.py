@@ -1,8 +1,9 @@
 """Where tensors live, how many threads work, what a run costs; recorded GPU runs (chapter 5 on).
 
-Some cells of this book are worth a GPU: thousands of environments side by side. Few readers have one at hand, so
-``gpu_run`` does the run where there is a GPU, and elsewhere shows the recorded run: a small file with the
-settings, the seeds, the device, the date and the curve, written by ``tools/record_gpu_run.py`` on a GPU.
+Some cells of this book are worth a GPU: thousands of environments side by side. Few readers have one at
+hand, so ``gpu_run`` does the run where there is a GPU, and elsewhere shows the recorded run: a small file
+with the settings, the seeds, the device, the date and the curve, which ``tools/record_gpu_run.py`` wrote on
+a GPU.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def choose_device(name: str = "auto") -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     there = ["cpu"] + ["cuda"] * (count > 0) + [f"cuda:{i}" for i in range(count)]
     if name not in there:
-        raise ValueError(f"name must be 'auto' or a device that this machine has ({', '.join(there)}), got {name!r}")
+        raise ValueError(f"name must be 'auto' or a device that this machine has ({', '.join(there)}), "
+                         f"got {name!r}")
     return torch.device(name)
 
 
@@ -74,8 +76,8 @@ def describe_machine(device: str | torch.device | None = None) -> dict[str, str]
     device = torch.device(device or "cpu")
     processor = _processor()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
-    return {"device": name, "processor": processor, "system": platform.system(), "python": platform.python_version(),
-            "torch": torch.__version__, "numpy": np.__version__}
+    return {"device": name, "processor": processor, "system": platform.system(),
+            "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
 
 
 def _processor() -> str:
@@ -104,7 +106,7 @@ def peak_memory(device: str | torch.device | None = None) -> int:
         return torch.cuda.max_memory_allocated(device)
     import resource                                           # not on Windows
 
-    unit = 1 if sys.platform == "darwin" else 1024            # macOS counts in bytes, Linux in units of 1024 bytes
+    unit = 1 if sys.platform == "darwin" else 1024           # macOS counts bytes, Linux units of 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
@@ -153,8 +155,8 @@ def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
         summary: makes a sentence of a record, printed too.
 
     Returns:
-        The record: what the experiment returned, and "name", "device", "versions", "date" and "seconds". None if
-        there is neither a GPU nor a recording.
+        The record: what the experiment returned, and "name", "device", "versions", "date" and "seconds".
+        None if there is neither a GPU nor a recording.
 
     Raises:
         ValueError: the name has other characters, the experiment returns something else, or the recording is
@@ -166,8 +168,8 @@ def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
         print(f"Run here, on {record['device']}, in {record['seconds']:.0f} s.")
     elif path.is_file():
         record = read_record(path)
-        print(f"No GPU here. Recorded run: on {record['device']}, {record['date']}, in {record['seconds']:.0f} s, "
-              f"seeds {', '.join(map(str, record['seeds']))}.")
+        print(f"No GPU here. Recorded run: on {record['device']}, {record['date']}, "
+              f"in {record['seconds']:.0f} s, seeds {', '.join(map(str, record['seeds']))}.")
     else:
         print(f"No GPU here, and not recorded yet: {name}.")
         return None
@@ -196,7 +198,8 @@ def make_record(name: str, experiment: Callable[[torch.device], dict[str, Any]],
     result = experiment(device)
     seconds = clock.read()["seconds"]
     if not isinstance(result, dict) or not set(RECORDED_BY_EXPERIMENT) <= result.keys():
-        raise ValueError(f"experiment must return a dict with {', '.join(RECORDED_BY_EXPERIMENT)}, got {result!r}")
+        raise ValueError(f"experiment must return a dict with {', '.join(RECORDED_BY_EXPERIMENT)}, "
+                         f"got {result!r}")
     versions = describe_machine(device)
     record = {**result, "name": name, "device": versions.pop("device"), "rehearsal": device.type != "cuda",
               "versions": versions, "date": datetime.date.today().isoformat(), "seconds": round(seconds, 2),

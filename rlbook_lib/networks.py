@@ -1,7 +1,7 @@
 """Small networks: policies, state values, action values (chapter 5 on).
 
-Everything here is a multilayer perceptron: linear layers with tanh or ReLU between them. What a policy network
-computes from observations, its *outputs*, is what describes the distributions of the actions:
+Everything here is a multilayer perceptron: linear layers with tanh or ReLU between them. What a policy
+network computes from observations, its *outputs*, describes the distributions of the actions:
 
 - ``CategoricalPolicy``: log-probabilities, (n, A);
 - ``GaussianPolicy``: means and logarithms of standard deviations side by side, (n, 2 d).
@@ -9,9 +9,9 @@ computes from observations, its *outputs*, is what describes the distributions o
 Log-probabilities, entropies and divergences are computed from outputs alone, so that outputs kept from an
 earlier moment stand for the earlier policy.
 
-Training needs gradients and runs in torch. Acting does not: on a CPU and with few copies of an environment, the
-same few matrix products cost half as much in numpy. ``numpy_forward`` makes that function; it reads the very
-memory of the weights, so it is always current.
+Training needs gradients and runs in torch. Acting does not: on a CPU and with few copies of an environment,
+the same few matrix products cost half as much in numpy. ``numpy_forward`` makes that function; it reads the
+very memory of the weights, so it is always current.
 
 Weights start orthogonal, drawn from a generator of their own: nothing touches torch's global generator.
 """
@@ -116,7 +116,8 @@ def _float_array(name: str, value: Array) -> Array:
 
 # ---------------------------------------------------------------------- the perceptron
 
-def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 1.0, seed: int) -> nn.Sequential:
+def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 1.0, seed: int
+        ) -> nn.Sequential:
     """A multilayer perceptron with orthogonal weights and zero biases.
 
     Args:
@@ -188,7 +189,7 @@ class NumpyForward:
             elif isinstance(module, (nn.Tanh, nn.ReLU)) and self.layers and not self.layers[-1][2]:
                 self.layers[-1] = (*self.layers[-1][:2], "tanh" if isinstance(module, nn.Tanh) else "relu")
             else:
-                raise ValueError(f"network must be linear layers with tanh or ReLU between them, got {module}")
+                raise ValueError(f"network must be linear layers with tanh or ReLU between, got {module}")
         self._views: list[tuple[FloatArray, FloatArray, str]] = []
         self._addresses: list[int] = []
 
@@ -219,7 +220,7 @@ class NumpyForward:
 
 
 class _Perceptron(nn.Module):
-    """What all networks below share: one perceptron, evaluated with gradients in torch, or without in numpy."""
+    """What all networks below share: one perceptron, run with gradients in torch, or without in numpy."""
 
     def __init__(self, observation_size: int, outputs: int, hidden: Sequence[int], activation: str, seed: int,
                  output_gain: float) -> None:
@@ -299,7 +300,7 @@ class CategoricalPolicy(_Perceptron):
         return (old_outputs.exp() * (old_outputs - outputs)).sum(-1)
 
     def act(self, observations: Array, greedy: bool = True, rng: np.random.Generator | None = None) -> Array:
-        """Actions (n,) for observations (n, d): the likeliest, or drawn with ``rng`` when ``greedy`` is False.
+        """Actions (n,) for observations (n, d): the likeliest, or drawn when ``greedy`` is False.
 
         Args:
             observations: (n, d), or integers (n,) where observations are Discrete.
@@ -327,9 +328,9 @@ class CategoricalPolicy(_Perceptron):
         Returns:
             Three numpy arrays.
         """
-        outputs = self._raw(observations)                                         # logits (n, A), ours to change
+        outputs = self._raw(observations)                                 # logits (n, A), ours to change
         outputs -= np.maximum.reduce(outputs, -1, keepdims=True)
-        cumulative = np.add.accumulate(np.exp(outputs), -1)                       # (n, A), not normalized
+        cumulative = np.add.accumulate(np.exp(outputs), -1)               # (n, A), not normalized
         total = cumulative[:, -1:]
         outputs -= np.log(total)
         passed = rng.random((len(outputs), 1)) * total >= cumulative[:, :-1]
@@ -351,7 +352,7 @@ class CategoricalPolicy(_Perceptron):
 
 
 class GaussianPolicy(_Perceptron):
-    """A policy for actions of d real numbers: normal, independent, with standard deviations free of the state.
+    """A policy for actions of d real numbers: independent normals; their deviations ignore the state.
 
     Actions are drawn unbounded, and all log-probabilities are of these. They are clipped to the environment's
     bounds only on their way there (``for_environment``): the clip belongs to the environment.
@@ -383,11 +384,11 @@ class GaussianPolicy(_Perceptron):
                                (("low", low), ("high", high)))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Means and log standard deviations side by side, (n, 2 d), for observations (n, ...); with gradients."""
+        """Means and log standard deviations side by side, (n, 2 d), for observations; with gradients."""
         return self.outputs_of(self.network(observations))
 
     def outputs_of(self, raw: Tensor) -> Tensor:
-        """Outputs from what the perceptron computed: the means, and the log standard deviations beside them."""
+        """Outputs from what the perceptron computed: means, and log standard deviations beside them."""
         return torch.cat((raw, self.log_std.expand_as(raw)), -1)
 
     def log_prob_of(self, outputs: Tensor, actions: Tensor) -> Tensor:
@@ -424,7 +425,7 @@ class GaussianPolicy(_Perceptron):
         return self.for_environment(self._raw(rows) if greedy else self.sample(rows, _needed(rng))[0])
 
     def sample(self, observations: FloatArray, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Draw unclipped actions: (actions (n, d), log-densities (n,), outputs (n, 2 d)), unchecked, in numpy.
+        """Draw unclipped actions: (actions (n, d), log-densities (n,), outputs (n, 2 d)), in numpy.
 
         Args:
             observations: (n, d) float32.
@@ -505,7 +506,7 @@ class ValueNetwork(_Perceptron):
 
 
 class QNetwork(_Perceptron):
-    """Action values ``Q(s, a)`` in units of return: a fixed scale times a perceptron with one output an action.
+    """Action values ``Q(s, a)`` in units of return: a scale times a perceptron, one output for each action.
 
     Args:
         observation_size: numbers in one observation.
@@ -562,7 +563,7 @@ def _positive(name: str, value: float) -> float:
 class SharedPolicyValue(nn.Module):
     """A policy and a value network that share their hidden layers: one trunk, two heads.
 
-    ``.policy`` and ``.value`` are a policy and a value network like any other; they hold the same hidden layers.
+    ``.policy`` and ``.value`` are a policy and a value network like any other, with the same hidden layers.
     Train with the parameters of this module, which are counted once.
 
     Args:
@@ -615,8 +616,8 @@ def observation_size(observation_space: Any, env: str = "the environment") -> in
 
 
 def make_policy(observation_space: Any, action_space: Any, *, hidden: Sequence[int] = (64,),
-                activation: str = "tanh", seed: int, initial_log_std: float = 0.0, env: str = "the environment"
-                ) -> Policy:
+                activation: str = "tanh", seed: int, initial_log_std: float = 0.0,
+                env: str = "the environment") -> Policy:
     """The policy that an action space asks for: categorical if it is Discrete, Gaussian if it is a Box.
 
     Args:
@@ -639,6 +640,7 @@ def make_policy(observation_space: Any, action_space: Any, *, hidden: Sequence[i
     if isinstance(action_space, Discrete):
         return CategoricalPolicy(size, int(action_space.n), hidden=hidden, activation=activation, seed=seed)
     if isinstance(action_space, Box) and action_space.dtype.kind == "f" and math.prod(action_space.shape) > 0:
-        return GaussianPolicy(size, math.prod(action_space.shape), hidden=hidden, activation=activation, seed=seed,
-                              initial_log_std=initial_log_std, low=action_space.low, high=action_space.high)
-    raise ValueError(f"{env} must have a Discrete action space, or a Box of d real numbers, got {action_space}")
+        return GaussianPolicy(size, math.prod(action_space.shape), hidden=hidden, activation=activation,
+                              seed=seed, initial_log_std=initial_log_std, low=action_space.low,
+                              high=action_space.high)
+    raise ValueError(f"{env} must have a Discrete action space, or a Box of real numbers, got {action_space}")

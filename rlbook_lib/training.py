@@ -1,12 +1,13 @@
 """What every trainer shares: one record per update, a loop, checkpoints, evaluation (chapter 5 on).
 
 A trainer is a generator, ``iterate_X(env, config, *, seed, state=None)``. It yields an ``Update`` after each
-update. ``run_updates`` runs it out and collects the curves; ``train`` does the same from a config, and goes on
-from a checkpoint where there is one.
+update. ``run_updates`` runs it out and collects the curves; ``train`` does the same from a config, and goes
+on from a checkpoint where there is one.
 
-A checkpoint holds tensors and plain data, nothing that runs code when it is read. It replaces the previous one
-in a single step of the file system: whenever the process dies, a whole file is there. A run that goes on from a
-checkpoint ends bit for bit where it would have ended undisturbed, on the same machine with as many threads.
+A checkpoint holds tensors and plain data, nothing that runs code when it is read. It replaces the previous
+one in a single step of the file system: whenever the process dies, a whole file is there. A run that goes on
+from a checkpoint ends bit for bit where it would have ended undisturbed, on the same machine with as many
+threads.
 
 A generator that is given the state of a finished run yields its last record once more, without metrics: the
 policy is there, and the curves end where they did.
@@ -74,7 +75,8 @@ class TrainingResult:
 
     Args:
         policy: the trained policy.
-        history: one array per metric, (updates,), and "update" and "env_steps"; NaN where a metric had no value.
+        history: one array per metric, (updates,), and "update" and "env_steps"; NaN where a metric had no
+            value.
         updates: number of the last update.
         env_steps: real transitions seen.
         state: gives the trainer's state after the last update, as in ``Update``.
@@ -96,8 +98,8 @@ def run_updates(
 ) -> TrainingResult:
     """Run a trainer out, or until ``stop`` says so, and collect its metrics.
 
-    Ctrl-C lets the update under way end, saves a checkpoint if one was asked for, and raises KeyboardInterrupt;
-    a second Ctrl-C stops at once and saves nothing.
+    Ctrl-C lets the update under way end, saves a checkpoint if one was asked for, and raises
+    KeyboardInterrupt; a second Ctrl-C stops at once and saves nothing.
 
     Args:
         updates: what ``iterate_X`` returns.
@@ -271,7 +273,7 @@ def _interrupt_between_updates() -> Iterator[Callable[[], bool]]:
 def save_checkpoint(path: str | Path, state: State) -> None:
     """Write a state to a file, all or nothing.
 
-    The file is written under another name, forced to the disk, and renamed. Until then the previous one stays.
+    The file is written under another name, forced to the disk, and renamed. Until then the previous stays.
 
     Args:
         path: the file.
@@ -318,7 +320,7 @@ def load_checkpoint(path: str | Path) -> State:
             damaged = zipfile.ZipFile(file).testzip()                     # compares the check sums
             file.seek(0)
             state = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:                                        # its kind depends on where the damage is
+        except Exception as error:                            # its kind depends on where the damage is
             raise ValueError(f"{path} is not a checkpoint, or is damaged: {error}") from error
     if damaged is not None:
         raise ValueError(f"{path} is damaged: the check sum of {damaged} is wrong")
@@ -350,8 +352,9 @@ def _check_no_nan(value: Any, where: str) -> None:
 
 def _entries(value: Any, where: str) -> list[tuple[Any, str]]:
     """What is in a container, and where; nothing for anything else."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if type(value) in (list, tuple) else ()
-    return [(entry, f"{where}[{key!r}]") for key, entry in items]
+    if type(value) in (list, tuple):
+        value = dict(enumerate(value))
+    return [(entry, f"{where}[{key!r}]") for key, entry in value.items()] if isinstance(value, dict) else []
 
 
 # ---------------------------------------------------------------------- going on from a state
@@ -388,8 +391,8 @@ def check_state(state: State, config: Any, seed: int) -> None:
         raise ValueError("state must be what a trainer's record gave: a dict with 'config' and 'seed'")
     had, have = {**state["config"], "seed": state["seed"]}, {**config_dict(config), "seed": seed}
     missing = object()
-    different = [f"{name} was {had.get(name)!r} and is {have.get(name)!r}" for name in sorted(had.keys() | have)
-                 if had.get(name, missing) != have.get(name, missing)]
+    different = [f"{name} was {had.get(name)!r} and is {have.get(name)!r}"
+                 for name in sorted(had.keys() | have) if had.get(name, missing) != have.get(name, missing)]
     if different:
         raise ValueError(f"state was made with other settings: {'; '.join(different)}")
 
@@ -471,7 +474,7 @@ def unpack(module: nn.Module | torch.optim.Optimizer, state: State) -> None:
         module: a network or an optimizer of the same shape.
         state: what ``pack`` gave.
     """
-    module.load_state_dict(copy.deepcopy(state))          # an optimizer would go on writing into the tensors it got
+    module.load_state_dict(copy.deepcopy(state))   # an optimizer would go on writing into these tensors
 
 
 # ---------------------------------------------------------------------- evaluation
@@ -504,7 +507,7 @@ def evaluate_policy(policy: Any, env: Any, *, episodes: int = 20, seed: int, max
         for _ in range(max_steps):
             step = environments.step(policy.act(observations, greedy=True))
             returns += running * step.rewards
-            running &= ~(step.terminated | step.truncated)                # the copies that are in their first episode
+            running &= ~(step.terminated | step.truncated)        # the copies that are in their first episode
             if not running.any():
                 break
             observations = step.observations
