@@ -132,7 +132,8 @@ def run_updates(
             if interrupted() or (stop is not None and stop(last)):
                 break
         if last is None:
-            raise ValueError("updates is empty: the trainer made no update")
+            raise ValueError("updates is empty: " + ("the trainer made no update" if before is None else
+                                                     "the run that the state was saved from had ended"))
         if checkpoint is not None and saved != last.update:
             _save(checkpoint, last, history)
         if interrupted():
@@ -265,7 +266,7 @@ def _interrupt_between_updates() -> Iterator[Callable[[], bool]]:
     try:
         yield pending.is_set
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(signal.SIGINT, signal.default_int_handler if previous is None else previous)
 
 
 # ---------------------------------------------------------------------- checkpoints

@@ -148,6 +148,8 @@ def test_a_progress_bar_is_shown_only_when_asked_for(capsys):
 def test_a_trainer_without_updates_is_an_error():
     with pytest.raises(ValueError, match="updates"):
         run_updates([])
+    with pytest.raises(ValueError, match="had ended"):
+        run_updates([], before=train_toy().state())
     with pytest.raises(ValueError, match="checkpoint_every"):
         run_updates([], checkpoint_every=0)
 
