@@ -57,8 +57,16 @@ __all__ = [
     "interpolate_objectives",
     "Interpolation",
     "PPOConfig",
+    "Batch",
+    "SeparatePolicyValue",
+    "prepare_batch",
+    "ppo_loss",
+    "ppo_update",
+    "minibatches",
+    "diagnose",
     "iterate_ppo",
     "train_ppo",
+    "Learner",
 ]
 
 Array: TypeAlias = Any  # a torch tensor, a numpy array or a number; tensor in, tensor out
@@ -472,8 +480,8 @@ class PPOConfig:
         lam: decay of later errors in the advantages (GAE); 0.9 to 1.
         normalize: "batch" brings the advantages to mean 0 and standard deviation 1 once per batch, "minibatch"
             in every minibatch anew, "none" not at all.
-        value_coefficient: c1, on half the squared error of V / value_scale; 0.5 to 1.
-        value_scale: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1.
+        value_coefficient: c1, on half the squared error of V / return_scale; 0.5 to 1.
+        return_scale: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1.
         value_clip: how far values may move in one update, reward units; None for the plain loss.
         entropy_coefficient: c2; 0 to 0.01.
         max_gradient_norm: longer gradients are shortened to this; None leaves them. 0.5 is common.
@@ -501,7 +509,7 @@ class PPOConfig:
     lam: float = 0.95
     normalize: str = "batch"
     value_coefficient: float = 1.0
-    value_scale: float | None = None
+    return_scale: float | None = None
     value_clip: float | None = None
     entropy_coefficient: float = 0.0
     max_gradient_norm: float | None = None
@@ -524,7 +532,7 @@ class PPOConfig:
             _checked_number(name, getattr(self, name), "above 0", lambda x: x > 0)
         for name in ("value_coefficient", "entropy_coefficient"):
             _checked_number(name, getattr(self, name), "0 or more", lambda x: x >= 0)
-        for name in ("stop_kl", "value_scale", "value_clip", "max_gradient_norm"):
+        for name in ("stop_kl", "return_scale", "value_clip", "max_gradient_norm"):
             if getattr(self, name) is not None:
                 _checked_number(name, getattr(self, name), "above 0", lambda x: x > 0)
         for name in ("learning_rate_end", "clip_end"):
@@ -535,8 +543,8 @@ class PPOConfig:
     @property
     def scale(self) -> float:
         """The unit of the value network's outputs, in reward units."""
-        if self.value_scale is not None:
-            return self.value_scale
+        if self.return_scale is not None:
+            return self.return_scale
         return 1.0 / (1.0 - self.gamma) if self.gamma < 1.0 else 1.0
 
 
@@ -789,6 +797,8 @@ class Learner:
     """
 
     def __init__(self, env: Any, config: PPOConfig, seed: int) -> None:
+        if not isinstance(config, PPOConfig):
+            raise TypeError(f"config must be a PPOConfig, got {config!r}")
         self.config, self.seed = config, check_seed(seed)
         seeds = [int(x) for x in np.random.SeedSequence(seed).generate_state(5)]
         own = isinstance(env, TorchCartPole)

@@ -392,7 +392,7 @@ def test_loss_is_the_negative_of_the_public_formulas(gaussian, objective, value_
     networks = two_networks(gaussian=gaussian, scale=5.0)
     batch = random_batch(networks, 32)
     config = PPOConfig(objective=objective, value_clip=value_clip, value_coefficient=0.7, entropy_coefficient=0.01,
-                       value_scale=5.0)
+                       return_scale=5.0)
     loss, outputs = ppo_loss(networks, batch, config, epsilon=0.1, beta=0.5)
     log_prob = networks.policy.log_prob_of(outputs, batch.actions)
     if objective == "clip":
@@ -415,7 +415,7 @@ def test_loss_on_golden_tensors():
     old = torch.log(torch.tensor([[0.25, 0.75], [0.8, 0.2]]))
     batch = Batch(torch.ones(2, 1), torch.tensor([0, 0]), old, old[:, 0], torch.zeros(2), torch.tensor([1.0, -2.0]),
                   torch.tensor([3.0, -1.0]))
-    config = PPOConfig(normalize="none", value_scale=1.0, value_coefficient=0.5, entropy_coefficient=0.1)
+    config = PPOConfig(normalize="none", return_scale=1.0, value_coefficient=0.5, entropy_coefficient=0.1)
     loss, _ = ppo_loss(SeparatePolicyValue(policy, value), batch, config, epsilon=0.2, beta=0.0)
     # ratios 0.5 / 0.25 = 2 and 0.5 / 0.8 = 0.625: min(2, 1.2) 1 = 1.2 and min(0.625 (-2), 0.8 (-2)) = -1.6
     assert loss.item() == pytest.approx(-(1.2 - 1.6) / 2 + 0.5 * 0.5 * (9 + 1) / 2 - 0.1 * math.log(2), rel=1e-6)
@@ -436,11 +436,11 @@ def test_gradient_of_the_first_step_is_the_policy_gradient():
 def test_normalization_within_minibatches():
     networks = two_networks()
     batch = random_batch(networks, 16)
-    config = PPOConfig(normalize="minibatch", value_scale=1.0)
+    config = PPOConfig(normalize="minibatch", return_scale=1.0)
     loss, _ = ppo_loss(networks, batch, config, 0.2, 0.0)
     advantages = batch.advantages.numpy()
     by_hand = torch.tensor((advantages - advantages.mean()) / (advantages.std() + 1e-8))
-    plain, _ = ppo_loss(networks, batch._replace(advantages=by_hand), PPOConfig(normalize="none", value_scale=1.0), 0.2, 0.0)
+    plain, _ = ppo_loss(networks, batch._replace(advantages=by_hand), PPOConfig(normalize="none", return_scale=1.0), 0.2, 0.0)
     assert loss.item() == pytest.approx(plain.item(), abs=1e-6)
 
 
@@ -474,7 +474,7 @@ def test_loss_and_gradient_equal_stable_baselines(gaussian, clip_values):
     model.set_logger(sb3.common.logger.Logger(None, []))
     model.train()
     # their value loss has no factor one half
-    config = PPOConfig(normalize="none", value_scale=1.0, value_coefficient=1.0, entropy_coefficient=0.01,
+    config = PPOConfig(normalize="none", return_scale=1.0, value_coefficient=1.0, entropy_coefficient=0.01,
                        value_clip=clip_values)
     if clip_values is not None:  # nor do they take the worse of the two values
         near = batch.values + (networks.value(batch.observations) - batch.values).clamp(-clip_values, clip_values)
@@ -683,7 +683,7 @@ def test_defaults_solve_cartpole(seed):
 @pytest.mark.slow
 def test_pendulum_improves():
     config = PPOConfig(total_steps=64_000, copies=16, steps=200, minibatches=10, epochs=10, hidden=(64, 64), activation="tanh",
-                       learning_rate=1e-3, gamma=0.9, clip=0.2, value_scale=10.0)
+                       learning_rate=1e-3, gamma=0.9, clip=0.2, return_scale=10.0)
     returns = train_ppo("Pendulum-v1", config, seed=0).history["episode_return"]
     assert returns[:3].mean() < -900 and returns[-3:].mean() > -700
 
@@ -818,7 +818,7 @@ def test_batches_that_do_not_divide_name_both_numbers():
         ("clip", 0.0), ("clip", 1.0), ("clip_end", -0.1), ("kl_coefficient", 0.0), ("kl_target", -1.0),
         ("kl_rule", "mine"), ("stop_kl", 0.0), ("learning_rate", 0.0), ("learning_rate", math.nan),
         ("learning_rate_end", -1e-3), ("gamma", 1.1), ("lam", -0.1), ("normalize", "all"), ("value_coefficient", -1.0),
-        ("value_scale", 0.0), ("value_clip", 0.0), ("entropy_coefficient", -0.1), ("max_gradient_norm", 0.0),
+        ("return_scale", 0.0), ("value_clip", 0.0), ("entropy_coefficient", -0.1), ("max_gradient_norm", 0.0),
         ("activation", "gelu"), ("initial_log_std", math.inf),
     ],
 )
@@ -827,7 +827,9 @@ def test_settings_out_of_range_are_named(field, value):
         PPOConfig(**{field: value})
 
 
-def test_seed_must_be_an_integer():
+def test_seed_must_be_an_integer_and_config_a_config():
+    with pytest.raises(TypeError, match="config must be a PPOConfig"):
+        next(iterate_ppo("CartPole-v1", {"epochs": 3}, seed=0))
     with pytest.raises(TypeError, match="seed"):
         train_ppo("CartPole-v1", SMALL, seed=1.5)
     with pytest.raises(ValueError, match="seed"):
