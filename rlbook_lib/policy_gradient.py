@@ -37,7 +37,16 @@ from rlbook_lib.returns import (
     td_residuals,
 )
 from rlbook_lib.rollout import Collector, Rollout, flatten, value_estimates
-from rlbook_lib.training import TrainingResult, Update, check_state, config_dict, pack, train, unpack
+from rlbook_lib.training import (
+    TrainingError,
+    TrainingResult,
+    Update,
+    check_state,
+    config_dict,
+    pack,
+    train,
+    unpack,
+)
 
 Array: TypeAlias = Any  # a numpy array or a torch tensor
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -1015,7 +1024,10 @@ class _Learner:
             self.load_state(state)
 
     def step(self, loss: Tensor, max_gradient_norm: float | None = None) -> None:
-        """One step of the optimizer down the loss."""
+        """One step of the optimizer down the loss; nothing is changed by a loss that is no number."""
+        if not math.isfinite(loss.item()):
+            raise TrainingError(f"update {self.update + 1}: the loss is {loss.item()}; the networks have broken "
+                                f"(learning_rate is {self.config.learning_rate:g})")
         self.optimizer.zero_grad()
         loss.backward()
         if max_gradient_norm is not None:

@@ -285,7 +285,7 @@ def test_wrong_values_bias_the_weight_by_a_known_amount(kind):
     result = trajectory_gradient(mdp, logits, HORIZON, kind, values=values, **KINDS[kind])
     expected = by_states(mdp, logits, visits_by_steps(mdp, policy, mdp.gamma), table)
     assert np.allclose(result.mean, expected, atol=1e-10)
-    assert np.linalg.norm(result.mean - policy_gradient_exact(mdp, logits)) > 0.05
+    assert np.linalg.norm(result.mean - policy_gradient_exact(mdp, logits)) > 0.02
 
 
 def test_lambda_one_and_long_n_steps_are_unbiased_for_any_values():
@@ -737,8 +737,8 @@ def values_of(result_state, config):
 def test_the_critic_learns_the_known_value_of_a_truncated_task(env, worth):
     """Worth 1/(1 - gamma) = 10. Where the stop passes for an end, one step in five is worth 1 only, and the
     one-step fixed point is V = 1 + gamma (4/5) V = 3.57: the bias that the two flags are there to avoid."""
-    config = A2CConfig(total_steps=40_000, copies=4, steps=20, psi="td_error", gamma=0.9, hidden=(),
-                       learning_rate=0.03)
+    config = A2CConfig(total_steps=20_000, copies=20, steps=5, psi="td_error", gamma=0.9, hidden=(),
+                       learning_rate=0.05)
     result = train_a2c(env, config, seed=0)
     assert values_of(result.state(), config) == pytest.approx(worth, rel=0.03)
 
@@ -759,7 +759,7 @@ def test_targets_bootstrap_at_truncations_and_not_at_terminations():
             assert np.allclose(advantages, targets - 10.0, atol=1e-4)
 
 
-QUICK_A2C = A2CConfig(total_steps=3000, copies=4, steps=8, hidden=(), learning_rate=0.05)
+QUICK_A2C = A2CConfig(total_steps=3000, copies=4, steps=8, hidden=(), learning_rate=0.05, return_scale=1.0)
 QUICK_REINFORCE = ReinforceConfig(total_steps=3000, episodes=4, hidden=(), learning_rate=0.05,
                                   value_learning_rate=0.05)
 trainers = pytest.mark.parametrize("iterate, train, config", [
@@ -787,8 +787,8 @@ def test_reinforce_solves_the_maze_with_every_weight(psi, baseline, timed):
 
 @pytest.mark.parametrize("psi", ["td_error", "n_step", "gae", "reward_to_go"])
 def test_a2c_solves_the_maze_with_every_weight(psi):
-    config = A2CConfig(total_steps=6000, copies=8, steps=8, hidden=(), learning_rate=0.1, psi=psi, gamma=0.9,
-                       entropy_coefficient=0.01, max_gradient_norm=5.0)
+    config = A2CConfig(total_steps=8000, copies=8, steps=8, hidden=(), learning_rate=0.1, psi=psi, gamma=0.9,
+                       entropy_coefficient=0.01, max_gradient_norm=5.0, return_scale=5.0)
     result = train_a2c("rlbook/Maze-v0", config, seed=0)
     assert (evaluate_policy(result.policy, "rlbook/Maze-v0", episodes=5, seed=0, max_steps=20) == 10.0).all()
 
@@ -809,7 +809,9 @@ def identical(one, other):
         return one.keys() == other.keys() and all(identical(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(identical, one, other))
-    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+    if isinstance(one, torch.Tensor):
+        return bool(((one == other) | (one != one) & (other != other)).all())             # NaN equals NaN here
+    return one == other
 
 
 @trainers
@@ -866,9 +868,15 @@ def test_nan_stops_the_run_and_keeps_the_checkpoint(iterate, train, config, tmp_
     with pytest.raises(ValueError, match="reward of copy"):
         train(Breaks, config, seed=0, checkpoint=path, checkpoint_every=1)
     assert load_checkpoint(path)["env_steps"] > 0
-    config = type(config)(**vars(config) | {"initial_log_std": 0.0, "learning_rate": 1e30, "hidden": (8,)})
-    with pytest.raises(TrainingError, match="is NaN|not finite"):
-        train("Pendulum-v1", config, seed=0)
+
+
+@trainers
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_a_run_that_breaks_says_so(iterate, train, config, tmp_path):
+    config = type(config)(**vars(config) | {"learning_rate": 1e30, "hidden": (8,)})
+    with pytest.raises(TrainingError, match="update 2: .*(is nan|is NaN)"):
+        train("Pendulum-v1", config, seed=0, checkpoint=tmp_path / "run", checkpoint_every=1)
+    assert load_checkpoint(tmp_path / "run")["update"] == 1
 
 
 @pytest.mark.parametrize("iterate, config", [
@@ -908,8 +916,9 @@ def test_gaussian_policies_improve_on_a_target():
         def step(self, action):
             return np.zeros(1, np.float32), -float(((action - [0.5, -0.5]) ** 2).sum()), True, False, {}
 
-    configs = ((train_a2c, A2CConfig(total_steps=6000, hidden=(), learning_rate=0.02)),
-               (train_reinforce, ReinforceConfig(total_steps=6000, episodes=32, hidden=(), learning_rate=0.03,
+    configs = ((train_a2c, A2CConfig(total_steps=6000, copies=8, steps=4, hidden=(), learning_rate=0.02,
+                                      return_scale=1.0)),
+               (train_reinforce, ReinforceConfig(total_steps=6000, episodes=32, hidden=(), learning_rate=0.02,
                                                  baseline="optimal")))
     for train, config in configs:
         result = train(Target, config, seed=0)
