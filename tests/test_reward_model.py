@@ -1,0 +1,292 @@
+"""Bradley-Terry two ways against reference values and a general optimizer; the pairwise loss; the reward model."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, encode_completions, generate
+from rlbook_lib.reward_model import (
+    RewardModel,
+    RewardModelConfig,
+    bradley_terry_log_likelihood,
+    bradley_terry_mle,
+    bradley_terry_mm_step,
+    bradley_terry_newton,
+    bradley_terry_probability,
+    preference_accuracy,
+    preference_loss,
+    preference_probability,
+    train_reward_model,
+)
+from rlbook_lib.text_tasks import PreferencePairs, Sorting, preference_pairs
+
+REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text("utf-8"))["bradley_terry"]
+WINS = np.array(REFERENCE["wins"])
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def small_model(seed: int = 0) -> Transformer:
+    return Transformer(CharTokenizer(Sorting().alphabet), TransformerConfig(width=16, layers=1, heads=2), seed=seed)
+
+
+def random_wins(seed: int, items: int) -> np.ndarray:
+    wins = np.random.default_rng(seed).integers(1, 9, size=(items, items)).astype(float)
+    np.fill_diagonal(wins, 0)
+    return wins
+
+
+# -------------------------------------------------------------------------------------------------- Bradley-Terry
+
+
+@pytest.mark.equation("eq-bradley-terry")
+def test_probabilities_of_the_table():
+    a, b, c = REFERENCE["strengths_sum1"]
+    assert bradley_terry_probability(a, b) == pytest.approx(REFERENCE["P"]["A_beats_B"], abs=1e-9)
+    assert bradley_terry_probability(a, c) == pytest.approx(REFERENCE["P"]["A_beats_C"], abs=1e-9)
+    assert bradley_terry_probability(b, c) == pytest.approx(REFERENCE["P"]["B_beats_C"], abs=1e-9)
+    # the same number as the sigmoid of the difference of the logarithms, and free of the scale
+    assert bradley_terry_probability(7 * a, 7 * b) == pytest.approx(1 / (1 + math.exp(math.log(b) - math.log(a))))
+
+
+@pytest.mark.equation("eq-bradley-terry-likelihood")
+def test_likelihood_is_the_logarithm_of_the_product():
+    strengths = REFERENCE["strengths_sum1"]
+    product = 1.0
+    for i in range(3):
+        for j in range(3):
+            for _ in range(int(WINS[i, j])):
+                product *= strengths[i] / (strengths[i] + strengths[j])
+    found = bradley_terry_log_likelihood(WINS, strengths)
+    assert found == pytest.approx(math.log(product), abs=1e-9)
+    assert found == pytest.approx(REFERENCE["loglik"], abs=1e-9)
+    assert bradley_terry_log_likelihood(WINS, np.ones(3)) == pytest.approx(REFERENCE["loglik_equal"], abs=1e-9)
+
+
+def test_both_ways_reach_the_reference():
+    newton, covariance = bradley_terry_newton(WINS)
+    for strengths in (bradley_terry_mle(WINS), newton):
+        assert strengths == pytest.approx(REFERENCE["strengths_sum1"], abs=1e-10)
+        assert strengths.sum() == pytest.approx(1.0)
+    assert np.sqrt(np.diag(covariance))[:2] == pytest.approx(REFERENCE["std_err_vs_C"], abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_maximum_is_that_of_a_general_optimizer(seed):
+    wins = random_wins(seed, items=5)
+
+    def minus_likelihood(free):
+        r = np.append(free, 0.0)
+        return (wins * np.logaddexp(0, r[None, :] - r[:, None])).sum()
+
+    best = np.exp(np.append(minimize(minus_likelihood, np.zeros(4), tol=1e-14).x, 0.0))
+    for strengths in (bradley_terry_mle(wins), bradley_terry_newton(wins)[0]):
+        assert strengths == pytest.approx(best / best.sum(), abs=1e-5)
+
+
+@pytest.mark.equation("eq-bradley-terry-mm")
+def test_a_round_is_fair_at_the_maximum_and_never_lowers_the_likelihood():
+    strengths = bradley_terry_mle(WINS)
+    expected_wins = ((WINS + WINS.T) * bradley_terry_probability(strengths[:, None], strengths[None, :])).sum(1)
+    assert expected_wins == pytest.approx(WINS.sum(1), abs=1e-8)  # the equation that the maximum solves
+    assert bradley_terry_mm_step(WINS, strengths) == pytest.approx(strengths, abs=1e-11)
+    for seed in range(5):
+        wins, p = random_wins(seed, 4), np.random.default_rng(seed).dirichlet(np.ones(4))
+        before = bradley_terry_log_likelihood(wins, p)
+        assert bradley_terry_log_likelihood(wins, bradley_terry_mm_step(wins, p)) > before
+
+
+@pytest.mark.parametrize(
+    ("wins", "message"),
+    [
+        ([[0, 3], [0, 0]], "no finite maximum"),  # one never lost
+        ([[0, 1, 0], [1, 0, 0], [0, 0, 0]], "no finite maximum"),  # one never played
+        ([[0, 2, 1], [1, 0, 1], [0, 0, 0]], "no finite maximum"),  # one never won
+        ([[1, 2], [1, 0]], "diagonal"),
+        ([[0, -1], [1, 0]], "negative"),
+        ([[0, 1, 2], [1, 0, 1]], "shape"),
+        ([[0]], "shape"),
+        ([[0, math.nan], [1, 0]], "infinite"),
+    ],
+)
+@pytest.mark.parametrize("fit", [bradley_terry_mle, bradley_terry_newton])
+def test_bad_tables(fit, wins, message):
+    with pytest.raises(ValueError, match=message):
+        fit(wins)
+
+
+@pytest.mark.parametrize("strength", [0.0, -1.0, math.inf])
+def test_bad_strengths(strength):
+    with pytest.raises(ValueError, match="above 0"):
+        bradley_terry_probability(strength, 1.0)
+    with pytest.raises(ValueError, match="above 0"):
+        bradley_terry_log_likelihood(WINS, [strength, 1.0, 1.0])
+
+
+# ---------------------------------------------------------------------------------------------- the pairwise loss
+
+
+@pytest.mark.equation("eq-preference-probability")
+def test_preference_probability_is_bradley_terry_with_exponential_strengths():
+    chosen, rejected = torch.tensor([0.3, -2.0, 5.0]), torch.tensor([0.1, 4.0, 5.0])
+    expected = bradley_terry_probability(chosen.exp().numpy(), rejected.exp().numpy())
+    assert preference_probability(chosen, rejected).numpy() == pytest.approx(expected, abs=1e-6)
+    assert torch.allclose(preference_probability(chosen + 9, rejected + 9), preference_probability(chosen, rejected), atol=1e-6)
+
+
+@pytest.mark.equation("eq-preference-loss")
+def test_the_loss_on_the_table_is_minus_the_mean_log_likelihood():
+    scores = np.log(REFERENCE["strengths_sum1"])
+    games = [(i, j) for i in range(3) for j in range(3) for _ in range(int(WINS[i, j]))]
+    chosen, rejected = (torch.tensor([scores[game[side]] for game in games]) for side in (0, 1))
+    assert preference_loss(chosen, rejected).item() == pytest.approx(REFERENCE["mean_loss"], abs=1e-9)
+    assert preference_loss(chosen, rejected).item() == pytest.approx(-REFERENCE["loglik"] / len(games), abs=1e-9)
+
+
+def test_the_gradient_of_the_loss_is_what_the_model_did_not_expect():
+    chosen, rejected = torch.tensor([0.4, -1.0], requires_grad=True), torch.tensor([1.0, 2.0], requires_grad=True)
+    preference_loss(chosen, rejected).backward()
+    surprise = 1 - preference_probability(chosen, rejected).detach()
+    assert torch.allclose(chosen.grad, -surprise / 2)
+    assert torch.allclose(rejected.grad, surprise / 2)
+
+
+def test_the_loss_rises_with_a_wrong_margin_and_survives_large_ones():
+    assert preference_loss(torch.zeros(3), torch.zeros(3)).item() == pytest.approx(math.log(2))
+    assert preference_loss(torch.tensor([-200.0]), torch.tensor([0.0])).item() == pytest.approx(200.0)
+    assert preference_loss(torch.tensor([200.0]), torch.tensor([0.0])).item() == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "message"),
+    [([1.0], [1.0, 2.0], "shape"), ([], [], "empty"), ([math.nan], [1.0], "NaN")],
+)
+def test_bad_scores(chosen, rejected, message):
+    with pytest.raises(ValueError, match=message):
+        preference_loss(torch.tensor(chosen), torch.tensor(rejected))
+
+
+# ---------------------------------------------------------------------------------------------- the reward model
+
+
+def test_a_new_reward_model_says_nothing():
+    model = small_model()
+    pairs = preference_pairs(model, Sorting(), 20, seed=0)
+    assert (RewardModel(model).scores(pairs.chosen) == 0).all()
+
+
+def shaken(model: Transformer) -> RewardModel:
+    reward_model = RewardModel(model)
+    with torch.no_grad():
+        reward_model.score.weight.normal_(generator=torch.Generator().manual_seed(0))
+    return reward_model
+
+
+def test_the_score_is_read_at_the_last_real_token():
+    model = small_model()
+    reward_model = shaken(model)
+    completions = encode_completions(model, ["5283=", "10="], ["2358", "01"])
+    for row in range(2):
+        alone = completions.take(torch.tensor([row]))
+        assert torch.allclose(reward_model.scores(alone), reward_model.scores(completions)[row : row + 1], atol=1e-5)
+        tokens = torch.cat([alone.prompt_tokens, alone.tokens], 1)[:, -int(alone.lengths) - len(alone.prompts[0]) :]
+        hidden = model.hidden(tokens, torch.ones_like(tokens, dtype=torch.bool))[0, -1]
+        assert torch.allclose(reward_model.score(hidden), reward_model.scores(alone), atol=1e-5)
+
+
+def test_values_know_the_past_only():
+    model = small_model()
+    reward_model = shaken(model)
+    one = encode_completions(model, ["5283="], ["2358"])
+    two = encode_completions(model, ["5283="], ["2359"])
+    values = [reward_model.values(x)[0] for x in (one, two)]
+    assert torch.equal(values[0][:4], values[1][:4])  # before the fourth digit is written the two agree
+    assert not torch.allclose(values[0][4], values[1][4])
+
+
+def test_the_trunk_is_a_copy():
+    model = small_model()
+    reward_model = shaken(model)
+    before = [p.clone() for p in model.parameters()]
+    train_reward_model(reward_model, preference_pairs(model, Sorting(), 32, seed=0), RewardModelConfig(epochs=1), seed=0)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert any(p.requires_grad for p in reward_model.parameters())
+
+
+class Length:
+    """The judge likes long answers."""
+
+    def __call__(self, prompt, text, finished):
+        return float(len(text))
+
+
+def test_a_reward_model_learns_what_the_judge_likes():
+    model = small_model()
+    pairs = preference_pairs(model, Sorting(), 500, seed=0, score=Length(), sharpness=3.0)
+    held_out = preference_pairs(model, Sorting(), 300, seed=1, score=Length(), split="eval")
+    reward_model = RewardModel(model)
+    result = train_reward_model(reward_model, pairs, RewardModelConfig(epochs=12, learning_rate=2e-3), seed=0)
+    assert result.history["loss"][-1] < 0.7 * math.log(2)
+    assert preference_accuracy(reward_model, held_out) > 0.87
+
+
+def test_accuracy_by_hand():
+    class Table:
+        def scores(self, completions):
+            return torch.tensor([float(len(text)) for text in completions.texts])
+
+    model = small_model()
+    chosen = encode_completions(model, ["1=", "2=", "3=", "4="], ["11", "2", "33", "4"])
+    rejected = encode_completions(model, ["1=", "2=", "3=", "4="], ["1", "22", "3", "44"])
+    # right; right, for the judge erred; wrong, for the judge erred; a tie, left out
+    pairs = PreferencePairs(chosen, rejected, torch.tensor([1.0, -1.0, -1.0, 0.0]))
+    assert preference_accuracy(Table(), pairs) == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="ties"):
+        preference_accuracy(Table(), PreferencePairs(chosen, rejected, torch.zeros(4)))
+
+
+@pytest.mark.parametrize("stop_at", [1, 2])
+def test_a_resumed_run_ends_bit_for_bit_where_an_undisturbed_one_does(stop_at, tmp_path):
+    model, config = small_model(), RewardModelConfig(epochs=3, batch_size=16)
+    pairs = preference_pairs(model, Sorting(), 40, seed=0)
+    whole, begun, resumed = RewardModel(model), RewardModel(model), RewardModel(small_model(seed=5))
+    train_reward_model(whole, pairs, config, seed=1)
+    path = tmp_path / "reward.pt"
+    train_reward_model(begun, pairs, config, seed=1, checkpoint=path, checkpoint_every=1, stop=lambda u: u.update == stop_at)
+    train_reward_model(resumed, pairs, config, seed=1, checkpoint=path)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
+
+
+def test_no_pairs_are_refused():
+    model = small_model()
+    pairs = preference_pairs(model, Sorting(), 2, seed=0)
+
+    class Empty(PreferencePairs):
+        def __len__(self):
+            return 0
+
+    with pytest.raises(ValueError, match="pairs is empty"):
+        train_reward_model(RewardModel(model), Empty(pairs.chosen, pairs.rejected, pairs.margins), seed=0)
+
+
+@pytest.mark.parametrize("bad", [{"epochs": 0}, {"batch_size": 0}, {"learning_rate": 0.0}])
+def test_bad_settings(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        RewardModelConfig(**bad)
+
+
+def test_a_reward_model_scores_what_a_model_wrote():
+    model = small_model()
+    written = generate(model, ["5283=", "1="], max_new_tokens=6, seed=0)
+    assert shaken(model).scores(written).shape == (2,)

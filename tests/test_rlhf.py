@@ -1,0 +1,442 @@
+"""PPO on a language model: exact small cases, hand-computed trajectories, masks, frozen models, exact resuming, broken rewards."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from rlbook_lib.divergences import kl_divergence
+from rlbook_lib.fine_tuning import frozen_copy
+from rlbook_lib.language_model import (
+    CharTokenizer,
+    Transformer,
+    TransformerConfig,
+    completion_log_probs,
+    generate,
+    left_pad,
+    token_log_probs,
+)
+from rlbook_lib.reward_model import RewardModel
+from rlbook_lib.rlhf import (
+    RLHFConfig,
+    adapt_beta,
+    completion_gae,
+    dpo_loss,
+    iterate_rlhf,
+    rlhf_objective,
+    rlhf_optimum,
+    rlhf_policy_loss,
+    rlhf_value_loss,
+    sequence_kl,
+    shape_rewards,
+    total_loss,
+    train_rlhf,
+    whiten,
+)
+from rlbook_lib.text_tasks import RewardError, Sorting
+from rlbook_lib.training import load_checkpoint
+
+SHORT = RLHFConfig(updates=5, batch_size=16, minibatches=2, value_warmup=1, warmup=1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def small_model(seed: int = 0, alphabet: str = Sorting().alphabet) -> Transformer:
+    return Transformer(CharTokenizer(alphabet), TransformerConfig(width=16, layers=1, heads=2), seed=seed)
+
+
+def weights(model) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+# ---------------------------------------------------------------------------------- the objective, exactly
+
+
+REWARDS, REFERENCE, BETA = np.array([1.0, 0.2, -0.5, 0.9]), np.array([0.1, 0.5, 0.3, 0.1]), 0.4
+
+
+@pytest.mark.equation("eq-rlhf-objective")
+def test_the_objective_by_hand():
+    policy = np.array([0.4, 0.3, 0.2, 0.1])
+    by_hand = sum(p * (r - BETA * math.log(p / q)) for p, r, q in zip(policy, REWARDS, REFERENCE, strict=True))
+    assert rlhf_objective(policy, REWARDS, REFERENCE, BETA) == pytest.approx(by_hand, abs=1e-12)
+    assert rlhf_objective(REFERENCE, REWARDS, REFERENCE, 5.0) == pytest.approx(REFERENCE @ REWARDS)
+    assert rlhf_objective([0, 0, 1.0, 0], REWARDS, [0.5, 0.5, 0, 0], 0.0) == -0.5  # a divergence that costs nothing
+    assert rlhf_objective([0, 0, 1.0, 0], REWARDS, [0.5, 0.5, 0, 0], 0.1) == -math.inf
+
+
+@pytest.mark.equation("eq-rlhf-optimum")
+def test_the_optimum_is_that_of_a_general_optimizer():
+    def minus(logits):
+        policy = np.exp(logits - logits.max())
+        return -rlhf_objective(policy / policy.sum(), REWARDS, REFERENCE, BETA)
+
+    best = minimize(minus, np.zeros(4), tol=1e-12).x
+    best = np.exp(best - best.max()) / np.exp(best - best.max()).sum()
+    assert rlhf_optimum(REWARDS, REFERENCE, BETA) == pytest.approx(best, abs=1e-5)
+    # its value in closed form: beta log E_ref[exp(r / beta)]
+    value = BETA * math.log((REFERENCE * np.exp(REWARDS / BETA)).sum())
+    assert rlhf_objective(rlhf_optimum(REWARDS, REFERENCE, BETA), REWARDS, REFERENCE, BETA) == pytest.approx(value, abs=1e-12)
+
+
+@pytest.mark.equation("eq-dpo-loss")
+def test_dpo_finds_the_rlhf_optimum_without_a_reward_model():
+    """All pairs, weighed by how often a Bradley-Terry judge with these rewards prefers each side."""
+    target = torch.tensor(rlhf_optimum(REWARDS, REFERENCE, BETA))
+    ref, rewards = torch.tensor(REFERENCE).log(), torch.tensor(REWARDS)
+    pairs = list(itertools.permutations(range(4), 2))
+
+    def expected_loss(logits):
+        log_prob = logits.log_softmax(0)
+        parts = [
+            torch.sigmoid(rewards[i] - rewards[j]) * dpo_loss(log_prob[i], log_prob[j], ref[i], ref[j], BETA) for i, j in pairs
+        ]
+        return torch.stack(parts).sum()
+
+    logits = target.log().clone().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(expected_loss(logits), logits)
+    assert gradient.abs().max() < 1e-12
+    off = (target.log() + torch.tensor([0.3, 0.0, -0.2, 0.0])).requires_grad_(True)
+    (gradient,) = torch.autograd.grad(expected_loss(off), off)
+    assert gradient.abs().max() > 1e-2
+    assert expected_loss(off) > expected_loss(logits)
+
+
+# ------------------------------------------------------------------------------------ rewards and advantages
+
+
+def completions_of_two_letters(model, room):
+    """All completions of the prompt "a", with their chances: an exact sum stands in for sampling."""
+    eos, characters = model.tokenizer.eos, [t for t in range(model.tokenizer.size) if t != model.tokenizer.eos]
+    ended = [[*head, eos] for n in range(room) for head in itertools.product(characters, repeat=n)]
+    rows = ended + [list(cut) for cut in itertools.product(characters, repeat=room)]
+    width = max(map(len, rows))
+    tokens = torch.tensor([row + [model.tokenizer.pad] * (width - len(row)) for row in rows])
+    mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+    return tokens, mask
+
+
+def log_probs_of(model, tokens, mask):
+    prompt, prompt_mask = left_pad([model.tokenizer.encode("a")] * len(tokens), model.tokenizer.pad)
+    whole = token_log_probs(model, torch.cat([prompt, tokens], 1), torch.cat([prompt_mask, mask], 1))
+    return whole[:, prompt.shape[1] :].detach()
+
+
+@pytest.mark.equation("eq-sequence-kl")
+def test_the_mean_over_completions_is_the_divergence_of_the_sequences():
+    model, reference = small_model(0, "ab").double(), small_model(1, "ab").double()
+    tokens, mask = completions_of_two_letters(model, room=3)
+    log_prob, log_prob_ref = log_probs_of(model, tokens, mask), log_probs_of(reference, tokens, mask)
+    p, q = log_prob.sum(1).exp(), log_prob_ref.sum(1).exp()
+    assert p.sum().item() == pytest.approx(1.0, abs=1e-12)
+    mean = (p * sequence_kl(log_prob, log_prob_ref, mask)).sum().item()
+    assert mean == pytest.approx(float(kl_divergence(p.numpy(), q.numpy())), abs=1e-12)
+    assert sequence_kl(log_prob, log_prob_ref, mask).min() < 0 < mean  # a single sample may say less than nothing
+
+
+LOG_PROB = torch.tensor([[-0.5, -1.0, -0.2, math.nan], [-0.7, -0.3, -0.9, -0.1]])
+LOG_REF = torch.tensor([[-0.8, -0.9, -0.6, 7.0], [-0.7, -0.5, -0.8, -0.4]])
+MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+
+
+@pytest.mark.equation("eq-shaped-reward")
+def test_shaped_rewards_by_hand():
+    found = shape_rewards(torch.tensor([2.0, -1.0]), LOG_PROB, LOG_REF, MASK, beta=0.1)
+    expected = torch.tensor([[-0.03, 0.01, 2.0 - 0.04, 0.0], [0.0, -0.02, 0.01, -1.0 - 0.03]])
+    assert torch.allclose(found, expected, atol=1e-6)
+    score_minus_kl = torch.tensor([2.0, -1.0]) - 0.1 * sequence_kl(LOG_PROB, LOG_REF, MASK)
+    assert torch.allclose(found.sum(1), score_minus_kl, atol=1e-6)
+
+
+def test_the_reference_stands_in_the_ratio_not_the_old_policy():
+    """Against the policy that sampled, the penalty would be 0 whatever the model does (erratum E55)."""
+    scores = torch.tensor([2.0, -1.0])
+    clean = LOG_PROB.nan_to_num()
+    assert torch.equal(shape_rewards(scores, clean, clean, MASK, 0.5).sum(1), scores)
+    assert not torch.allclose(shape_rewards(scores, clean, LOG_REF, MASK, 0.5).sum(1), scores)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scores": torch.zeros(3)}, "scores has shape"),
+        ({"scores": torch.tensor([math.nan, 0.0])}, "finite"),
+        ({"mask": torch.zeros(2, 4)}, "row 0 of mask is empty"),
+        ({"mask": torch.ones(2, 4)}, "log_prob holds NaN"),
+        ({"log_prob_ref": LOG_REF[:1]}, "log_prob_ref has shape"),
+        ({"beta": -0.1}, "beta"),
+    ],
+)
+def test_bad_input_to_shape_rewards(changes, message):
+    arguments = {"scores": torch.zeros(2), "log_prob": LOG_PROB, "log_prob_ref": LOG_REF, "mask": MASK, "beta": 0.1}
+    with pytest.raises(ValueError, match=message):
+        shape_rewards(**(arguments | changes))
+
+
+@pytest.mark.equation("eq-completion-gae")
+def test_gae_by_hand_and_whatever_the_padding():
+    rewards, values = torch.tensor([[0.1, -0.2, 1.0]]), torch.tensor([[0.5, 0.4, 0.6]])
+    lam = 0.9
+    errors = [0.1 + 0.4 - 0.5, -0.2 + 0.6 - 0.4, 1.0 - 0.6]  # the last token ends the episode: no value after it
+    third = errors[2]
+    second = errors[1] + lam * third
+    first = errors[0] + lam * second
+    found, targets = completion_gae(rewards, values, torch.ones(1, 3), lam=lam)
+    assert torch.allclose(found, torch.tensor([[first, second, third]]), atol=1e-6)
+    assert torch.allclose(targets, found + values, atol=1e-6)
+
+    padding = torch.tensor([[math.nan, 5.0]])
+    other = torch.tensor([[0.3, 0.1, 0.2, 0.4, 0.5]])
+    padded, _ = completion_gae(
+        torch.cat([torch.cat([rewards, padding], 1), other]),
+        torch.cat([torch.cat([values, padding], 1), other]),
+        torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]),
+        lam=lam,
+    )
+    assert torch.allclose(padded[0], torch.tensor([first, second, third, 0.0, 0.0]), atol=1e-6)
+
+
+def test_gae_at_lambda_one_is_the_reward_still_to_come():
+    generator = torch.Generator().manual_seed(0)
+    rewards, values = torch.randn(6, 8, generator=generator), torch.randn(6, 8, generator=generator)
+    mask = torch.arange(8)[None] < torch.tensor([1, 3, 8, 5, 2, 7])[:, None]
+    advantages, targets = completion_gae(rewards, values, mask, lam=1.0)
+    to_come = (rewards * mask).flip(1).cumsum(1).flip(1)
+    assert torch.allclose(targets, to_come * mask, atol=1e-5)
+    assert torch.allclose(advantages, (to_come - values) * mask, atol=1e-5)
+
+
+@pytest.mark.equation("eq-whitening")
+def test_whitened_advantages_against_numpy():
+    generator = torch.Generator().manual_seed(1)
+    advantages = torch.randn(5, 7, generator=generator) * 3 + 2
+    mask = torch.rand(5, 7, generator=generator) < 0.6
+    real = advantages[mask].double().numpy()
+    found = whiten(torch.where(mask, advantages, math.nan), mask)
+    assert found[mask].numpy() == pytest.approx((real - real.mean()) / real.std(), abs=1e-5)
+    assert (found[~mask] == 0).all()
+
+
+# -------------------------------------------------------------------------------------------------- the losses
+
+
+@pytest.mark.equation("eq-rlhf-policy-loss")
+def test_the_policy_loss_token_by_token():
+    generator = torch.Generator().manual_seed(2)
+    old = -torch.rand(3, 4, generator=generator)
+    new = (old + 0.5 * torch.randn(3, 4, generator=generator)).requires_grad_(True)
+    advantages = torch.randn(3, 4, generator=generator)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0]])
+    terms = []
+    for b, t in mask.nonzero().tolist():
+        ratio, a = math.exp(float(new[b, t].detach() - old[b, t])), float(advantages[b, t])
+        terms.append(min(ratio * a, min(max(ratio, 0.8), 1.2) * a))
+    loss = rlhf_policy_loss(new, old, advantages, mask, clip=0.2)
+    assert loss.item() == pytest.approx(-sum(terms) / len(terms), abs=1e-6)
+    loss.backward()
+    assert (new.grad[mask == 0] == 0).all()
+    garbage = torch.where(mask.bool(), old, math.nan)
+    assert torch.equal(rlhf_policy_loss(new, garbage, advantages, mask), loss)
+
+
+def test_the_value_loss_counts_real_tokens_only():
+    values, targets = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[0.0, 4.0, math.nan]])
+    mask = torch.tensor([[1, 1, 0]])
+    assert rlhf_value_loss(values, targets, mask).item() == pytest.approx(0.5 * (1 + 4) / 2)
+    old = torch.tensor([[1.0, 2.5, 0.0]])
+    worse = 0.5 * (max(1.0, (1.0 - 0) ** 2) + max(4.0, (2.3 - 4) ** 2)) / 2  # the second value is held at 2.5 - 0.2
+    assert rlhf_value_loss(values, targets, mask, old, 0.2).item() == pytest.approx(worse)
+
+
+@pytest.mark.equation("eq-pretraining-mix")
+def test_the_gradient_of_the_total_is_the_weighted_sum():
+    x = torch.tensor([0.3, -0.7], dtype=torch.float64, requires_grad=True)
+
+    def parts():
+        return x.pow(2).sum(), x.sin().sum(), x.exp().sum()
+
+    policy, entropy, pretraining = parts()
+    total = total_loss(policy, entropy=entropy, entropy_coefficient=0.01, pretraining_loss=pretraining, pretraining_coefficient=2.0)
+    (found,) = torch.autograd.grad(total, x)
+    assert torch.allclose(found, 2 * x.detach() - 0.01 * x.detach().cos() + 2.0 * x.detach().exp())
+    assert total_loss(parts()[0]).item() == pytest.approx(float(x.detach().pow(2).sum()))
+    with pytest.raises(ValueError, match="entropy_coefficient"):
+        total_loss(policy, entropy=entropy, entropy_coefficient=-1.0)
+
+
+@pytest.mark.equation("eq-kl-controller")
+def test_the_price_moves_toward_the_target():
+    assert adapt_beta(0.1, kl=6.0, target=6.0) == pytest.approx(0.1)
+    assert adapt_beta(0.1, kl=6.6, target=6.0) == pytest.approx(0.1 * 1.01)
+    assert adapt_beta(0.1, kl=60.0, target=6.0) == pytest.approx(0.1 * 1.02)  # the error is cut
+    assert adapt_beta(0.1, kl=-3.0, target=6.0) == pytest.approx(0.1 * 0.98)
+    beta = 0.01
+    for _ in range(2000):  # a model whose divergence falls as the price rises: KL = 1 / beta
+        beta = adapt_beta(beta, kl=1 / beta, target=5.0)
+    assert beta == pytest.approx(0.2, rel=1e-3)
+    with pytest.raises(ValueError, match="target"):
+        adapt_beta(0.1, 1.0, 0.0)
+
+
+# ------------------------------------------------------------------------------------------------ the training
+
+
+class Letter:
+    """Write "b": a bandit of one token and an end of sequence."""
+
+    alphabet, max_new_tokens = "ab", 2
+
+    def prompts(self, count, rng, split="train"):
+        return ["a"] * count
+
+    def demonstration(self, prompt, rng):
+        return "a"
+
+    def answer(self, prompt):
+        return "b"
+
+    def reward(self, prompt, text, finished):
+        return float(text == "b" and finished)
+
+
+def test_it_learns_a_bandit():
+    model = small_model(alphabet="ab")
+    config = RLHFConfig(updates=60, batch_size=64, learning_rate=3e-3, beta=0.0, value_warmup=0)
+    result = train_rlhf(model, Letter(), config, seed=0)
+    assert result.history["reward"][:3].mean() < 0.4
+    assert result.history["reward"][-5:].mean() > 0.95
+    assert result.history["kl"][0] == pytest.approx(0.0, abs=1e-6)  # the policy begins as its own reference
+    assert result.history["kl"][-1] > 0.5
+
+
+def test_a_high_price_of_divergence_keeps_the_policy_home():
+    kl = {}
+    for beta in (0.0, 2.0):
+        config = RLHFConfig(updates=40, batch_size=64, learning_rate=3e-3, beta=beta, value_warmup=0)
+        kl[beta] = train_rlhf(small_model(alphabet="ab"), Letter(), config, seed=0).history["kl"][-5:].mean()
+    assert kl[2.0] < 0.25 * kl[0.0]
+
+
+def test_the_pretraining_mix_keeps_the_demonstrations_likely():
+    chance = {}
+    for coefficient in (0.0, 5.0):
+        model = small_model(alphabet="ab")
+        config = RLHFConfig(
+            updates=40, batch_size=64, learning_rate=3e-3, beta=0.0, value_warmup=0, pretraining_coefficient=coefficient
+        )
+        train_rlhf(model, Letter(), config, seed=0)
+        chance[coefficient] = generate(model, ["a"] * 500, max_new_tokens=2, seed=0).texts.count("a") / 500
+    assert chance[0.0] < 0.1 < 0.3 < chance[5.0]
+
+
+def test_reference_and_reward_model_stay_as_they_are():
+    model = small_model()
+    reward_model, reference = RewardModel(model), frozen_copy(model)
+    with torch.no_grad():
+        reward_model.score.weight.fill_(0.1)
+    before = weights(reward_model), weights(reference), weights(model)
+    value_model = RewardModel(model)
+    value_before = weights(value_model)
+    train_rlhf(model, Sorting(), SHORT, seed=0, reference=reference, reward=reward_model, value_model=value_model)
+    assert torch.equal(before[0], weights(reward_model))
+    assert torch.equal(before[1], weights(reference))
+    assert not torch.equal(before[2], weights(model))
+    assert not torch.equal(value_before, weights(value_model))
+
+
+def test_the_policy_waits_for_the_value_model():
+    model = small_model()
+    before = weights(model)
+    run = iterate_rlhf(model, Sorting(), replace(SHORT, value_warmup=2), seed=0)
+    records = [next(run) for _ in range(2)]
+    assert torch.equal(before, weights(model))
+    assert [record.metrics["policy_steps"] for record in records] == [0.0, 0.0]
+    assert next(run).metrics["policy_steps"] > 0
+    assert not torch.equal(before, weights(model))
+
+
+def test_the_pass_ends_at_the_limit():
+    model = small_model()
+    config = replace(SHORT, learning_rate=3e-2, value_warmup=0, epochs=4, step_kl_limit=1e-4)
+    first = next(iterate_rlhf(model, Sorting(), config, seed=0)).metrics
+    assert 1 <= first["policy_steps"] < 8
+    free = next(iterate_rlhf(small_model(), Sorting(), replace(config, step_kl_limit=None), seed=0)).metrics
+    assert free["policy_steps"] == 8
+
+
+def test_the_first_ratio_is_one():
+    model = small_model()
+    batch = generate(model, Sorting().prompts(16, np.random.default_rng(0)), max_new_tokens=8, seed=0)
+    log_prob, _ = completion_log_probs(model, batch)
+    assert torch.allclose((log_prob - batch.log_probs)[batch.mask].exp(), torch.ones(int(batch.mask.sum())), atol=1e-5)
+    metrics = next(iterate_rlhf(model, Sorting(), replace(SHORT, epochs=1, minibatches=1, value_warmup=0), seed=0)).metrics
+    assert metrics["clipped"] == 0.0
+    assert metrics["step_kl"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("stop_at", [1, 3])
+def test_a_resumed_run_ends_bit_for_bit_where_an_undisturbed_one_does(stop_at, tmp_path):
+    reference, config = frozen_copy(small_model()), replace(SHORT, kl_target=0.5, pretraining_coefficient=0.1)
+    whole, begun, resumed = small_model(), small_model(), small_model(seed=4)
+    expected = train_rlhf(whole, Sorting(), config, seed=1, reference=reference)
+    path = tmp_path / "rlhf.pt"
+    train_rlhf(
+        begun, Sorting(), config, seed=1, reference=reference, checkpoint=path, checkpoint_every=1,
+        stop=lambda u: u.update == stop_at,
+    )  # fmt: skip
+    result = train_rlhf(resumed, Sorting(), config, seed=1, reference=reference, checkpoint=path)
+    assert torch.equal(weights(whole), weights(resumed))
+    assert np.array_equal(expected.history["reward"], result.history["reward"])
+    with pytest.raises(ValueError, match="reference is missing"):
+        train_rlhf(small_model(), Sorting(), config, seed=1, checkpoint=path)
+
+
+def test_one_seed_one_result():
+    one, two, other = small_model(), small_model(), small_model()
+    for model, seed in ((one, 0), (two, 0), (other, 1)):
+        train_rlhf(model, Sorting(), replace(SHORT, updates=2), seed=seed)
+    assert torch.equal(weights(one), weights(two))
+    assert not torch.equal(weights(one), weights(other))
+
+
+@pytest.mark.parametrize("broken", [lambda p, t, f: math.nan, lambda p, t, f: 1 / 0])
+def test_a_broken_reward_stops_the_run_with_its_sample(broken, tmp_path):
+    calls, path = itertools.count(), tmp_path / "rlhf.pt"
+
+    def reward(prompt, text, finished):
+        return broken(prompt, text, finished) if next(calls) >= 2 * SHORT.batch_size + 3 else 0.0
+
+    with pytest.raises(RewardError, match="sample 3: prompt '"):
+        train_rlhf(small_model(), Sorting(), SHORT, seed=0, reward=reward, checkpoint=path, checkpoint_every=1)
+    assert load_checkpoint(path)["update"] == 2
+
+
+def test_a_batch_without_an_end_of_sequence_trains_on():
+    model = small_model()
+
+    class Endless(Sorting):
+        max_new_tokens = 1
+
+    metrics = next(iterate_rlhf(model, Endless(), SHORT, seed=0)).metrics
+    assert metrics["length"] == 1.0
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"batch_size": 10, "minibatches": 4}, {"updates": 0}, {"lam": 1.5}, {"gamma": -0.1}, {"beta": -1.0}, {"clip": 1.0},
+     {"learning_rate": 0.0}, {"value_clip": -1.0}, {"temperature": math.inf}, {"entropy_coefficient": math.nan}],
+)  # fmt: skip
+def test_bad_settings(bad):
+    with pytest.raises(ValueError, match=list(bad)[-1]):
+        RLHFConfig(**bad)
