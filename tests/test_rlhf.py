@@ -311,7 +311,7 @@ class Letter:
 
 def test_it_learns_a_bandit():
     model = small_model(alphabet="ab")
-    config = RLHFConfig(updates=60, batch_size=64, learning_rate=3e-3, beta=0.0, value_warmup=0)
+    config = RLHFConfig(updates=30, batch_size=64, learning_rate=6e-3, beta=0.0, value_warmup=0)
     result = train_rlhf(model, Letter(), config, seed=0)
     assert result.history["reward"][:3].mean() < 0.4
     assert result.history["reward"][-5:].mean() > 0.95
@@ -322,7 +322,7 @@ def test_it_learns_a_bandit():
 def test_a_high_price_of_divergence_keeps_the_policy_home():
     kl = {}
     for beta in (0.0, 2.0):
-        config = RLHFConfig(updates=40, batch_size=64, learning_rate=3e-3, beta=beta, value_warmup=0)
+        config = RLHFConfig(updates=20, batch_size=64, learning_rate=6e-3, beta=beta, value_warmup=0)
         kl[beta] = train_rlhf(small_model(alphabet="ab"), Letter(), config, seed=0).history["kl"][-5:].mean()
     assert kl[2.0] < 0.25 * kl[0.0]
 
@@ -332,7 +332,7 @@ def test_the_pretraining_mix_keeps_the_demonstrations_likely():
     for coefficient in (0.0, 5.0):
         model = small_model(alphabet="ab")
         config = RLHFConfig(
-            updates=40, batch_size=64, learning_rate=3e-3, beta=0.0, value_warmup=0, pretraining_coefficient=coefficient
+            updates=20, batch_size=64, learning_rate=6e-3, beta=0.0, value_warmup=0, pretraining_coefficient=coefficient
         )
         train_rlhf(model, Letter(), config, seed=0)
         chance[coefficient] = generate(model, ["a"] * 500, max_new_tokens=2, seed=0).texts.count("a") / 500
