@@ -69,7 +69,7 @@ class DQNConfig:
     batch_size: int = 512
     learning_rate: float = 2.5e-3
     gamma: float = 0.99
-    n_step: int = 5
+    n_step: int = 8
     target: str = "ema"
     tau: float = 0.1
     copy_interval: int = 100
@@ -80,7 +80,7 @@ class DQNConfig:
     activation: str = "relu"
     epsilon_start: float = 1.0
     epsilon_end: float = 0.05
-    epsilon_steps: int = 8000
+    epsilon_steps: int = 4000
     learning_starts: int = 1000
     steps_per_update: int = 2
     return_scale: float = 100.0
@@ -315,14 +315,15 @@ def ema_update(online: nn.Module, target: nn.Module, tau: float) -> None:
     Source: Lillicrap et al. (2016); as a teacher: Tarvainen & Valpola (2017).
     """
     tau = _check_tau(tau)
-    theirs, ours = list(online.parameters()), list(target.parameters())
+    theirs: list[Tensor] = list(online.parameters())
+    ours: list[Tensor] = list(target.parameters())
     if [p.shape for p in theirs] != [p.shape for p in ours]:
         raise ValueError("online and target must have parameters of the same shapes")
     _lerp(ours, theirs, tau)
 
 
 @torch.no_grad()
-def _lerp(target: list[nn.Parameter], online: list[nn.Parameter], tau: float) -> None:
+def _lerp(target: list[Tensor], online: list[Tensor], tau: float) -> None:
     """``ema_update`` on lists of parameters, unchecked."""
     if tau == 1.0:
         torch._foreach_copy_(target, online)          # exact, which the line below need not be
@@ -450,8 +451,8 @@ class _Learner:
         self.online = QNetwork(size, n_actions, hidden=config.hidden, activation=config.activation,
                                seed=network_seed, scale=config.return_scale).to(self.device)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
-        self.parameters = list(self.online.parameters())
-        self.target_parameters = list(self.target.parameters())
+        self.parameters: list[Tensor] = list(self.online.parameters())
+        self.target_parameters: list[Tensor] = list(self.target.parameters())
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, fused=True)
         self.buffer = ReplayBuffer(config.buffer_capacity, size, seed=buffer_seed, device=self.device)
         self.window = NStepWindow(environments.copies, size, config.n_step, config.gamma)

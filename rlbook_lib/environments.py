@@ -83,7 +83,7 @@ class VectorEnvironment:
         self.observation_size = int(self.observation_space.shape[0])
         self.steps = 0                                                        # steps of every copy so far
         self._returns, self._lengths = np.zeros(copies), np.zeros(copies, dtype=np.int64)
-        self._finished: list[tuple[float, int]] = []
+        self._finished: list[tuple[Array, Array]] = []           # returns and lengths, of each step with ends
 
     def reset(self) -> Array:
         """Start a new episode in every copy.
@@ -134,8 +134,10 @@ class VectorEnvironment:
             (returns, lengths): undiscounted returns, (E,) floats, and numbers of steps, (E,) integers.
         """
         finished, self._finished = self._finished, []
-        returns, lengths = zip(*finished) if finished else ((), ())
-        return np.array(returns, dtype=float), np.array(lengths, dtype=np.int64)
+        if not finished:
+            return np.zeros(0), np.zeros(0, dtype=np.int64)
+        returns, lengths = zip(*finished)
+        return np.concatenate(returns), np.concatenate(lengths)
 
     def close(self) -> None:
         """Free what the environment holds."""
@@ -150,10 +152,10 @@ class VectorEnvironment:
         self.steps += 1
         self._returns += rewards
         self._lengths += 1
-        for copy in ended:
-            self._finished.append((float(self._returns[copy]), int(self._lengths[copy])))
-        self._returns[ended] = 0.0
-        self._lengths[ended] = 0
+        if ended.size:
+            self._finished.append((self._returns[ended], self._lengths[ended]))
+            self._returns[ended] = 0.0
+            self._lengths[ended] = 0
 
     def _forget_episodes(self) -> None:
         """``reset`` gives up the episodes under way."""
@@ -196,14 +198,14 @@ class VectorEnvironment:
     def _base_state(self) -> dict[str, Any]:
         return {
             "kind": type(self).__name__, "name": self.name, "copies": self.copies, "steps": self.steps,
-            "finished": [list(episode) for episode in self._finished],
+            "finished": [(torch.tensor(r), torch.tensor(n)) for r, n in self._finished],
             "returns": torch.tensor(self._returns), "lengths": torch.tensor(self._lengths),
         }
 
     def _load_base_state(self, state: dict[str, Any]) -> None:
         _check_same_kind(self, state)
         self.steps = state["steps"]
-        self._finished = [(r, n) for r, n in state["finished"]]
+        self._finished = [(r.numpy(), n.numpy()) for r, n in state["finished"]]
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
 
 
@@ -237,9 +239,11 @@ def _encoded_space(space: Any) -> Box:
 # ---------------------------------------------------------------------- CartPole
 
 GRAVITY, MASS_CART, MASS_POLE, HALF_LENGTH = 9.8, 1.0, 0.1, 0.5              # m/s^2, kg, kg, m
-TOTAL_MASS, POLE_MOMENT = MASS_CART + MASS_POLE, MASS_POLE * HALF_LENGTH
+TOTAL_MASS = MASS_CART + MASS_POLE
+POLE_SHARE = MASS_POLE / TOTAL_MASS
 FORCE, TIME_STEP = 10.0, 0.02                                                # N, s
 POSITION_LIMIT, ANGLE_LIMIT = 2.4, 12 * 2 * math.pi / 360                    # m, rad
+LIMITS = np.array([[POSITION_LIMIT], [ANGLE_LIMIT]])
 START_BOUND = 0.05
 _HIGH = np.array([2 * POSITION_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], dtype=np.float32)
 
@@ -259,9 +263,11 @@ def cartpole_change(state: Any, actions: Any, cos: Any, sin: Any) -> tuple[Any, 
     Source: Barto, Sutton & Anderson (1983); Gymnasium's CartPole-v1.
     """
     _, speed, _, spin = state
-    pull = ((2 * FORCE) * actions - FORCE + POLE_MOMENT * (spin * spin) * sin) / TOTAL_MASS
-    spin_up = (GRAVITY * sin - cos * pull) / (HALF_LENGTH * (4 / 3 - MASS_POLE * (cos * cos) / TOTAL_MASS))
-    return speed, pull - POLE_MOMENT * spin_up * cos / TOTAL_MASS, spin, spin_up
+    push = (2 * FORCE / TOTAL_MASS) * actions - FORCE / TOTAL_MASS              # acceleration of the whole
+    pull = push + (POLE_SHARE * HALF_LENGTH) * (spin * spin * sin)
+    inertia = HALF_LENGTH * 4 / 3 - (HALF_LENGTH * POLE_SHARE) * (cos * cos)
+    spin_up = (GRAVITY * sin - cos * pull) / inertia
+    return speed, pull - (POLE_SHARE * HALF_LENGTH) * (spin_up * cos), spin, spin_up
 
 
 class BatchedCartPole(VectorEnvironment):
@@ -314,15 +320,21 @@ class BatchedCartPole(VectorEnvironment):
         """
         actions, angle = self._checked_actions(actions), self.physics[2]
         change = cartpole_change(self.physics, actions, np.cos(angle), np.sin(angle))
-        self.physics = physics = self.physics + TIME_STEP * np.stack(change)             # (4, N)
+        physics = np.array(change)                                                       # (4, N)
+        physics *= TIME_STEP
+        physics += self.physics
+        self.physics = physics
         self._lengths += 1
         self.steps += 1
-        terminated = (np.abs(physics[0]) > POSITION_LIMIT) | (np.abs(physics[2]) > ANGLE_LIMIT)
-        truncated = (self._lengths >= self.max_steps) & ~terminated
+        out = np.abs(physics[::2]) > LIMITS                                              # (2, N)
+        terminated = out[0] | out[1]
+        truncated = self._lengths >= self.max_steps
+        truncated &= ~terminated
         ended = (terminated | truncated).nonzero()[0]
         next_observations = self.observations = physics.T.astype(np.float32)             # (N, 4)
         if ended.size:
-            self._finished += [(float(n), n) for n in self._lengths[ended].tolist()]
+            lengths = self._lengths[ended]
+            self._finished.append((lengths.astype(float), lengths))          # reward 1 a step
             self._lengths[ended] = 0
             physics[:, ended] = self._starts(ended.size)
             self.observations = physics.T.astype(np.float32)
@@ -785,7 +797,7 @@ class GymnasiumVector(VectorEnvironment):
     def _restart(self, ended: Array) -> Array:
         """Reset the copies that ended, and only those; all current observations."""
         environment: Any = self.environment
-        if type(environment) is CartPoleVectorEnv:               # its reset knows no mask
+        if _is_cartpole(environment):                            # its reset knows no mask
             count = int(ended.sum())
             environment.state[:, ended] = environment.np_random.uniform(
                 environment.low, environment.high, (4, count))
@@ -800,7 +812,7 @@ class GymnasiumVector(VectorEnvironment):
         return observations
 
     def _cartpole(self) -> Any:
-        if type(self.environment) is CartPoleVectorEnv:
+        if _is_cartpole(self.environment):
             return self.environment
         raise ValueError(f"{self.name}: the state of {type(self.environment).__name__} cannot be read from "
                          f"outside, so a run in it cannot be resumed exactly; {HOW_TO_MAKE}")
@@ -810,6 +822,11 @@ HOW_TO_MAKE = ("pass the environment's id or a constructor, or make it with "
                "gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync')")
 
 
+def _is_cartpole(environment: Any) -> bool:
+    """Whether it is Gymnasium's vector CartPole itself, whose state can be read and set."""
+    return type(environment) is CartPoleVectorEnv
+
+
 def _autoreset_mode(environment: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
     """How the environment resets; an error where that cannot be made exact."""
     mode = environment.metadata.get("autoreset_mode")
@@ -817,7 +834,7 @@ def _autoreset_mode(environment: VectorEnv[Any, Any, Any], name: str) -> Autores
         raise ValueError(f"{name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are "
                          f"real; {HOW_TO_MAKE}")
     mode, inner = AutoresetMode(mode), environment.unwrapped
-    own_reset = type(environment) is CartPoleVectorEnv or isinstance(inner, SyncVectorEnv) or (
+    own_reset = _is_cartpole(environment) or isinstance(inner, SyncVectorEnv) or (
         isinstance(inner, AsyncVectorEnv) and inner.shared_memory)
     if mode is AutoresetMode.NEXT_STEP and not own_reset:
         raise ValueError(f"{name}: {type(environment).__name__} resets in the step after an end (NEXT_STEP), "
