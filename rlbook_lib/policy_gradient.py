@@ -614,7 +614,7 @@ def psi_weights(
         weights = weights - values
     elif baseline == "optimal":
         squares = (squared_scores * discount**2)[counted]
-        weights = weights - optimal_baseline(np.asarray(squares), np.asarray(weights[counted]))
+        weights = weights - optimal_baseline(_on_cpu(squares), _on_cpu(weights[counted]))
     return weights * discount * counted
 
 
@@ -659,7 +659,7 @@ def policy_gradient_loss(log_prob: Tensor, psi: Tensor, weights: Tensor | None =
 
     Only its gradient means anything: its value may go up while the policy gets better.
 
-    Equation: eq-policy-loss
+    Equation: eq-policy-gradient-loss
 
     Args:
         log_prob: log pi(a_t | s_t), any shape, with gradients.
@@ -1138,8 +1138,13 @@ def _where(condition: Array, one: Array, other: Array) -> Array:
 def _flags(terminated: Array, truncated: Array, like: Array) -> Array:
     """Where an episode ends, as booleans of the library of ``like``; checked before."""
     if isinstance(like, Tensor):
-        return (torch.as_tensor(terminated) != 0) | (torch.as_tensor(truncated) != 0)
+        terminated, truncated = (torch.as_tensor(x, device=like.device) for x in (terminated, truncated))
+        return (terminated != 0) | (truncated != 0)
     return (np.asarray(terminated) != 0) | (np.asarray(truncated) != 0)
+
+
+def _on_cpu(array: Array) -> NDArray[Any]:
+    return array.cpu().numpy() if isinstance(array, Tensor) else array
 
 
 def _detached(array: Array) -> Array:

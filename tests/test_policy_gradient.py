@@ -573,7 +573,7 @@ def test_tensors_give_the_same_weights_without_gradients(kind, baseline):
 
 # ------------------------------------------------------------------ losses
 
-@pytest.mark.equation("eq-policy-loss")
+@pytest.mark.equation("eq-policy-gradient-loss")
 def test_the_gradient_of_the_loss_over_all_trajectories_is_the_policy_gradient():
     mdp = layers(0)
     logits = torch.tensor(logits_of(1, mdp), requires_grad=True)
@@ -589,7 +589,7 @@ def test_the_gradient_of_the_loss_over_all_trajectories_is_the_policy_gradient()
     assert np.allclose(-logits.grad, gradient_by_differences(mdp, logits.detach().numpy()), atol=1e-6)
 
 
-@pytest.mark.equation("eq-policy-loss")
+@pytest.mark.equation("eq-policy-gradient-loss")
 def test_the_loss_is_a_mean_and_its_weights_are_constants():
     log_prob = torch.tensor([-1.0, -2.0, -4.0], requires_grad=True)
     psi = torch.tensor([2.0, -1.0, 0.5], requires_grad=True)
