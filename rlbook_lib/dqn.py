@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
@@ -366,7 +367,8 @@ class NStepWindow:
     In every copy up to n windows are open, one begun at each of the last n steps. A window closes when it
     holds n rewards, or when its episode ends; an end closes all windows of its copy. The closed window
     becomes one transition: its first observation and action, its discounted rewards, the real last
-    observation, and the discount ``gamma^m`` for m rewards, 0 after a termination. A truncation leaves the discount as it is.
+    observation, and the discount ``gamma^m`` for m rewards, 0 after a termination. A truncation leaves the
+    discount as it is.
 
     Args:
         copies: N, at least 1.
@@ -569,7 +571,7 @@ def _iterate(env: Any, config: DQNConfig, seed: int, state: State | None) -> Ite
                 learner.move_target()
                 yield learner.record(metrics)
     finally:
-        if isinstance(env, str) or not (environments is env or hasattr(env, "close")):
+        if not isinstance(env, (VectorEnvironment, VectorEnv)):              # a caller's own stays open
             environments.close()
 
 

@@ -2,8 +2,8 @@
 
     python tools/bench/cartpole_steps.py
 
-Random actions, drawn beforehand; checks, resets and the book of finished episodes included. Repeats alternate,
-CPU-seconds count, one thread, the median comes first. Writes ``tools/bench/results/cartpole_steps.json``.
+Random actions, drawn beforehand; checks, resets and the book of finished episodes included. Repeats
+alternate, CPU-seconds count, one thread, the median comes first. Writes ``tools/bench/results/cartpole_steps.json``.
 """
 
 from __future__ import annotations
