@@ -1026,8 +1026,8 @@ class _Learner:
     def step(self, loss: Tensor, max_gradient_norm: float | None = None) -> None:
         """One step of the optimizer down the loss; nothing is changed by a loss that is no number."""
         if not math.isfinite(loss.item()):
-            raise TrainingError(f"update {self.update + 1}: the loss is {loss.item()}; the networks have broken "
-                                f"(learning_rate is {self.config.learning_rate:g})")
+            raise TrainingError(f"update {self.update + 1}: the loss is {loss.item()}; the networks are "
+                                f"broken, learning_rate is {self.config.learning_rate:g}")
         self.optimizer.zero_grad()
         loss.backward()
         if max_gradient_norm is not None:
