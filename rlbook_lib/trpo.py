@@ -14,7 +14,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,7 +27,7 @@ from torch.nn.utils import vector_to_parameters
 
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.dynamic_programming import advantages, expected_episode_length, expected_return
-from rlbook_lib.environments import vectorize
+from rlbook_lib.environments import TorchCartPole, VectorEnvironment, vectorize
 from rlbook_lib.experience import check_count
 from rlbook_lib.mdp import MDP, FloatArray, check_seed, check_unit_interval
 from rlbook_lib.networks import Policy, ValueNetwork, make_policy
@@ -490,9 +490,11 @@ class TRPOConfig:
         lam: of the generalized advantages, in [0, 1]; .9 to 1.
         delta: trust region: KL(old || new), averaged over the batch, is at most this after each update; nats,
             positive; .01 to .05.
+        delta_end: delta falls linearly to this at total_steps, in (0, delta]; equal to delta keeps it constant.
         damping: added to the diagonal of the Fisher matrix, 0 or more; .001 to .1.
         cg_iterations: Fisher-vector products an update, 1 or more; 10 is usual.
-        fisher_fraction: share of the batch that the Fisher matrix is averaged over, in (0, 1]; .1 to 1.
+        fisher_every: the Fisher matrix is averaged over every so many-th sample of the batch, 1 or more; 1 takes
+            all, 10 a tenth. The line search always takes all.
         line_search_factor: how much shorter each further try is, between 0 and 1.
         line_search_tries: at most so many steps are tried, 1 or more; then the old policy stays.
         hidden: sizes of the hidden layers of both networks.
@@ -504,15 +506,16 @@ class TRPOConfig:
         value_scale: size of typical returns; None is 1 / (1 - gamma) (1 at gamma = 1).
     """
 
-    total_steps: int = 150_000
+    total_steps: int = 100_000
     copies: int = 32
     steps: int = 64
     gamma: float = 0.99
-    lam: float = 0.95
+    lam: float = 0.97
     delta: float = 0.05
-    damping: float = 0.1
+    delta_end: float = 0.001
+    damping: float = 0.05
     cg_iterations: int = 10
-    fisher_fraction: float = 1.0
+    fisher_every: int = 4
     line_search_factor: float = 0.8
     line_search_tries: int = 10
     hidden: tuple[int, ...] = (64,)
@@ -524,15 +527,15 @@ class TRPOConfig:
     value_scale: float | None = None
 
     def __post_init__(self) -> None:
-        counts = "total_steps copies steps cg_iterations line_search_tries value_epochs value_batch_size"
+        counts = "total_steps copies steps cg_iterations fisher_every line_search_tries value_epochs value_batch_size"
         for name in counts.split():
             check_count(name, getattr(self, name))
         check_unit_interval("gamma", self.gamma)
         check_unit_interval("lam", self.lam)
         for name in ("delta", "value_learning_rate"):
             _checked_number(name, getattr(self, name), 0.0, math.inf, open_below=True)
+        _checked_number("delta_end", self.delta_end, 0.0, self.delta, open_below=True)
         _checked_number("damping", self.damping, 0.0, math.inf)
-        _checked_number("fisher_fraction", self.fisher_fraction, 0.0, 1.0, open_below=True)
         _checked_number("line_search_factor", self.line_search_factor, 0.0, 1.0, open_below=True, open_above=True)
         if self.value_scale is not None:
             _checked_number("value_scale", self.value_scale, 0.0, math.inf, open_below=True)
@@ -566,7 +569,8 @@ def iterate_trpo(
         raise TypeError(f"config is {type(config).__name__}; expected a TRPOConfig")
     if state is not None:
         check_state(state, config, seed)
-    return _iterate(_Learner(env, config, check_seed(seed), state))
+    ready_made = isinstance(env, (VectorEnvironment, TorchCartPole))  # then it is not ours to close
+    return _iterate(_Learner(env, config, check_seed(seed), state), close=not ready_made)
 
 
 def train_trpo(
@@ -604,18 +608,20 @@ def train_trpo(
                  checkpoint_every=checkpoint_every, stop=stop)
 
 
-def _iterate(learner: _Learner) -> Iterator[Update]:
-    config = learner.config
-    while learner.env_steps < config.total_steps:
-        rollout = learner.collector.collect()
-        batch = rollout.batch()
-        advantages, value_targets = _advantages(rollout, learner.value, config)
-        metrics = trpo_step(learner.policy, batch.observations, batch.actions, advantages, config)
-        metrics["value_loss"] = learner.fit_values(batch.observations, value_targets)
-        learner.env_steps += len(rollout)
-        learner.update += 1
-        metrics |= learner.episodes()
-        yield Update(learner.update, learner.env_steps, metrics, learner.policy, learner.state)
+def _iterate(learner: _Learner, close: bool) -> Iterator[Update]:
+    try:
+        while learner.env_steps < learner.config.total_steps:
+            rollout = learner.collector.collect()
+            batch = rollout.batch()
+            advantages, value_targets = _advantages(rollout, learner.value, learner.config)
+            metrics = trpo_step(learner.policy, batch.observations, batch.actions, advantages, learner.config_now())
+            metrics["value_loss"] = learner.fit_values(batch.observations, value_targets)
+            learner.env_steps += len(rollout)
+            learner.update += 1
+            yield Update(learner.update, learner.env_steps, metrics | learner.episodes(), learner.policy, learner.state)
+    finally:
+        if close:
+            learner.environments.close()
 
 
 def _advantages(rollout: Rollout, value: ValueNetwork, config: TRPOConfig) -> tuple[torch.Tensor, torch.Tensor]:
@@ -657,7 +663,7 @@ def trpo_step(
     gradient = -_flat(torch.autograd.grad(_surrogate_loss(log_prob, old_log_prob, advantages), parameters))
     if not math.isfinite(float(gradient.sum())):
         raise TrainingError("the gradient of the surrogate is not finite; the policy was left as it was")
-    some = slice(None, None, round(1 / config.fisher_fraction))  # every state, or every second, third, ...
+    some = slice(None, None, config.fisher_every)  # a part of the samples is enough for the curvature
     kl = policy.kl_of(old_outputs[some], policy(observations[some])).mean()
     fisher = _fisher_product(kl, parameters, config.damping)
     direction = gradient * 0
@@ -689,8 +695,9 @@ class _Learner:
         self.config, self.seed, self.update, self.env_steps = config, seed, 0, 0
         # independent seeds: of the environments, the actions, the two networks, the minibatches
         seeds = [int(x) for x in np.random.SeedSequence(seed).generate_state(5)]
-        self.environments = vectorize(env, config.copies, seed=seeds[0])
-        device = getattr(self.environments, "device", None)  # a batched environment on a GPU has one
+        on_tensors = isinstance(env, TorchCartPole)  # then everything lives on its device
+        self.environments: Any = env if on_tensors else vectorize(env, config.copies, seed=seeds[0])
+        device = env.device if on_tensors else None
         spaces = self.environments.observation_space, self.environments.action_space
         self.policy = make_policy(*spaces, hidden=config.hidden, activation=config.activation, seed=seeds[2],
                                   initial_log_std=config.initial_log_std, env=self.environments.name).to(device)
@@ -698,7 +705,7 @@ class _Learner:
         self.value = ValueNetwork(self.environments.observation_size, hidden=config.hidden, scale=scale,
                                   activation=config.activation, seed=seeds[3]).to(device)
         self.optimizer = torch.optim.Adam(self.value.parameters(), lr=config.value_learning_rate, eps=1e-5, fused=True)
-        rng = np.random.default_rng(seeds[1]) if device is None else torch.Generator(device).manual_seed(seeds[1])
+        rng: Any = torch.Generator(device).manual_seed(seeds[1]) if on_tensors else np.random.default_rng(seeds[1])
         self.collector = Collector(self.environments, self.policy, config.steps, rng)
         self.generator = torch.Generator().manual_seed(seeds[4])  # of the minibatches
         if state is not None:
@@ -717,6 +724,11 @@ class _Learner:
                 self.optimizer.step()
                 losses.append(loss.detach())
         return float(torch.stack(losses).mean())
+
+    def config_now(self) -> TRPOConfig:
+        """The config with delta on its way to delta_end."""
+        config, done = self.config, self.env_steps / self.config.total_steps
+        return replace(config, delta=config.delta + done * (config.delta_end - config.delta))
 
     def episodes(self) -> dict[str, float]:
         """Means over the episodes that ended since the last call; nothing if none did."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlbook_lib import trpo
 from rlbook_lib.dynamic_programming import advantages, expected_return
-from rlbook_lib.environments import vectorize
+from rlbook_lib.environments import TorchCartPole, vectorize
 from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP, enumerate_trajectories
 from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, ValueNetwork
@@ -420,11 +420,11 @@ def test_the_true_kl_of_every_update_is_within_delta(env, monkeypatch):
             exact = torch.distributions.kl_divergence(*normals).mean()
         seen.append(float(exact))
         assert metrics["kl"] == pytest.approx(float(exact), abs=1e-6)
-        assert metrics["kl"] <= config.delta
+        assert metrics["kl"] <= config.delta <= 0.02
         return metrics
 
     monkeypatch.setattr(trpo, "trpo_step", checked)
-    config = replace(SMALL, damping=1e-3, delta=0.02)
+    config = replace(SMALL, damping=1e-3, delta=0.02, delta_end=0.01)
     updates = list(iterate_trpo(env, config, seed=1))
     assert len(seen) == len(updates) == 8 and max(seen) <= 0.02 + 1e-7 and max(seen) > 0.005
     assert all(u.metrics["gain"] > 0 for u in updates if u.metrics["accepted"])
@@ -440,7 +440,7 @@ def test_no_accepted_step_leaves_the_policy_as_it_was():
     assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before))
     advantage = torch.arange(8.0) - 3.0
     observations = torch.arange(16.0).reshape(8, 2) / 16
-    metrics = trpo_step(policy, observations, actions, advantage, replace(SMALL, line_search_tries=1, delta=1e-12))
+    metrics = trpo_step(policy, observations, actions, advantage, replace(SMALL, line_search_tries=1, delta=1e-12, delta_end=1e-12))
     assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before)) or metrics["accepted"]
 
 
@@ -460,7 +460,7 @@ def test_step_follows_the_natural_gradient():
                           for v in eye]).double() + 0.01 * eye.double()
     direct = torch.linalg.solve(fisher, g)
     direct *= math.sqrt(2e-3 / (direct @ fisher @ direct))
-    config = TRPOConfig(delta=1e-3, damping=0.01, cg_iterations=20)
+    config = TRPOConfig(delta=1e-3, delta_end=1e-3, damping=0.01, cg_iterations=20, fisher_every=1)
     metrics = trpo_step(policy, observations, actions, advantage, config)
     moved = torch.nn.utils.parameters_to_vector(parameters).detach().double() - theta
     torch.testing.assert_close(moved, 0.8 ** metrics["backtracks"] * direct, rtol=1e-2, atol=1e-4)
@@ -527,8 +527,8 @@ def test_resumes_bit_for_bit_at_any_update(env, tmp_path):
 
 def test_a_state_of_another_run_is_refused():
     state = next(iterate_trpo("CartPole-v1", SMALL, seed=5)).state()
-    with pytest.raises(ValueError, match="delta was 0.05"):
-        iterate_trpo("CartPole-v1", replace(SMALL, delta=0.01), seed=5, state=state)
+    with pytest.raises(ValueError, match="delta was 0.05 and is 0.01"):
+        iterate_trpo("CartPole-v1", replace(SMALL, delta=0.01, delta_end=0.01), seed=5, state=state)
     with pytest.raises(ValueError, match="seed"):
         iterate_trpo("CartPole-v1", SMALL, seed=6, state=state)
 
@@ -544,8 +544,8 @@ def test_nan_stops_with_a_clear_error():
 
 
 def test_a_part_of_the_batch_is_enough_for_the_fisher_matrix():
-    whole = list(iterate_trpo("CartPole-v1", SMALL, seed=7))
-    part = list(iterate_trpo("CartPole-v1", replace(SMALL, fisher_fraction=0.25), seed=7))
+    whole = list(iterate_trpo("CartPole-v1", replace(SMALL, fisher_every=1), seed=7))
+    part = list(iterate_trpo("CartPole-v1", replace(SMALL, fisher_every=4), seed=7))
     assert whole[0].metrics["kl"] != part[0].metrics["kl"]
     assert all(u.metrics["kl"] <= SMALL.delta for u in part)  # the line search sees all of it
 
@@ -553,6 +553,11 @@ def test_a_part_of_the_batch_is_enough_for_the_fisher_matrix():
 def test_vector_environments_and_discrete_observations():
     environments = vectorize("CartPole-v1", 4, seed=0)
     assert next(iterate_trpo(environments, replace(SMALL, copies=4), seed=0)).env_steps == 4 * 32
+    on_tensors = replace(SMALL, copies=4, total_steps=4 * 32 * 2)
+    states = [u.state() for u in iterate_trpo(TorchCartPole(4, seed=0, device="cpu"), on_tensors, seed=0)]
+    again = TorchCartPole(4, seed=1, device="cpu")
+    rest = list(iterate_trpo(again, on_tensors, seed=0, state=states[0]))
+    assert len(rest) == 1 and states_equal(rest[0].state(), states[1])
     record = next(iterate_trpo("rlbook/Maze-v0", SMALL, seed=0))
     assert record.policy.act(np.arange(6)).shape == (6,)
 
@@ -591,11 +596,12 @@ def test_defaults_solve_cartpole():
         (lambda: line_search(lambda s: (1, 0), [1.0], 0.1, factor=1.0), ValueError, "factor is 1.0"),
         (lambda: line_search(lambda s: (1, 0), [1.0], 0.1, tries=0), ValueError, "tries"),
         (lambda: TRPOConfig(delta=-0.1), ValueError, "delta is -0.1"),
+        (lambda: TRPOConfig(delta=0.1, delta_end=0.2), ValueError, "delta_end is 0.2"),
         (lambda: TRPOConfig(lam=1.5), ValueError, "lam must be in"),
         (lambda: TRPOConfig(gamma=-0.1), ValueError, "gamma must be in"),
         (lambda: TRPOConfig(copies=0), ValueError, "copies"),
         (lambda: TRPOConfig(steps=2.5), TypeError, "steps"),
-        (lambda: TRPOConfig(fisher_fraction=0.0), ValueError, "fisher_fraction"),
+        (lambda: TRPOConfig(fisher_every=0), ValueError, "fisher_every"),
         (lambda: iterate_trpo("CartPole-v1", {"delta": 1}, seed=0), TypeError, "config is dict"),
         (lambda: iterate_trpo("CartPole-v1", SMALL, seed=-1), ValueError, "seed"),
         (lambda: iterate_trpo("NoSuchThing-v0", SMALL, seed=0), ValueError, "NoSuchThing"),
