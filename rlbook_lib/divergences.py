@@ -1,14 +1,15 @@
 """Entropy, KL divergence, importance weights and the estimators of a KL divergence (chapter 8).
 
-Distributions over K outcomes are arrays whose last axis has length K and sums to one: (K,) or (..., K). Logarithms
-are natural, so results are in nats; ``base=2`` gives bits. Two rules are limits, not accidents: an outcome of
-probability 0 adds nothing (0 log 0 = 0), and a divergence is inf where p can do what q cannot.
+Distributions over K outcomes are arrays whose last axis has length K and sums to one: (K,) or (..., K).
+Logarithms are natural, so results are in nats; ``base=2`` gives bits. Two rules are limits, not accidents:
+an outcome of probability 0 adds nothing (0 log 0 = 0), and a divergence is inf where p can do what q
+cannot.
 
-Samples come with their log-probabilities or log-densities, whatever the distribution: the importance weights and
-the estimators k1, k2, k3 need nothing else.
+Samples come with their log-probabilities or log-densities, whatever the distribution: the importance
+weights and the estimators k1, k2, k3 need nothing else.
 
-numpy arrays and torch tensors go through the same lines. This module never imports torch; if a tensor comes in,
-torch is there already. Gradients flow through.
+numpy arrays and torch tensors go through the same lines. This module never imports torch; if a tensor comes
+in, torch is there already. Gradients flow through.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ def kl_divergence(p: Array, q: Array, base: float | None = None) -> Array:
         base: of the logarithm, above 1; None is e (nats), 2 gives bits.
 
     Returns:
-        One number per row: 0 where p = q, positive elsewhere, inf where q gives 0 to an outcome that p can have.
+        One number per row: 0 where p = q, positive elsewhere, inf where q gives 0 to an outcome that p can
+        have.
 
     Raises:
         ValueError: a row that is no distribution; different numbers of outcomes; a base of 1 or less.
@@ -159,8 +161,8 @@ def gaussian_kl(mean_p: Array, std_p: Array, mean_q: Array, std_q: Array) -> Arr
         The sum over the last axis; a float where all arguments are numbers or numpy vectors.
 
     Raises:
-        ValueError: a standard deviation that is not positive; a value that is not finite; shapes that do not go
-            together.
+        ValueError: a standard deviation that is not positive; a value that is not finite; shapes that do
+            not go together.
         TypeError: an argument is not a number or an array of numbers.
 
     Source: Schulman et al. (2015), appendix C; a Gaussian integral.
@@ -169,13 +171,13 @@ def gaussian_kl(mean_p: Array, std_p: Array, mean_q: Array, std_q: Array) -> Arr
     named = {"mean_p": mean_p, "std_p": std_p, "mean_q": mean_q, "std_q": std_q}
     arrays = _together(library, named)
     for name, array in arrays.items():
-        _check(bool(library.isfinite(array).all()), f"{name} holds NaN or infinite values; expected finite numbers")
-        _check(name[0] == "m" or bool((array > 0).all()), f"{name} holds values of 0 or less; expected positive ones")
+        _check(bool(library.isfinite(array).all()), f"{name} holds NaN or infinite values")
+        _check(name[0] == "m" or bool((array > 0).all()), f"{name} holds values of 0 or less")
     return _plain(library, _gaussian_kl(library, *arrays.values()))
 
 
 def jensen_shannon(p: Array, q: Array, base: float | None = None) -> Array:
-    """The symmetric, bounded relative of KL: the mean of KL(p || m) and KL(q || m), m halfway between p and q.
+    """KL's symmetric, bounded relative: the mean of KL(p || m) and KL(q || m), m halfway between them.
 
     Equation: eq-jensen-shannon
 
@@ -206,8 +208,8 @@ def kl_estimate(log_prob: Array, log_prob_ref: Array, kind: str = "k3") -> Array
 
     Equation: eq-k1, eq-k2, eq-k3
 
-    With r = ref(x) / p(x): k1 = -log r, k2 = (log r)^2 / 2, k3 = (r - 1) - log r. Over samples of p, k1 and k3
-    have the divergence as their mean, k2 only near p = ref. k2 and k3 are never negative; they are 0 at r = 1.
+    With r = ref(x) / p(x): k1 = -log r, k2 = (log r)^2 / 2, k3 = (r - 1) - log r. Over samples of p, k1 and
+    k3 have the divergence as their mean, k2 only near p = ref. k2 and k3 are never negative, and 0 at r = 1.
 
     Args:
         log_prob: log p(x) of samples x ~ p, any shape, finite, nats.
@@ -227,29 +229,31 @@ def kl_estimate(log_prob: Array, log_prob_ref: Array, kind: str = "k3") -> Array
     return _plain(library, _kl_estimate(library, log_prob, log_prob_ref, _checked_kind(kind)))
 
 
-def kl_estimate_moments(p: Array, ref: Array, kind: str = "k3", sampling: Array | None = None) -> tuple[float, float]:
-    """The exact mean and variance of one estimate of KL(p || ref), over samples of p or of another distribution.
+def kl_estimate_moments(
+    p: Array, ref: Array, kind: str = "k3", sampling: Array | None = None
+) -> tuple[float, float]:
+    """The exact mean and variance of one estimate of KL(p || ref), over samples of p or of something else.
 
     Args:
         p: (K,), sums to one.
         ref: (K,), sums to one; positive where outcomes are sampled.
         kind: "k1", "k2" or "k3".
-        sampling: (K,), the distribution the samples really come from, positive only where p is; None is p. With
-            an older policy in its place, no estimator has the divergence as its mean.
+        sampling: (K,), the distribution the samples really come from, positive only where p is; None is p.
+            With an older policy in its place, no estimator has the divergence as its mean.
 
     Returns:
         (mean, variance), in nats and nats squared. The mean is inf where ref misses a sampled outcome.
 
     Raises:
-        ValueError: a row that is no distribution; different lengths; a kind of another name; a sampled outcome
-            that p cannot have.
+        ValueError: a row that is no distribution; different lengths; a kind of another name; a sampled
+            outcome that p cannot have.
         TypeError: an argument is not an array of numbers.
 
     Source: a sum over the outcomes; Schulman (2020).
     """
     library, rows = _distributions(p=p, ref=ref, sampling=p if sampling is None else sampling)
     p, ref, weights = (np.asarray(x if library is np else x.detach().cpu(), dtype=float) for x in rows)
-    _check(p.shape == ref.shape == weights.shape and p.ndim == 1, "p, ref and sampling must all have shape (K,)")
+    _check(p.shape == ref.shape == weights.shape and p.ndim == 1, "p, ref and sampling must have shape (K,)")
     seen = weights > 0
     _check(bool((p[seen] > 0).all()), "sampling gives mass to an outcome that p cannot have")
     if (ref[seen] == 0).any():
@@ -264,9 +268,9 @@ def kl_gradient_of_estimate(logits: Array, logits_ref: Array, kind: str = "k3") 
 
     Equation: eq-kl-gradient
 
-    Automatic differentiation takes the samples as given, so the mean gradient of the estimate is not the gradient
-    of its mean. It is E[c(x) grad log p(x)] with c = 1 for k1, -log r for k2 and 1 - r for k3: nothing at all for
-    k1, the gradient of KL(p || ref) for k2, that of KL(ref || p) for k3.
+    Automatic differentiation takes the samples as given, so the mean gradient of the estimate is not the
+    gradient of its mean. It is E[c(x) grad log p(x)] with c = 1 for k1, -log r for k2 and 1 - r for k3:
+    nothing at all for k1, the gradient of KL(p || ref) for k2, that of KL(ref || p) for k3.
 
     Args:
         logits: (K,) or (..., K), finite; p = softmax(logits).
@@ -285,7 +289,8 @@ def kl_gradient_of_estimate(logits: Array, logits_ref: Array, kind: str = "k3") 
     library = _library_of(logits, logits_ref)
     arrays = _together(library, {"logits": logits, "logits_ref": logits_ref})
     for name, array in arrays.items():
-        _check(array.ndim > 0 and bool(library.isfinite(array).all()), f"{name} must be finite, at least (K,)")
+        finite = bool(library.isfinite(array).all())
+        _check(array.ndim > 0 and finite, f"{name} must be finite, of shape (K,) or (..., K)")
     log_p, log_ref = (_log_softmax(library, x) for x in arrays.values())
     log_ratio = log_ref - log_p  # log r
     factor = {
@@ -328,8 +333,8 @@ def importance_estimate(values: Array, log_prob: Array, log_prob_proposal: Array
 
     Equation: eq-importance-sampling
 
-    Its mean is right if the proposal can have every outcome where p f is not 0. Samples alone cannot show whether
-    that holds; ``importance_variance`` checks it for distributions that are written out.
+    Its mean is right if the proposal can have every outcome where p f is not 0. Samples alone cannot show
+    whether that holds; ``importance_variance`` checks it for distributions that are written out.
 
     Args:
         values: f(x) of samples x ~ q, samples first: (n,) or (n, ...), finite.
@@ -363,8 +368,8 @@ def self_normalized_estimate(values: Array, log_prob: Array, log_prob_proposal: 
         The estimate: a float, or the shape that is left without the samples' axis.
 
     Raises:
-        ValueError: lengths that differ, NaN, no samples, all weights 0, or a sample that the proposal cannot have
-            given.
+        ValueError: lengths that differ, NaN, no samples, all weights 0, or a sample that the proposal
+            cannot have given.
         TypeError: an argument is not an array of numbers.
 
     Source: Sutton & Barto (2018), equation 5.6; Owen (2013), section 9.2.
@@ -398,10 +403,11 @@ def effective_sample_size(weights: Array) -> Array:
     library = _library_of(weights)
     weights = _floats(library, "weights", weights)
     _check(weights.ndim > 0 and 0 not in weights.shape, "weights must have shape (n,) or (n, ...), not empty")
-    _check(bool(library.isfinite(weights).all()), "weights holds NaN or infinite values; expected finite numbers")
+    _check(bool(library.isfinite(weights).all()), "weights holds NaN or infinite values")
     _check(bool((weights >= 0).all()), "weights holds negative values; expected 0 or more")
     _check(bool((weights > 0).any(0).all()), "weights are all 0; expected at least one positive weight")
-    weights = weights / (weights.max(0) if library is np else weights.amax(0))  # squares neither overflow nor vanish
+    largest = weights.max(0) if library is np else weights.amax(0)
+    weights = weights / largest  # squares neither overflow nor vanish
     return _plain(library, weights.sum(0) ** 2 / (weights**2).sum(0))
 
 
@@ -416,12 +422,12 @@ def importance_variance(p: Array, q: Array, values: Array) -> Array:
         values: (K,), f(x) of each outcome, finite. All ones give the variance of the weights.
 
     Returns:
-        The variance, a float (or a 0-d tensor); that of a mean of n samples is n times smaller. With q = p it is
-        the variance of f.
+        The variance, a float (or a 0-d tensor); that of a mean of n samples is n times smaller. With q = p
+        it is the variance of f.
 
     Raises:
-        ValueError: a row that is no distribution, different lengths, values that are not finite, or a proposal
-            without the support (the estimate would have the wrong mean).
+        ValueError: a row that is no distribution, different lengths, values that are not finite, or a
+            proposal without the support (the estimate would have the wrong mean).
         TypeError: an argument is not an array of numbers.
 
     Source: Owen (2013), section 9.1.
@@ -429,9 +435,9 @@ def importance_variance(p: Array, q: Array, values: Array) -> Array:
     library, (p, q) = _distributions(p=p, q=q)
     values = _together(library, {"values": values, "p": p})["values"]
     _check(p.shape == q.shape == values.shape and p.ndim == 1, "p, q and values must all have shape (K,)")
-    _check(bool(library.isfinite(values).all()), "values holds NaN or infinite values; expected finite numbers")
+    _check(bool(library.isfinite(values).all()), "values holds NaN or infinite values")
     product = p * values
-    _check(not bool(((product != 0) & (q == 0)).any()), "q gives 0 to an outcome where p times values is not 0")
+    _check(not bool(((product != 0) & (q == 0)).any()), "q gives 0 to an outcome where p f is not 0")
     weighted = product / library.where(q > 0, q, 1.0)  # w f
     mean = product.sum(-1)
     return _plain(library, (q * (weighted - mean) ** 2).sum(-1))
@@ -496,7 +502,8 @@ def _kl_estimate(library: Any, log_prob: Array, log_prob_ref: Array, kind: str) 
         return log_ratio**2 / 2
     with np.errstate(over="ignore"):  # r beyond the largest number is inf, and so is the estimate
         estimate = library.expm1(log_ratio) - log_ratio
-    return np.maximum(estimate, 0.0) if library is np else estimate.clamp(min=0.0)  # the last digit may be below
+    # rounding can take the last digit below 0
+    return np.maximum(estimate, 0.0) if library is np else estimate.clamp(min=0.0)
 
 
 def _weights(library: Any, log_prob: Array, log_prob_old: Array) -> Array:
@@ -520,12 +527,13 @@ def _distributions(**named: Array) -> tuple[Any, list[Array]]:
     arrays = _together(library, named)
     for name, array in arrays.items():
         shape = tuple(array.shape)
-        _check(array.ndim > 0 and 0 not in shape, f"{name} has shape {shape}; expected (K,) or (..., K), not empty")
+        filled = array.ndim > 0 and 0 not in shape
+        _check(filled, f"{name} has shape {shape}; expected (K,) or (..., K), not empty")
         _check(bool((array >= 0).all()), f"{name} holds negative values or NaN; expected probabilities")
         total = array.sum(-1) if library is np else array.detach().sum(-1)
         error = float(abs(total - 1).max())
         tolerance = 1e-6 if array.dtype == library.float64 else 1e-3
-        _check(error <= tolerance, f"{name} has a row whose sum differs from 1 by {error:.1e}; expected a sum of 1")
+        _check(error <= tolerance, f"{name} has a row whose sum differs from 1 by {error:.1e}")
     outcomes = {name: array.shape[-1] for name, array in arrays.items()}
     _check(len(set(outcomes.values())) == 1, f"numbers of outcomes differ: {outcomes}")
     return library, list(arrays.values())
@@ -538,7 +546,7 @@ def _log_pair(name: str, log_prob: Array, other: str, log_prob_other: Array) -> 
     first, second = arrays[name], arrays[other]
     _check(first.shape == second.shape,
            f"{other} has shape {tuple(second.shape)}; {name} has {tuple(first.shape)}")
-    _check(bool(library.isfinite(first).all()), f"{name} must be finite: the samples came from that distribution")
+    _check(bool(library.isfinite(first).all()), f"{name} must be finite: the samples came from it")
     _check(bool((second < math.inf).all()), f"{other} holds NaN or inf; expected numbers or -inf")
     return library, first, second
 
@@ -551,7 +559,7 @@ def _weighted_samples(values: Array, log_prob: Array, log_prob_proposal: Array) 
     _check(target.ndim == 1 and len(target) > 0, "log_prob must have shape (n,), not empty")
     _check(values.ndim > 0 and len(values) == len(target),
            f"values has shape {tuple(values.shape)}; expected ({len(target)},) or ({len(target)}, ...)")
-    _check(bool(library.isfinite(values).all()), "values holds NaN or infinite values; expected finite numbers")
+    _check(bool(library.isfinite(values).all()), "values holds NaN or infinite values")
     weights = _weights(library, target, proposal)
     return library, values, weights.reshape((-1,) + (1,) * (values.ndim - 1))
 

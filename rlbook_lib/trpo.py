@@ -3,9 +3,9 @@
 Two policies are compared all the time: ``old`` took the data, ``new`` is asked about. Step control is
 KL(old || new), averaged over the states that old visits; its radius is ``delta``, in nats.
 
-The exact functions take an ``MDP`` and policies as tables, (S,) integers or (S, A) probabilities. The functions on
-vectors take a symmetric matrix only through its products with vectors, ``matvec(v)``, and work on numpy arrays and
-torch tensors alike. The training at the end puts them together on a neural network.
+The exact functions take an ``MDP`` and policies as tables, (S,) integers or (S, A) probabilities. The
+functions on vectors take a symmetric matrix only through its products with vectors, ``matvec(v)``, and work
+on numpy arrays and torch tensors alike. The training at the end puts them together on a neural network.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def performance_difference(mdp: MDP, new: ArrayLike, old: ArrayLike) -> float:
 
     Equation: eq-performance-difference
 
-    J(new) - J(old) = 1/(1 - gamma) E over s ~ d^new, a ~ new of A^old(s, a). The factor and d^new together are the
-    expected discounted number of visits to each state, and that is what is computed: it exists at gamma = 1 too.
+    J(new) - J(old) = 1/(1 - gamma) E over s ~ d^new, a ~ new of A^old(s, a). The factor and d^new together
+    are the expected discounted number of visits to each state, and that is what is computed: it exists at
+    gamma = 1 too.
 
     Args:
         mdp: the process.
@@ -71,8 +72,8 @@ def performance_difference(mdp: MDP, new: ArrayLike, old: ArrayLike) -> float:
         J(new) - J(old), in reward units.
 
     Raises:
-        ValueError: a policy of the wrong shape or no distribution; at gamma = 1, a policy whose episodes need not
-            end.
+        ValueError: a policy of the wrong shape or no distribution; at gamma = 1, a policy whose episodes
+            need not end.
 
     Source: Kakade & Langford (2002), lemma 6.1.
     """
@@ -81,13 +82,13 @@ def performance_difference(mdp: MDP, new: ArrayLike, old: ArrayLike) -> float:
 
 
 def surrogate_objective(mdp: MDP, new: ArrayLike, old: ArrayLike) -> float:
-    """What new would earn if it visited states as often as old does: L(new), the local approximation of J(new).
+    """What new would earn if it visited states as often as old does: L(new), a local approximation.
 
     Equation: eq-surrogate
 
-    L(new) = J(old) + 1/(1 - gamma) E over s ~ d^old, a ~ new of A^old(s, a). It equals J at new = old, where the
-    second part is 0, and has the same slope there. Only the states are approximated; the mean over a ~ new equals
-    that of rho A^old over a ~ old, exactly, if old can take every action that new can.
+    L(new) = J(old) + 1/(1 - gamma) E over s ~ d^old, a ~ new of A^old(s, a). It equals J at new = old, where
+    the second part is 0, and has the same slope there. Only the states are approximated; the mean over
+    a ~ new equals that of rho A^old over a ~ old, exactly, if old can take every action that new can.
 
     Args:
         mdp: the process.
@@ -98,8 +99,8 @@ def surrogate_objective(mdp: MDP, new: ArrayLike, old: ArrayLike) -> float:
         L(new), in reward units.
 
     Raises:
-        ValueError: a policy of the wrong shape or no distribution; at gamma = 1, a policy whose episodes need not
-            end.
+        ValueError: a policy of the wrong shape or no distribution; at gamma = 1, a policy whose episodes
+            need not end.
 
     Source: Schulman et al. (2015), equation 3.
     """
@@ -117,7 +118,7 @@ class ImprovementBound(NamedTuple):
 
 
 def policy_improvement_bound(mdp: MDP, new: ArrayLike, old: ArrayLike) -> ImprovementBound:
-    """What new earns at least: J(new) >= L(new) - C max over s of KL(old || new), C = 4 eps gamma / (1 - gamma)^2.
+    """What new earns at least: J(new) >= L(new) - C max KL(old || new), C = 4 eps gamma / (1 - gamma)^2.
 
     Equation: eq-improvement-bound
 
@@ -146,7 +147,9 @@ def policy_improvement_bound(mdp: MDP, new: ArrayLike, old: ArrayLike) -> Improv
     return ImprovementBound(surrogate - penalty, surrogate, coefficient, kl_max)
 
 
-def surrogate_loss(log_prob: torch.Tensor, log_prob_old: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+def surrogate_loss(
+    log_prob: torch.Tensor, log_prob_old: torch.Tensor, advantage: torch.Tensor
+) -> torch.Tensor:
     """Minus the mean of rho A over samples of the old policy: what is minimized, the KL aside.
 
     Equation: eq-sample-surrogate
@@ -174,12 +177,14 @@ def surrogate_loss(log_prob: torch.Tensor, log_prob_old: torch.Tensor, advantage
     return _surrogate_loss(log_prob, log_prob_old.detach(), advantage.detach())
 
 
-def _surrogate_loss(log_prob: torch.Tensor, log_prob_old: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+def _surrogate_loss(
+    log_prob: torch.Tensor, log_prob_old: torch.Tensor, advantage: torch.Tensor
+) -> torch.Tensor:
     return -(torch.exp(log_prob - log_prob_old) * advantage).mean()
 
 
 def _visits(mdp: MDP, policy: ArrayLike) -> FloatArray:
-    """Expected discounted number of visits, (S,): the sum over t of gamma^t P(s_t = s), which is d / (1 - gamma)."""
+    """Expected discounted number of visits, (S,): sum over t of gamma^t P(s_t = s), or d / (1 - gamma)."""
     if mdp.gamma == 1 and not np.isfinite(expected_episode_length(mdp, policy)[mdp.start > 0]).all():
         raise ValueError("policy need not end its episodes; at gamma = 1 the visits would be infinite")
     transitions = mdp.policy_transitions(policy)  # CSR (S, S)
@@ -218,7 +223,7 @@ def fisher_matrix(logits: ArrayLike, weights: ArrayLike | None = None) -> FloatA
     rows = np.atleast_2d(table)
     share = np.full(len(rows), 1 / len(rows)) if weights is None else np.asarray(weights, dtype=float)
     if share.shape != (len(rows),) or not (np.isfinite(share) & (share >= 0)).all():
-        raise ValueError(f"weights must be finite, 0 or more, of shape ({len(rows)},); got shape {share.shape}")
+        raise ValueError(f"weights must be finite, 0 or more, of shape ({len(rows)},); got {share.shape}")
     p = np.exp(rows - rows.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
     blocks = [w * (np.diag(row) - np.outer(row, row)) for w, row in zip(share, p)]
@@ -257,8 +262,8 @@ def fisher_vector_product(
     Equation: eq-fisher-vector-product
 
     Args:
-        kl_function: returns the mean KL(old || new) as a 0-d tensor. It is called with ``parameters``, or with
-            nothing if it takes no argument (a network's KL, say, whose parameters it holds itself).
+        kl_function: returns the mean KL(old || new) as a 0-d tensor. It is called with ``parameters``, or
+            with nothing if it takes no argument (a network's KL, say, whose parameters it holds itself).
         parameters: the tensors to differentiate by: one tensor, or several; they sit at theta_old.
         vector: v, (n,), n the number of all entries of the parameters, in their order.
         damping: added to the diagonal of F, 0 or more; keeps the system solvable where F is singular.
@@ -277,7 +282,8 @@ def fisher_vector_product(
     if not all(isinstance(t, torch.Tensor) and t.is_floating_point() for t in tensors):
         raise TypeError("parameters must be floating-point tensors")
     if not isinstance(vector, torch.Tensor) or vector.numel() != sum(t.numel() for t in tensors):
-        raise ValueError(f"vector must be a tensor with {sum(t.numel() for t in tensors)} entries, one per parameter")
+        entries = sum(t.numel() for t in tensors)
+        raise ValueError(f"vector must be a tensor with {entries} entries, one per parameter")
     if inspect.signature(kl_function).parameters:
         tensors = [t.detach().requires_grad_() for t in tensors]
         kl = kl_function(tensors[0] if isinstance(parameters, torch.Tensor) else tensors)
@@ -365,7 +371,9 @@ def iterate_conjugate_gradient(
     return _conjugate_gradient(matvec, b, iterations, tolerance)
 
 
-def _conjugate_gradient(matvec: Matvec, b: Array, iterations: int, tolerance: float) -> Iterator[ConjugateGradient]:
+def _conjugate_gradient(
+    matvec: Matvec, b: Array, iterations: int, tolerance: float
+) -> Iterator[ConjugateGradient]:
     solution, residual, direction = b * 0, b + 0, b + 0
     size = first = float(residual @ residual)
     for iteration in range(1, iterations + 1):
@@ -490,11 +498,12 @@ class TRPOConfig:
         lam: of the generalized advantages, in [0, 1]; .9 to 1.
         delta: trust region: KL(old || new), averaged over the batch, is at most this after each update; nats,
             positive; .01 to .05.
-        delta_end: delta falls linearly to this at total_steps, in (0, delta]; equal to delta keeps it constant.
+        delta_end: delta falls linearly to this at total_steps, in (0, delta]; equal to delta keeps it
+            constant.
         damping: added to the diagonal of the Fisher matrix, 0 or more; .001 to .1.
         cg_iterations: Fisher-vector products an update, 1 or more; 10 is usual.
-        fisher_every: the Fisher matrix is averaged over every so many-th sample of the batch, 1 or more; 1 takes
-            all, 10 a tenth. The line search always takes all.
+        fisher_every: the Fisher matrix is averaged over every so many-th sample of the batch, 1 or more; 1
+            takes all, 10 a tenth. The line search always takes all.
         line_search_factor: how much shorter each further try is, between 0 and 1.
         line_search_tries: at most so many steps are tried, 1 or more; then the old policy stays.
         hidden: sizes of the hidden layers of both networks.
@@ -506,7 +515,7 @@ class TRPOConfig:
         value_scale: size of typical returns; None is 1 / (1 - gamma) (1 at gamma = 1).
     """
 
-    total_steps: int = 100_000
+    total_steps: int = 80_000
     copies: int = 32
     steps: int = 64
     gamma: float = 0.99
@@ -522,13 +531,13 @@ class TRPOConfig:
     activation: str = "tanh"
     initial_log_std: float = 0.0
     value_learning_rate: float = 7e-3
-    value_epochs: int = 5
+    value_epochs: int = 8
     value_batch_size: int = 512
     value_scale: float | None = None
 
     def __post_init__(self) -> None:
-        counts = "total_steps copies steps cg_iterations fisher_every line_search_tries value_epochs value_batch_size"
-        for name in counts.split():
+        for name in ("total_steps", "copies", "steps", "cg_iterations", "fisher_every", "line_search_tries",
+                     "value_epochs", "value_batch_size"):
             check_count(name, getattr(self, name))
         check_unit_interval("gamma", self.gamma)
         check_unit_interval("lam", self.lam)
@@ -536,7 +545,8 @@ class TRPOConfig:
             _checked_number(name, getattr(self, name), 0.0, math.inf, open_below=True)
         _checked_number("delta_end", self.delta_end, 0.0, self.delta, open_below=True)
         _checked_number("damping", self.damping, 0.0, math.inf)
-        _checked_number("line_search_factor", self.line_search_factor, 0.0, 1.0, open_below=True, open_above=True)
+        factor = self.line_search_factor
+        _checked_number("line_search_factor", factor, 0.0, 1.0, open_below=True, open_above=True)
         if self.value_scale is not None:
             _checked_number("value_scale", self.value_scale, 0.0, math.inf, open_below=True)
 
@@ -558,8 +568,8 @@ def iterate_trpo(
         episode ended.
 
     Raises:
-        ValueError: spaces that TRPO cannot handle, an unknown environment, a state of another config or seed, a
-            NaN from the environment.
+        ValueError: spaces that TRPO cannot handle, an unknown environment, a state of another config or
+            seed, a NaN from the environment.
         TrainingError: a gradient that is not finite.
 
     Source: Schulman et al. (2015), section 6; advantages: Schulman et al. (2016).
@@ -614,17 +624,21 @@ def _iterate(learner: _Learner, close: bool) -> Iterator[Update]:
             rollout = learner.collector.collect()
             batch = rollout.batch()
             advantages, value_targets = _advantages(rollout, learner.value, learner.config)
-            metrics = trpo_step(learner.policy, batch.observations, batch.actions, advantages, learner.config_now())
+            config = learner.config_now()
+            metrics = trpo_step(learner.policy, batch.observations, batch.actions, advantages, config)
             metrics["value_loss"] = learner.fit_values(batch.observations, value_targets)
             learner.env_steps += len(rollout)
             learner.update += 1
-            yield Update(learner.update, learner.env_steps, metrics | learner.episodes(), learner.policy, learner.state)
+            metrics |= learner.episodes()
+            yield Update(learner.update, learner.env_steps, metrics, learner.policy, learner.state)
     finally:
         if close:
             learner.environments.close()
 
 
-def _advantages(rollout: Rollout, value: ValueNetwork, config: TRPOConfig) -> tuple[torch.Tensor, torch.Tensor]:
+def _advantages(
+    rollout: Rollout, value: ValueNetwork, config: TRPOConfig
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Normalized advantages and value targets, (T N,) each."""
     values, next_values = value_estimates(rollout, value)  # (T, N)
     advantages, value_targets = gae(
@@ -634,12 +648,16 @@ def _advantages(rollout: Rollout, value: ValueNetwork, config: TRPOConfig) -> tu
 
 
 def trpo_step(
-    policy: Policy, observations: torch.Tensor, actions: torch.Tensor, advantages: torch.Tensor, config: TRPOConfig
+    policy: Policy,
+    observations: torch.Tensor,
+    actions: torch.Tensor,
+    advantages: torch.Tensor,
+    config: TRPOConfig,
 ) -> dict[str, float]:
     """One update of the policy, in place: gradient, conjugate gradient, line search.
 
-    The policy has not changed since it took the actions, so what it computes now is what it acted with. If no step
-    is accepted, the policy stays as it is.
+    The policy has not changed since it took the actions, so what it computes now is what it acted with. If
+    no step is accepted, the policy stays as it is.
 
     Args:
         policy: the policy that took the actions.
@@ -681,7 +699,9 @@ def trpo_step(
         loss = _surrogate_loss(policy.log_prob_of(outputs, actions), old_log_prob, advantages)
         return -float(loss) - old_surrogate, float(policy.kl_of(old_outputs, outputs).mean())
 
-    found = _line_search(evaluate, full_step, config.delta, config.line_search_factor, config.line_search_tries)
+    found = _line_search(
+        evaluate, full_step, config.delta, config.line_search_factor, config.line_search_tries
+    )
     if not found.accepted:
         vector_to_parameters(theta, parameters)
     return {"kl": found.kl, "gain": found.gain, "backtracks": float(found.backtracks),
@@ -700,12 +720,17 @@ class _Learner:
         device = env.device if on_tensors else None
         spaces = self.environments.observation_space, self.environments.action_space
         self.policy = make_policy(*spaces, hidden=config.hidden, activation=config.activation, seed=seeds[2],
-                                  initial_log_std=config.initial_log_std, env=self.environments.name).to(device)
+                                  initial_log_std=config.initial_log_std,
+                                  env=self.environments.name).to(device)
         scale = config.value_scale or (1 / (1 - config.gamma) if config.gamma < 1 else 1.0)
         self.value = ValueNetwork(self.environments.observation_size, hidden=config.hidden, scale=scale,
                                   activation=config.activation, seed=seeds[3]).to(device)
-        self.optimizer = torch.optim.Adam(self.value.parameters(), lr=config.value_learning_rate, eps=1e-5, fused=True)
-        rng: Any = torch.Generator(device).manual_seed(seeds[1]) if on_tensors else np.random.default_rng(seeds[1])
+        self.optimizer = torch.optim.Adam(
+            self.value.parameters(), lr=config.value_learning_rate, eps=1e-5, fused=True
+        )
+        rng: Any = np.random.default_rng(seeds[1])
+        if on_tensors:
+            rng = torch.Generator(device).manual_seed(seeds[1])
         self.collector = Collector(self.environments, self.policy, config.steps, rng)
         self.generator = torch.Generator().manual_seed(seeds[4])  # of the minibatches
         if state is not None:
