@@ -873,7 +873,7 @@ class A2CConfig:
         max_gradient_norm: longer gradients are scaled down to it; None never does.
         return_scale: size of typical returns, in reward units; None takes 1 / (1 - gamma), at most 1000.
         hidden: sizes of the hidden layers of each network.
-        activation: "tanh" or "relu".
+        activation: "relu" or "tanh"; with tanh about one seed in six stays short of the top in CartPole.
         initial_log_std: of a Gaussian policy.
     """
 
@@ -883,7 +883,7 @@ class A2CConfig:
     learning_rate: float = 7e-3
     gamma: float = 0.99
     psi: str = "gae"
-    lam: float = 0.95
+    lam: float = 0.98
     n: int = 5
     normalize: bool = True
     value_coefficient: float = 1.0
@@ -891,7 +891,7 @@ class A2CConfig:
     max_gradient_norm: float | None = None
     return_scale: float | None = None
     hidden: tuple[int, ...] = (64,)
-    activation: str = "tanh"
+    activation: str = "relu"
     initial_log_std: float = 0.0
 
     def __post_init__(self) -> None:
