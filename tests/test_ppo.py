@@ -667,8 +667,11 @@ def test_values_past_time_limits_and_terminations(terminates):
     assert abs(forever - mean_to_the_end) > 2
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_defaults_solve_cartpole(seed):
+WIDE = dict(hidden=(64, 64), learning_rate=3e-3, learning_rate_end=3e-4)
+
+
+@pytest.mark.parametrize("seed, extra", [(0, {}), (1, {}), (0, WIDE)])
+def test_defaults_and_a_wider_network_solve_cartpole(seed, extra):
     best = [0.0]
 
     def good(record):
@@ -676,7 +679,7 @@ def test_defaults_solve_cartpole(seed):
             best[0] = evaluate_policy(record.policy, "CartPole-v1", seed=7).mean()
         return best[0] >= 475
 
-    result = train_ppo("CartPole-v1", seed=seed, stop=good)
+    result = train_ppo("CartPole-v1", PPOConfig(**extra), seed=seed, stop=good)
     assert best[0] >= 475 and result.env_steps <= 60_000
 
 

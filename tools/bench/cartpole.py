@@ -277,7 +277,8 @@ def ours(iterate: Callable[..., Any], config: Any, words: str) -> Case:
     return Case(run, words, settings)
 
 
-WIDE = dict(hidden=(64, 64), learning_rate=3e-3, learning_rate_end=3e-4, total_steps=50_000)
+RELU = dict(hidden=(64, 64), activation="relu", learning_rate=3e-3, learning_rate_end=3e-4)
+TANH = dict(hidden=(64, 64), activation="tanh", learning_rate=1e-3, learning_rate_end=1e-4)
 AS_SB3 = dict(
     total_steps=100_000, copies=8, steps=32, epochs=20, minibatches=1, gamma=0.98, lam=0.8, learning_rate=1e-3,
     learning_rate_end=0.0, clip=0.2, clip_end=0.0, normalize="minibatch", value_coefficient=1.0, return_scale=1.0,
@@ -296,8 +297,8 @@ DQN_AS_SB3 = dict(  # theirs makes 128 updates in a row every 256 steps; ours on
 GROUPS = [  # the cases of a group take turns; the groups come one after the other, the cheap ones first
     {
         "ppo": ours(iterate_ppo, PPOConfig(), "our PPO, defaults: one layer of 64, ReLU"),
-        "ppo_64x64_relu": ours(iterate_ppo, PPOConfig(**WIDE), "our PPO, 64 x 64 ReLU"),
-        "ppo_64x64_tanh": ours(iterate_ppo, PPOConfig(**{**WIDE, "activation": "tanh"}), "our PPO, 64 x 64 tanh"),
+        "ppo_64x64_relu": ours(iterate_ppo, PPOConfig(**RELU), "our PPO, 64 x 64 ReLU"),
+        "ppo_64x64_tanh": ours(iterate_ppo, PPOConfig(**TANH), "our PPO, 64 x 64 tanh"),
         "a2c": ours(iterate_a2c, A2CConfig(), "our A2C, defaults"),
         "trpo": ours(iterate_trpo, TRPOConfig(), "our TRPO, defaults"),
         "cleanrl_ppo": Case(run_cleanrl_ppo, "CleanRL's PPO, defaults: 64 x 64 tanh", {}, "cleanrl"),
