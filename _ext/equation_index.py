@@ -35,7 +35,7 @@ PLANNED = {
         "eq-dqn-target eq-double-dqn-target eq-dqn-loss eq-huber eq-ema eq-ema-closed-form eq-dqn-n-step eq-maximization-bias eq-naf eq-replay-age".split(), 5
     ),
     **dict.fromkeys(
-        "eq-softmax-policy eq-gaussian-policy eq-softmax-score eq-gaussian-score eq-log-derivative eq-policy-gradient-trajectory eq-reward-to-go eq-expected-score eq-state-distribution eq-policy-gradient-theorem eq-gradient-estimator eq-psi eq-optimal-baseline eq-gradient-variance eq-td-advantage eq-n-step-advantage eq-policy-loss eq-critic-loss".split(), 6
+        "eq-softmax-policy eq-gaussian-policy eq-softmax-score eq-gaussian-score eq-log-derivative eq-policy-gradient-trajectory eq-reward-to-go eq-expected-score eq-state-distribution eq-policy-gradient-theorem eq-gradient-estimator eq-psi eq-optimal-baseline eq-gradient-variance eq-td-advantage eq-n-step-advantage eq-policy-gradient-loss eq-critic-loss".split(), 6
     ),
     **dict.fromkeys(
         "eq-td-residual eq-k-step-advantage eq-gae eq-gae-mixture eq-gae-weights eq-gae-recursion eq-value-target eq-advantage-normalization".split(), 7

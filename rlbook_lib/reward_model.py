@@ -337,7 +337,7 @@ class RewardModelConfig:
 
     epochs: int = 4
     batch_size: int = 64
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-3
     weight_decay: float = 0.01
     max_gradient_norm: float = 1.0
 

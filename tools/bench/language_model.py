@@ -34,7 +34,7 @@ from rlbook_lib.text_tasks import Sorting, evaluate_accuracy, hidden_score, pref
 
 TASK = Sorting()
 BETAS = (0.0, 0.1, 0.3)
-OVEROPTIMIZATION = GRPOConfig(updates=48, prompts=32, group=8, learning_rate=3e-4, scale="none")
+OVEROPTIMIZATION = GRPOConfig(updates=80, prompts=32, group=8, learning_rate=3e-4, scale="none")
 FILE = common.RESULTS / "language_model.json"
 
 # part -> what the book promises of it, as (name of the number, how the seeds are joined, sense, limit)
