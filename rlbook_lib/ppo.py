@@ -4,12 +4,12 @@ The first half holds the formulas, as functions of arrays: what one step contrib
 penalty's coefficient adapts, what the value function loses. numpy arrays, plain numbers and torch tensors are
 accepted; gradients flow through tensors, and without a tensor the result is a numpy array or a float.
 
-The second half trains. One update collects ``steps`` steps of ``copies`` environments, computes advantages and
-value targets once, and then takes ``epochs`` passes of gradient steps over that data.
+The second half trains. One update collects ``steps`` steps of ``copies`` environments, computes advantages
+and value targets once, and then takes ``epochs`` passes of gradient steps over that data.
 
-Two policies appear everywhere. The old one collected the data and stays fixed during an update; the new one is
-being changed. The ratio rho of their probabilities says how much more often the new one takes an action, and
-the divergence is KL(old || new).
+Two policies appear everywhere. The old one collected the data and stays fixed during an update; the new one
+is being changed. The ratio rho of their probabilities says how much more often the new one takes an action,
+and the divergence is KL(old || new).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ Array: TypeAlias = Any  # a torch tensor, a numpy array or a number; tensor in, 
 KL_RULES = {"paper": 1.5, "doubled": 2.0}  # how far the divergence may be off its target, as a factor
 
 
-# ----------------------------------------------------------------------------------- the objective of one step
+# ---------------------------------------------------------------------------------- the objective of one step
 
 
 def probability_ratio(log_prob: Array, log_prob_old: Array) -> Array:
@@ -164,8 +164,9 @@ def clip_gradient(ratio: Array, advantage: Array, epsilon: float) -> Array:
     (ratio, advantage), give_back = _checked(ratio=ratio, advantage=advantage)
     if not bool((ratio > 0).all()):
         raise ValueError("ratio holds numbers that are not above 0; expected ratios of probabilities")
-    nothing_to_gain = ((advantage > 0) & (ratio > 1.0 + epsilon)) | ((advantage < 0) & (ratio < 1.0 - epsilon))
-    return give_back(advantage.masked_fill(nothing_to_gain, 0.0))
+    done_up = (advantage > 0) & (ratio > 1.0 + epsilon)  # nothing to gain from a still larger ratio
+    done_down = (advantage < 0) & (ratio < 1.0 - epsilon)  # nor here from a still smaller one
+    return give_back(advantage.masked_fill(done_up | done_down, 0.0))
 
 
 def kl_penalty_objective(
@@ -239,7 +240,7 @@ def update_kl_coefficient(beta: float, kl: float, target: float, rule: str = "pa
     return 2.0 * beta if kl > too_far else 0.5 * beta if kl < too_short else beta
 
 
-# ------------------------------------------------------------------------------- value loss, total, diagnostics
+# ----------------------------------------------------------------------------- value loss, total, diagnostics
 
 
 def value_loss(
@@ -267,8 +268,8 @@ def value_loss(
             one of ``values_old`` and ``clip`` without the other.
         TypeError: an argument does not hold numbers.
 
-    Source: Schulman et al. (2017), section 5, without the factor one half; the clip is not in the paper but in
-    the code its authors published.
+    Source: Schulman et al. (2017), section 5, without the factor one half; the clip is not in the paper but
+    in the code its authors published.
     """
     if (values_old is None) != (clip is None):
         missing = "values_old" if values_old is None else "clip"
@@ -314,7 +315,8 @@ def ppo_objective(
         One number: a 0-d tensor or a float.
 
     Raises:
-        ValueError: arrays of different lengths, an empty array, NaN or infinite values, a negative coefficient.
+        ValueError: arrays of different lengths, an empty array, NaN or infinite values, a negative
+            coefficient.
         TypeError: an argument does not hold numbers.
 
     Source: Schulman et al. (2017), equation 9.
@@ -358,7 +360,7 @@ def _explained_variance(values: Tensor, targets: Tensor) -> float:
     return 1.0 - left / total
 
 
-# ------------------------------------------------------------------------------ from the old policy to the new
+# ----------------------------------------------------------------------------- from the old policy to the new
 
 
 def interpolate_parameters(old: dict[str, Tensor], new: dict[str, Tensor], alpha: float) -> dict[str, Tensor]:
@@ -466,7 +468,7 @@ class PPOConfig:
         copies: environments side by side; 4 to 64 on a CPU, thousands on a GPU.
         steps: of each copy in one batch; 32 to 2048.
         epochs: passes over a batch; 3 to 20.
-        minibatches: into how many equal parts each pass shuffles the batch; 1 takes the whole batch each time.
+        minibatches: into how many equal parts each pass shuffles the batch; 1 takes it whole each time.
         objective: "clip", or "penalty" for the KL penalty.
         clip: epsilon; 0.1 to 0.3.
         kl_coefficient: the penalty's first coefficient, per nat.
@@ -478,8 +480,8 @@ class PPOConfig:
         clip_end: epsilon falls linearly to this; None keeps it.
         gamma: discount; 0.9 to 0.999.
         lam: decay of later errors in the advantages (GAE); 0.9 to 1.
-        normalize: "batch" brings the advantages to mean 0 and standard deviation 1 once per batch, "minibatch"
-            in every minibatch anew, "none" not at all.
+        normalize: "batch" brings the advantages to mean 0 and standard deviation 1 once per batch,
+            "minibatch" in every minibatch anew, "none" not at all.
         value_coefficient: c1, on half the squared error of V / return_scale; 0.5 to 1.
         return_scale: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1.
         value_clip: how far values may move in one update, reward units; None for the plain loss.
@@ -603,7 +605,9 @@ def prepare_batch(rollout: Rollout, value_network: ValueNetwork, config: PPOConf
     return Batch(*rollout.batch(), *(flatten(x) for x in (values, advantages, targets)))
 
 
-def ppo_loss(networks: Any, batch: Batch, config: PPOConfig, epsilon: float, beta: float) -> tuple[Tensor, Tensor]:
+def ppo_loss(
+    networks: Any, batch: Batch, config: PPOConfig, epsilon: float, beta: float
+) -> tuple[Tensor, Tensor]:
     """The loss of one minibatch, to be minimized: the total objective with its sign changed.
 
     Args:
@@ -702,9 +706,9 @@ def diagnose(networks: Any, batch: Batch, epsilon: float) -> dict[str, float]:
         epsilon: half the width of the clip's range.
 
     Returns:
-        "kl", the mean KL(old || new), exact; "entropy", the mean, nats; "clip_fraction", the share of steps whose
-        ratio is outside the range; "surrogate", the mean of rho A; "value_loss", half the mean squared error;
-        "explained_variance" of the values before the update.
+        "kl", the mean KL(old || new), exact; "entropy", the mean, nats; "clip_fraction", the share of steps
+        whose ratio is outside the range; "surrogate", the mean of rho A; "value_loss", half the mean squared
+        error, reward units squared; "explained_variance" of the values before the update.
     """
     outputs, values = networks(batch.observations)
     policy = networks.policy
@@ -734,8 +738,8 @@ def iterate_ppo(
         state: from a record of a run with the same config and seed: go on from there.
 
     Yields:
-        ``Update`` records with metrics of ``diagnose`` and "episode_return", the mean return of the episodes that
-        ended, "gradient_steps", "learning_rate", and for the penalty "kl_coefficient".
+        ``Update`` records with the metrics of ``diagnose``, "episode_return" (the mean return of the episodes
+        that ended), "gradient_steps", "learning_rate", and for the penalty "kl_coefficient".
 
     Raises:
         ValueError: spaces of another kind, a batch that does not divide into the minibatches, NaN from the
@@ -753,7 +757,7 @@ def iterate_ppo(
             metrics = learner.improve(batch)
             yield learner.record(metrics)
     finally:
-        if not isinstance(env, (VectorEnvironment, TorchCartPole)):  # what came ready-made is not ours to close
+        if not isinstance(env, (VectorEnvironment, TorchCartPole)):  # what came ready-made stays open
             learner.environments.close()
 
 
@@ -807,7 +811,9 @@ class Learner:
         _check_parts(self.batch_size, config)
         device = getattr(self.environments, "device", torch.device("cpu"))
         self.networks = _make_networks(self.environments, config, seeds[1], seeds[2]).to(device)
-        self.optimizer = torch.optim.Adam(self.networks.parameters(), config.learning_rate, eps=1e-5, fused=True)
+        self.optimizer = torch.optim.Adam(
+            self.networks.parameters(), config.learning_rate, eps=1e-5, fused=True
+        )
         draws: Any = np.random.default_rng(seeds[3])
         if own:  # it works with tensors, and so must the draws
             draws = torch.Generator(device).manual_seed(seeds[3])
@@ -891,11 +897,11 @@ def _check_parts(batch_size: int, config: PPOConfig) -> None:
                          f"{config.minibatches} minibatches")
     smallest = batch_size if config.normalize == "batch" else batch_size // config.minibatches
     if config.normalize != "none" and smallest < 2:
-        raise ValueError(f"normalize={config.normalize!r} needs two steps at least, got a batch of {batch_size} "
-                         f"steps in {config.minibatches} minibatches")
+        raise ValueError(f"normalize={config.normalize!r} needs two steps at least, got a batch of "
+                         f"{batch_size} steps in {config.minibatches} minibatches")
 
 
-# -------------------------------------------------------------------------------------------------- the door
+# --------------------------------------------------------------------------------------------------- the door
 
 
 def _checked(means_allowed: bool = False, **named: Array) -> tuple[list[Tensor], Any]:
@@ -905,7 +911,8 @@ def _checked(means_allowed: bool = False, **named: Array) -> tuple[list[Tensor],
     shape = next((t.shape for t in tensors.values() if t.ndim or not means_allowed), torch.Size())
     for name, tensor in tensors.items():
         if tensor.shape != shape and not (means_allowed and tensor.ndim == 0):
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {tuple(shape)}, like the others")
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; "
+                             f"expected {tuple(shape)}, like the others")
         if tensor.numel() == 0:
             raise ValueError(f"{name} is empty; expected at least one number")
         if not bool(torch.isfinite(tensor.detach()).all()):

@@ -69,7 +69,7 @@ class Judge:
 
     def __init__(self, limit: float) -> None:
         self.limit, self.next, self.away = limit, JUDGE_EVERY, 0.0
-        self.solved, self.env_steps, self.curve = False, 0, []
+        self.solved, self.env_steps, self.cpu_s = False, 0, 0.0
         self.begin = time.process_time()
 
     def seconds(self) -> float:
@@ -86,9 +86,7 @@ class Judge:
             return
         self.next, self.env_steps, self.cpu_s = env_steps + JUDGE_EVERY, env_steps, self.seconds()
         with self.pause():
-            mean = episodes(act, 20, 10_000).mean()
-            self.curve.append([env_steps, round(float(mean), 1)])
-            self.solved = bool(mean >= GOAL and episodes(act, 100, 20_000).mean() >= GOAL)
+            self.solved = all(bool(episodes(act, *of).mean() >= GOAL) for of in ((20, 10_000), (100, 20_000)))
         if self.solved or self.cpu_s > self.limit:
             raise Solved
 
@@ -207,7 +205,7 @@ def stand_ins(modules: dict[str, types.ModuleType]):
 
 
 def old_gym() -> dict[str, types.ModuleType]:
-    """The names of Gym 0.21 that CleanRL's script uses, on top of Gymnasium, as lean as can be."""
+    """What CleanRL's script needs of Gym 0.21, on top of Gymnasium and as lean as can be, and of distutils."""
 
     class Env:
         def __init__(self, name: str) -> None:
@@ -249,7 +247,9 @@ def old_gym() -> dict[str, types.ModuleType]:
     wrappers = module("gym.wrappers", RecordEpisodeStatistics=lambda env: env)
     vector, spaces = module("gym.vector", SyncVectorEnv=SyncVectorEnv), gymnasium.spaces
     gym = module("gym", make=Env, wrappers=wrappers, vector=vector, spaces=spaces)
-    return {"gym": gym, "gym.wrappers": wrappers, "gym.vector": vector, "gym.spaces": spaces}
+    words = module("distutils.util", strtobool=lambda word: word.lower() in ("true", "yes", "1"))
+    return {"gym": gym, "gym.wrappers": wrappers, "gym.vector": vector, "gym.spaces": spaces,
+            "distutils": module("distutils", util=words), "distutils.util": words}  # gone from Python 3.12
 
 
 # ------------------------------------------------------------------------------------------------- the cases
@@ -334,7 +334,7 @@ def measure(case: Case, seed: int, limit: float) -> dict[str, Any]:
     except Solved:
         pass
     return {"solved": judge.solved, "cpu_s": round(judge.cpu_s, 3), "env_steps": judge.env_steps,
-            "load": round(os.getloadavg()[0], 1), "judged": judge.curve}
+            "load": round(os.getloadavg()[0], 1)}
 
 
 def run_all(names: list[str], seeds: range, limit: float, file: Path, peers: Path | None) -> None:
@@ -343,13 +343,12 @@ def run_all(names: list[str], seeds: range, limit: float, file: Path, peers: Pat
     if peers is not None:
         sys.path.append(str(peers))
         packages += ["stable-baselines3", "cleanrl"]
-    here = machine(packages)
-    record = read(file)
-    same = ("cpu", "python", "versions") if peers is not None else ("cpu", "python")
-    if record["machine"] and any(record["machine"][key] != here[key] for key in same):
+    here, record = machine(packages), read(file)
+    before = record["machine"] or {**here, "threads": torch.get_num_threads()}
+    versions = before["versions"] | here["versions"]
+    if before["cpu"] != here["cpu"] or versions != here["versions"] | before["versions"]:
         raise SystemExit(f"{file} was written by another machine or other versions; move it away to start anew")
-    if not record["machine"]:
-        record["machine"] = {**here, "threads": torch.get_num_threads()}
+    record["machine"] = {**before, "versions": versions}
     for name in names:
         entry = record["cases"].setdefault(name, {"runs": {}})
         if entry["runs"] and entry["settings"] != CASES[name].settings:
