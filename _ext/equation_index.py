@@ -30,18 +30,9 @@ from sphinx.util.docutils import SphinxDirective
 LOG = logging.getLogger(__name__)
 
 # Labels whose function and test are here before their chapter is: label -> number of the chapter that will number it.
-PLANNED = {
+PLANNED: dict[str, int] = {
     **dict.fromkeys(
         "eq-dqn-target eq-double-dqn-target eq-dqn-loss eq-huber eq-ema eq-ema-closed-form eq-dqn-n-step eq-maximization-bias eq-naf eq-replay-age".split(), 5
-    ),
-    **dict.fromkeys(
-        "eq-softmax-policy eq-gaussian-policy eq-softmax-score eq-gaussian-score eq-log-derivative eq-policy-gradient-trajectory eq-reward-to-go eq-expected-score eq-state-distribution eq-policy-gradient-theorem eq-gradient-estimator eq-psi eq-optimal-baseline eq-gradient-variance eq-td-advantage eq-n-step-advantage eq-policy-gradient-loss eq-critic-loss".split(), 6
-    ),
-    **dict.fromkeys(
-        "eq-td-residual eq-k-step-advantage eq-gae eq-gae-mixture eq-gae-weights eq-gae-recursion eq-value-target eq-advantage-normalization".split(), 7
-    ),
-    **dict.fromkeys(
-        "eq-code-length eq-entropy eq-cross-entropy eq-kl eq-gaussian-kl eq-jensen-shannon eq-k1 eq-k2 eq-k3 eq-kl-gradient eq-importance-weights eq-importance-sampling eq-self-normalized eq-effective-sample-size eq-importance-variance eq-trajectory-ratio".split(), 8
     ),
     **dict.fromkeys(
         "eq-performance-difference eq-surrogate eq-sample-surrogate eq-improvement-bound eq-fisher eq-quadratic-kl eq-fisher-vector-product eq-conjugate-gradient eq-natural-step eq-line-search".split(), 9
@@ -59,6 +50,7 @@ PLANNED = {
         "eq-group-advantage eq-leave-one-out eq-group-baseline-bias eq-zero-variance eq-grpo-clip eq-grpo-kl eq-sequence-normalization eq-token-normalization eq-constant-normalization eq-grpo-objective eq-training-memory eq-training-flops".split(), 13
     ),
 }
+
 
 LABEL_LINE = re.compile(r"^[ \t]*:label:[ \t]*(\S+)", re.MULTILINE)
 MATH_DIRECTIVE = re.compile(r"^([ \t]*)(`{3,}|:{3,})\{math\}[^\n]*\n(.*?)^\1\2[ \t]*$", re.MULTILINE | re.DOTALL)

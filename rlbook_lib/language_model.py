@@ -75,7 +75,7 @@ class CharTokenizer:
 
     @property
     def size(self) -> int:
-        """V: the characters, padding and end of sequence."""
+        """The size of the vocabulary: the characters, padding and end of sequence."""
         return len(self.alphabet) + 2
 
     def encode(self, text: str) -> list[int]:
