@@ -1,6 +1,7 @@
 """Supervised fine-tuning: raise the probability of demonstrated completions (chapter 11).
 
-The second half holds the three small steps that every trainer of a language model in this book shares: the learning rate of an
+The second half holds the three small steps that every trainer of a language model in this book shares: the
+    learning rate of an
 update, one gradient step, and a frozen copy of a model.
 """
 
@@ -54,7 +55,8 @@ class SFTConfig:
     Args:
         updates: gradient steps; 400 here, one to three passes over the data where data is scarce.
         batch_size: demonstrations in a step, 16 to 512.
-        learning_rate: of AdamW at its highest; 1e-3 to 3e-3 for this small model, 1e-6 to 1e-5 for large pretrained ones.
+        learning_rate: of AdamW at its highest; 1e-3 to 3e-3 for this small model, 1e-6 to 1e-5 for large
+            pretrained ones.
         warmup: updates until the learning rate is at its highest; then it falls linearly.
         final_share: share of the learning rate that is left at the end.
         weight_decay: of AdamW.
@@ -147,7 +149,9 @@ def iterate_sft(
     if state is not None:
         check_state(state, config, seed)
         update, tokens = state["update"], state["tokens"]
-        unpack(model, state["model"]), unpack(optimizer, state["optimizer"]), set_rng_state(rng, state["rng"])
+        unpack(model, state["model"])
+        unpack(optimizer, state["optimizer"])
+        set_rng_state(rng, state["rng"])
 
     def snapshot() -> State:
         return {
@@ -205,7 +209,7 @@ def demonstrations(model: LanguageModel, task: TextTask, count: int, rng: np.ran
     return encode_completions(model, prompts, [task.demonstration(prompt, rng) for prompt in prompts])
 
 
-# --------------------------------------------------------------- steps that all trainers of language models share
+# ----------------------------------------------------------- steps that all trainers of language models share
 
 
 def learning_rate_share(update: int, updates: int, warmup: int, final_share: float) -> float:
@@ -224,7 +228,9 @@ def learning_rate_share(update: int, updates: int, warmup: int, final_share: flo
     return rise * max(final_share, 1.0 - update / updates)
 
 
-def gradient_step(optimizer: torch.optim.Optimizer, loss: Tensor, learning_rate: float, max_norm: float) -> float:
+def gradient_step(
+    optimizer: torch.optim.Optimizer, loss: Tensor, learning_rate: float, max_norm: float
+) -> float:
     """One step down the gradient of a loss.
 
     Args:
@@ -253,6 +259,11 @@ def frozen_copy(model: Any) -> Any:
 
 def check_positive(name: str, value: float) -> float:
     """A finite number above 0, or ValueError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or value <= 0
+    ):
         raise ValueError(f"{name} is {value!r}; expected a finite number above 0")
     return float(value)

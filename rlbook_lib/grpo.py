@@ -1,7 +1,8 @@
 """Group relative policy optimization: several answers to each prompt, compared with each other (chapter 13).
 
-PPO asks a value network how good an answer was expected to be. GRPO asks the other answers to the same prompt: P prompts get G
-completions each, and a completion's advantage says how much better its reward is than its group's. All its tokens share that number.
+PPO asks a value network how good an answer was expected to be. GRPO asks the other answers to the same
+prompt: P prompts get G completions each, and a completion's advantage says how much better its reward is than
+its group's. All its tokens share that number.
 
 Shapes: P prompts, G completions a prompt, B = P G completions, N tokens.
 """
@@ -65,18 +66,20 @@ class GRPOConfig:
     Args:
         updates: rounds of sampling and training; 80 here.
         prompts: P, prompts a round; 8 to 512.
-        group: G, completions a prompt, at least 2; 4 to 64. Small groups are often all right or all wrong, and then teach nothing.
+        group: G, completions a prompt, at least 2; 4 to 64. Small groups are often all right or all wrong,
+            and then teach nothing.
         epochs: passes over a round's completions; 1 is usual.
         minibatches: gradient steps a pass; must divide P G.
         learning_rate: of AdamW at its highest; 5e-4 for this small model, about 1e-6 for large ones.
         warmup: updates until the learning rate is at its highest.
         final_share: share of the learning rate that is left at the end.
         max_gradient_norm: longer gradients are scaled down to this length.
-        clip: how far the ratio may fall below and rise above 1 before its gradient stops; (0.2, 0.2), or (0.2, 0.28).
+        clip: how far the ratio may fall below and rise above 1 before its gradient stops; (0.2, 0.2), or
+            (0.2, 0.28).
         beta: weight of the divergence from the reference, in the loss; 0 needs no reference. 0 to 0.1.
         kl: which estimator of that divergence, "k1", "k2" or "k3".
-        scale: "std" divides a group's advantages by its standard deviation, "none" does not, "leave_one_out" compares each
-            completion with the others only.
+        scale: "std" divides a group's advantages by its standard deviation, "none" does not, "leave_one_out"
+            compares each completion with the others only.
         ddof: 0 for the standard deviation of the group as it is, 1 for the sample estimate.
         normalize: how token terms become one number: "sequence", "token" or "constant" (see ``aggregate``).
         temperature: of the sampling, and of the policy that is trained.
@@ -105,7 +108,9 @@ class GRPOConfig:
         for name in ("updates", "prompts", "epochs", "minibatches"):
             check_count(name, getattr(self, name))
         if self.group < 2:
-            raise ValueError(f"group is {self.group}; expected 2 or more: a completion needs others to be compared with")
+            raise ValueError(
+                f"group is {self.group}; expected 2 or more: a completion needs others to be compared with"
+            )
         if self.prompts * self.group % self.minibatches:
             raise ValueError(
                 f"minibatches is {self.minibatches}; expected a divisor of prompts * group = {self.prompts * self.group}"
@@ -119,7 +124,7 @@ class GRPOConfig:
         _check_word("normalize", self.normalize, NORMALIZATIONS)
 
 
-# ----------------------------------------------------------------------------------------------- group advantages
+# ------------------------------------------------------------------------------------------- group advantages
 
 
 def group_advantages(rewards: Tensor, scale: str = "std", ddof: int = 0, epsilon: float = 1e-6) -> Tensor:
@@ -129,7 +134,8 @@ def group_advantages(rewards: Tensor, scale: str = "std", ddof: int = 0, epsilon
 
     Args:
         rewards: (P, G), G completions of each of P prompts, G at least 2.
-        scale: "std": (R - mean) / (std + epsilon). "none": R - mean. "leave_one_out": R minus the mean of the OTHERS.
+        scale: "std": (R - mean) / (std + epsilon). "none": R - mean. "leave_one_out": R minus the mean of the
+            OTHERS.
         ddof: 0 divides the sum of squares in the standard deviation by G, 1 by G - 1.
         epsilon: added to the standard deviation.
 
@@ -137,9 +143,11 @@ def group_advantages(rewards: Tensor, scale: str = "std", ddof: int = 0, epsilon
         (P, G). A group of equal rewards gets exactly 0: nothing in it is better than anything else.
 
     Raises:
-        ValueError: rewards not (P, G) with G at least 2, or not finite; an unknown scale; ddof not 0 or 1; epsilon negative.
+        ValueError: rewards not (P, G) with G at least 2, or not finite; an unknown scale; ddof not 0 or 1;
+            epsilon negative.
 
-    Source: Shao et al. (2024), section 4.1 (std); Liu et al. (2025) (none); Kool et al. (2019) (leave one out).
+    Source: Shao et al. (2024), section 4.1 (std); Liu et al. (2025) (none); Kool et al. (2019) (leave one
+        out).
     """
     rewards = _float_tensor("rewards", rewards)
     if rewards.dim() != 2 or 0 in rewards.shape:
@@ -199,7 +207,8 @@ def group_baseline_factor(group: int) -> float:
 
     Equation: eq-group-baseline-bias
 
-    The mean contains the completion's own reward, so it takes a G-th of the signal away. Leaving that reward out takes nothing.
+    The mean contains the completion's own reward, so it takes a G-th of the signal away. Leaving that reward
+    out takes nothing.
 
     Args:
         group: G, at least 2.
@@ -234,7 +243,7 @@ def zero_variance_probability(accuracy: float, group: int) -> float:
     return accuracy**group + (1.0 - accuracy) ** group
 
 
-# ------------------------------------------------------------------------------------------------- the objective
+# ---------------------------------------------------------------------------------------------- the objective
 
 
 def token_objective(
@@ -262,7 +271,9 @@ def token_objective(
     return _token_objective(log_prob, log_prob_old, advantage, clip)
 
 
-def _token_objective(log_prob: Tensor, log_prob_old: Tensor, advantage: Tensor, clip: tuple[float, float]) -> Tensor:
+def _token_objective(
+    log_prob: Tensor, log_prob_old: Tensor, advantage: Tensor, clip: tuple[float, float]
+) -> Tensor:
     ratio = (log_prob - log_prob_old).exp()
     return torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip[0], 1.0 + clip[1]) * advantage)
 
@@ -275,7 +286,8 @@ def token_kl(log_prob: Tensor, log_prob_ref: Tensor, kind: str = "k3") -> Tensor
     Args:
         log_prob: (B, N), of the policy that is trained.
         log_prob_ref: (B, N), of the frozen reference.
-        kind: "k1", "k2" or "k3". As a term of a loss k1 has a gradient whose mean is 0 and does nothing but harm (chapter 8).
+        kind: "k1", "k2" or "k3". As a term of a loss k1 has a gradient whose mean is 0 and does nothing but
+            harm (chapter 8).
 
     Returns:
         (B, N), nats.
@@ -296,7 +308,9 @@ def _token_kl(log_prob: Tensor, log_prob_ref: Tensor, kind: str) -> Tensor:
     return 0.5 * log_ratio**2 if kind == "k2" else torch.expm1(log_ratio) - log_ratio
 
 
-def aggregate(terms: Tensor, mask: Tensor, normalize: str = "sequence", denominator: float | None = None) -> Tensor:
+def aggregate(
+    terms: Tensor, mask: Tensor, normalize: str = "sequence", denominator: float | None = None
+) -> Tensor:
     """Token terms to one number, in one of three ways that weigh long completions differently.
 
     Equation: eq-sequence-normalization, eq-token-normalization, eq-constant-normalization
@@ -304,10 +318,12 @@ def aggregate(terms: Tensor, mask: Tensor, normalize: str = "sequence", denomina
     Args:
         terms: (B, N); what stands at masked positions, NaN included, changes nothing.
         mask: (B, N) bool or 0/1, no row empty.
-        normalize: "sequence": the mean over completions of the mean over their tokens; a token of a long completion weighs less.
-            "token": the mean over all tokens. "constant": the sum over B N, so that no weight depends on the lengths.
-        denominator: divides the sum instead of the number of completions ("sequence"), of tokens ("token") or B N ("constant"):
-            that of a whole batch, when the terms are a part of it and the parts are added up.
+        normalize: "sequence": the mean over completions of the mean over their tokens; a token of a long
+            completion weighs less. "token": the mean over all tokens. "constant": the sum over B N, so that
+            no weight depends on the lengths.
+        denominator: divides the sum instead of the number of completions ("sequence"), of tokens ("token") or
+            B N ("constant"): that of a whole batch, when the terms are a part of it and the parts are added
+            up.
 
     Returns:
         A scalar.
@@ -350,7 +366,8 @@ def grpo_loss(
         log_prob: (B, N), of the policy that is trained; the gradient flows through it only.
         log_prob_old: (B, N), of the policy that sampled, a constant.
         advantages: (B,), one number for all tokens of a completion.
-        mask: (B, N) bool or 0/1; True up to the end of sequence, which is included. What stands at masked positions changes nothing.
+        mask: (B, N) bool or 0/1; True up to the end of sequence, which is included. What stands at masked
+            positions changes nothing.
         log_prob_ref: (B, N), of the frozen reference; needed if beta is above 0.
         clip: (below, above): the ratio's range is [1 - below, 1 + above].
         beta: weight of the divergence, 0 or more.
@@ -362,8 +379,8 @@ def grpo_loss(
         A scalar, to be minimized.
 
     Raises:
-        ValueError: shapes that differ, an empty row, NaN at an unmasked position, beta above 0 without a reference, a number out
-            of range, an unknown word.
+        ValueError: shapes that differ, an empty row, NaN at an unmasked position, beta above 0 without a
+            reference, a number out of range, an unknown word.
 
     Source: Shao et al. (2024), equation 3.
     """
@@ -373,9 +390,13 @@ def grpo_loss(
     _check_word("normalize", normalize, NORMALIZATIONS)
     mask = _checked_mask(log_prob, mask, "log_prob")
     if advantages.shape != log_prob.shape[:1]:
-        raise ValueError(f"advantages has shape {tuple(advantages.shape)}; expected ({len(log_prob)},), one a completion")
+        raise ValueError(
+            f"advantages has shape {tuple(advantages.shape)}; expected ({len(log_prob)},), one a completion"
+        )
     if beta > 0 and log_prob_ref is None:
-        raise ValueError(f"beta is {beta} and log_prob_ref is missing; expected the reference's log-probabilities")
+        raise ValueError(
+            f"beta is {beta} and log_prob_ref is missing; expected the reference's log-probabilities"
+        )
     named = {"log_prob": log_prob, "log_prob_old": log_prob_old}
     if log_prob_ref is not None:
         named["log_prob_ref"] = log_prob_ref
@@ -399,7 +420,7 @@ def _grpo_loss(
     return _aggregate(terms * mask, mask, normalize, denominator)
 
 
-# -------------------------------------------------------------------------------------------------- the training
+# ----------------------------------------------------------------------------------------------- the training
 
 
 def iterate_grpo(
@@ -419,15 +440,17 @@ def iterate_grpo(
         task: makes training prompts, and rewards completions unless ``reward`` is given.
         config: the settings; default ``GRPOConfig()``.
         seed: of prompts, sampling and minibatches.
-        reference: the frozen model that the divergence is measured from; default: a copy of the model as it comes, if beta is
-            above 0. A run that goes on from a state needs the same reference again.
-        reward: called with prompt, completion and whether it ended; or an object with ``scores(completions)``, a reward model.
+        reference: the frozen model that the divergence is measured from; default: a copy of the model as it
+            comes, if beta is above 0. A run that goes on from a state needs the same reference again.
+        reward: called with prompt, completion and whether it ended; or an object with
+            ``scores(completions)``, a reward model.
         state: to go on from, as an earlier record's ``state()`` gave it.
 
     Yields:
-        One record an update; ``env_steps`` counts sampled tokens. Metrics: reward (mean), length (tokens), zero_variance (share of
-        groups with equal rewards), entropy (nats a token), clipped (share of tokens out of range), kl (of the reference, nats a
-        token, if beta is above 0), gradient_norm, and accuracy where it was evaluated.
+        One record an update; ``env_steps`` counts sampled tokens. Metrics: reward (mean), length (tokens),
+        zero_variance (share of groups with equal rewards), entropy (nats a token), clipped (share of tokens
+        out of range), kl (of the reference, nats a token, if beta is above 0), gradient_norm, and accuracy
+        where it was evaluated.
 
     Raises:
         ValueError: the state was made with other settings, or without the reference that beta above 0 needs.
@@ -436,17 +459,23 @@ def iterate_grpo(
     config = config or GRPOConfig()
     rng = np.random.default_rng(check_seed(seed))
     generator = torch.Generator(next(model.parameters()).device).manual_seed(int(rng.integers(2**62)))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.0, betas=(0.9, 0.99))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=0.0, betas=(0.9, 0.99)
+    )
     if config.beta > 0 and reference is None:
         if state is not None:
-            raise ValueError("reference is missing: a run with beta above 0 goes on only with the reference it began with")
+            raise ValueError(
+                "reference is missing: a run with beta above 0 goes on only with the reference it began with"
+            )
         reference = frozen_copy(model)
     update = tokens = 0
     if state is not None:
         check_state(state, config, seed)
         update, tokens = state["update"], state["tokens"]
-        unpack(model, state["model"]), unpack(optimizer, state["optimizer"])
-        set_rng_state(rng, state["rng"]), set_rng_state(generator, state["generator"])
+        unpack(model, state["model"])
+        unpack(optimizer, state["optimizer"])
+        set_rng_state(rng, state["rng"])
+        set_rng_state(generator, state["generator"])
 
     def snapshot() -> State:
         return {
@@ -458,14 +487,24 @@ def iterate_grpo(
         learning_rate = config.learning_rate * learning_rate_share(
             update, config.updates, config.warmup, config.final_share
         )
-        prompts = [prompt for prompt in task.prompts(config.prompts, rng, "train") for _ in range(config.group)]
+        prompts = [
+            prompt for prompt in task.prompts(config.prompts, rng, "train") for _ in range(config.group)
+        ]
         batch = generate(
-            model, prompts, max_new_tokens=task.max_new_tokens, temperature=config.temperature, generator=generator
+            model,
+            prompts,
+            max_new_tokens=task.max_new_tokens,
+            temperature=config.temperature,
+            generator=generator,
         )
-        rewards = score_with(reward if reward is not None else task.reward, batch).view(config.prompts, config.group)  # (P, G)
+        rewards = score_with(reward if reward is not None else task.reward, batch).view(
+            config.prompts, config.group
+        )  # (P, G)
         advantages = _group_advantages(rewards, config.scale, config.ddof, 1e-6).view(-1)  # (B,)
         reference_log_prob = _reference_log_probs(reference, batch, config)
-        metrics = _improve(model, optimizer, batch, advantages, reference_log_prob, config, learning_rate, rng)
+        metrics = _improve(
+            model, optimizer, batch, advantages, reference_log_prob, config, learning_rate, rng
+        )
         update, tokens = update + 1, tokens + int(batch.mask.sum())
         metrics |= {
             "reward": float(rewards.mean()),
@@ -494,7 +533,9 @@ def _improve(
                 config.clip, config.beta, config.kl, config.normalize,
             )  # fmt: skip
             norm = gradient_step(optimizer, loss, learning_rate, config.max_gradient_norm)
-            rows.append(_diagnostics(log_prob.detach(), entropy.detach(), part, ref, config) | {"gradient_norm": norm})
+            rows.append(
+                _diagnostics(log_prob.detach(), entropy.detach(), part, ref, config) | {"gradient_norm": norm}
+            )
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
@@ -552,7 +593,7 @@ def train_grpo(
     return train(iterate, None, config or GRPOConfig(), seed=seed, **options)
 
 
-# ------------------------------------------------------------------------------------------------ what a run costs
+# ------------------------------------------------------------------------------------------- what a run costs
 
 
 def training_memory(
@@ -565,10 +606,11 @@ def training_memory(
     Args:
         parameters: of one model.
         trained: models that are trained: 2 for PPO (policy and value), 1 for GRPO.
-        frozen: models that are only read: 2 for PPO with a reward model (reference, reward model), 1 or 0 for GRPO with a rule.
+        frozen: models that are only read: 2 for PPO with a reward model (reference, reward model), 1 or 0 for
+            GRPO with a rule.
         weight_bytes: a weight's bytes; 2 in bfloat16, 4 in float32.
-        state_bytes: what training holds for each weight besides: gradient, master copy and Adam's two moments; 2 + 4 + 8 = 14
-            in mixed precision, 4 + 8 = 12 in float32.
+        state_bytes: what training holds for each weight besides: gradient, master copy and Adam's two
+            moments; 2 + 4 + 8 = 14 in mixed precision, 4 + 8 = 12 in float32.
 
     Returns:
         parameters * (trained * (weight_bytes + state_bytes) + frozen * weight_bytes).
@@ -591,7 +633,8 @@ def training_flops(
 
     Equation: eq-training-flops
 
-    A multiplication and an addition for each weight and token make 2 operations forward; backward costs twice as much.
+    A multiplication and an addition for each weight and token make 2 operations forward; backward costs twice
+    as much.
 
     Args:
         parameters: of the model, N.
@@ -615,7 +658,7 @@ def training_flops(
     return {"sampling": forward, "frozen": frozen_passes * forward, "training": 3 * epochs * forward}
 
 
-# ------------------------------------------------------------------------------------------------------- the door
+# --------------------------------------------------------------------------------------------------- the door
 
 
 def _float_tensor(name: str, x: Any) -> Tensor:
@@ -637,7 +680,9 @@ def _checked_mask(x: Tensor, mask: Tensor, name: str) -> Tensor:
         raise ValueError("mask holds values other than 0 and 1")
     mask = mask.bool()
     if not mask.any(1).all():
-        raise ValueError(f"row {int((~mask.any(1)).nonzero()[0])} of mask is empty; expected a real token in each")
+        raise ValueError(
+            f"row {int((~mask.any(1)).nonzero()[0])} of mask is empty; expected a real token in each"
+        )
     return mask
 
 
@@ -647,7 +692,9 @@ def _clean(name: str, x: Tensor, mask: Tensor) -> Tensor:
         raise ValueError(f"{name} has shape {tuple(x.shape)}; expected {tuple(mask.shape)}")
     x = torch.where(mask, x, 0.0)
     if not x.isfinite().all():
-        raise ValueError(f"{name} holds NaN or infinite values at unmasked positions; expected finite numbers")
+        raise ValueError(
+            f"{name} holds NaN or infinite values at unmasked positions; expected finite numbers"
+        )
     return x
 
 

@@ -1,18 +1,20 @@
 """A small language model: characters in, next-character probabilities out, and sampling from them (chapter 11).
 
-A batch of B prompts of different lengths is padded on the LEFT, so that all prompts end in the same column and the completions
-start side by side:
+A batch of B prompts of different lengths is padded on the LEFT, so that all prompts end in the same column
+and the completions start side by side:
 
     tokens            mask
     . . 4 1 =  1 4 $  0 0 1 1 1  1 1 1
     9 0 9 2 =  0 2 9  1 1 1 1 1  1 1 1
 
-P is the width of the padded prompts, N the number of completion columns, V the size of the vocabulary. A mask is True at real
-tokens. Padding is never looked at: positions are counted from the first real token, and attention skips masked columns. A
-completion ends with the end-of-sequence token, which belongs to it; the columns after it are padding.
+P is the width of the padded prompts, N the number of completion columns, V the size of the vocabulary. A mask
+is True at real tokens. Padding is never looked at: positions are counted from the first real token, and
+attention skips masked columns. A completion ends with the end-of-sequence token, which belongs to it; the
+columns after it are padding.
 
 Everything that samples or trains talks to a model through four things, which ``Transformer`` has and which
-``HuggingFaceModel`` gives to any causal language model of that library: ``hidden``, ``head``, ``prefill`` and ``decode``.
+``HuggingFaceModel`` gives to any causal language model of that library: ``hidden``, ``head``, ``prefill`` and
+``decode``.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ __all__ = [
 ]
 
 
-# ------------------------------------------------------------------------------------------------- text to tokens
+# --------------------------------------------------------------------------------------------- text to tokens
 
 
 class CharTokenizer:
@@ -127,7 +129,7 @@ def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: Any = None) -
     return torch.tensor(rows, device=device), torch.tensor(mask, device=device)
 
 
-# ------------------------------------------------------------------------------------------------------ the model
+# -------------------------------------------------------------------------------------------------- the model
 
 
 class LanguageModel(Protocol):
@@ -233,8 +235,8 @@ class _Cache:
 class Transformer(nn.Module):
     """A decoder-only transformer with learned positions and no dropout.
 
-    Without dropout the model that samples and the model that is trained are the same function, so the first probability
-    ratio of an update is exactly 1.
+    Without dropout the model that samples and the model that is trained are the same function, so the first
+    probability ratio of an update is exactly 1.
 
     Args:
         tokenizer: gives the size of the vocabulary.
@@ -242,11 +244,15 @@ class Transformer(nn.Module):
         seed: of the initial weights; the global generator is not touched.
     """
 
-    def __init__(self, tokenizer: CharTokenizer, config: TransformerConfig | None = None, *, seed: int) -> None:
+    def __init__(
+        self, tokenizer: CharTokenizer, config: TransformerConfig | None = None, *, seed: int
+    ) -> None:
         super().__init__()
         self.tokenizer, self.config = tokenizer, config or TransformerConfig()
         self.width, self.max_length = self.config.width, self.config.max_length
-        with torch.random.fork_rng(devices=[]):  # the layers' own initialization draws, and is then overwritten
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # the layers' own initialization draws, and is then overwritten
             self.embed_token = nn.Embedding(tokenizer.size, self.width)
             self.embed_position = nn.Embedding(self.max_length, self.width)
             self.blocks = nn.ModuleList(_Block(self.config) for _ in range(self.config.layers))
@@ -261,8 +267,10 @@ class Transformer(nn.Module):
                 parameter.normal_(std=0.02, generator=generator)
             elif parameter.dim() == 2:
                 parameter.normal_(std=1 / math.sqrt(parameter.shape[1]), generator=generator)
-                if "out." in name or "down." in name:  # what is added to the stream: smaller the more blocks add
-                    parameter /= math.sqrt(2 * self.config.layers)
+                if (
+                    "out." in name or "down." in name
+                ):  # what is added to the stream: smaller the more blocks add
+                    parameter.div_(math.sqrt(2 * self.config.layers))
             elif name.endswith("bias"):
                 parameter.zero_()
 
@@ -293,9 +301,13 @@ class Transformer(nn.Module):
         """Hidden vectors of the columns from ``start`` on; mask (B, start + T) covers the cached columns too."""
         steps, columns = tokens.shape[1], start + tokens.shape[1]
         positions = _positions(mask)[:, start:]
-        may_look = torch.ones(steps, columns, dtype=torch.bool, device=tokens.device).tril(start)  # (T, S): no future
+        may_look = torch.ones(steps, columns, dtype=torch.bool, device=tokens.device).tril(
+            start
+        )  # (T, S): no future
         itself = torch.eye(steps, columns, dtype=torch.bool, device=tokens.device).roll(start, 1)
-        may_look = (may_look & mask[:, None, :]) | itself  # (B, T, S); a padded column sees itself, else softmax is NaN
+        may_look = (
+            may_look & mask[:, None, :]
+        ) | itself  # (B, T, S); a padded column sees itself, else softmax is NaN
         x = self.embed_token(tokens) + self.embed_position(positions)
         for k, block in enumerate(self.blocks):
             x = block(x, may_look[:, None], None if cache is None else cache.blocks[k], start)
@@ -315,7 +327,8 @@ class HuggingFaceModel(nn.Module):
 
     Args:
         model: a ``...ForCausalLM``.
-        tokenizer: its tokenizer; if it has no padding token, the end-of-sequence token pads (masked, so never seen).
+        tokenizer: its tokenizer; if it has no padding token, the end-of-sequence token pads (masked, so never
+            seen).
         max_length: the longest prompt and completion; default: the model's own limit.
 
     Raises:
@@ -325,8 +338,13 @@ class HuggingFaceModel(nn.Module):
 
     def __init__(self, model: Any, tokenizer: Any, max_length: int | None = None) -> None:
         super().__init__()
-        if not hasattr(model, "base_model") or getattr(model, "get_output_embeddings", lambda: None)() is None:
-            raise TypeError(f"model is {type(model).__name__}; expected a causal language model of transformers")
+        if (
+            not hasattr(model, "base_model")
+            or getattr(model, "get_output_embeddings", lambda: None)() is None
+        ):
+            raise TypeError(
+                f"model is {type(model).__name__}; expected a causal language model of transformers"
+            )
         self.model, self.tokenizer = model, _HuggingFaceTokenizer(tokenizer)
         self.width = int(model.config.hidden_size)
         self.max_length = max_length or int(getattr(model.config, "max_position_embeddings", 1 << 30))
@@ -358,7 +376,11 @@ class HuggingFaceModel(nn.Module):
 
     def _step(self, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
         output = self.model.base_model(
-            input_ids=tokens, attention_mask=mask.long(), position_ids=positions, past_key_values=cache, use_cache=True
+            input_ids=tokens,
+            attention_mask=mask.long(),
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
         )
         return self.head(output.last_hidden_state[:, -1]), output.past_key_values
 
@@ -408,12 +430,14 @@ def load_hugging_face(name_or_folder: str, *, dtype: str = "float32", device: An
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
-        raise ImportError("loading pretrained models needs an extra package: pip install transformers") from error
+        raise ImportError(
+            "loading pretrained models needs an extra package: pip install transformers"
+        ) from error
     model = AutoModelForCausalLM.from_pretrained(name_or_folder, torch_dtype=kinds[dtype])
     return HuggingFaceModel(model.to(device or "cpu"), AutoTokenizer.from_pretrained(name_or_folder))
 
 
-# ------------------------------------------------------------------------------------------------------- sampling
+# --------------------------------------------------------------------------------------------------- sampling
 
 
 @dataclass(frozen=True)
@@ -426,7 +450,8 @@ class Completions:
         prompt_mask: (B, P) bool.
         tokens: (B, N) int64; padding after the end-of-sequence token.
         mask: (B, N) bool; True up to the end-of-sequence token, which is included.
-        log_probs: (B, N) of the sampled tokens under the sampling distribution, temperature included; 0 where masked.
+        log_probs: (B, N) of the sampled tokens under the sampling distribution, temperature included; 0 where
+            masked.
         texts: B completions, without the end-of-sequence token.
         finished: (B,) bool; the end-of-sequence token was written, so the completion is not cut off.
     """
@@ -484,11 +509,12 @@ def generate(
         prompts: B texts, none empty.
         max_new_tokens: N, the most tokens a completion may have, end of sequence included.
         temperature: divides the logits, above 0; 1 samples the model itself.
-        greedy: take the most probable token instead of sampling; log_probs are then still those of the temperature.
+        greedy: take the most probable token instead of sampling; log_probs are then still those of the
+            temperature.
         seed: of the sampling; unused if a generator is given.
         generator: a torch generator on the model's device, to continue a stream of random numbers.
-        use_cache: keep keys and values of the columns read so far. False reads everything again for each token:
-            the same tokens, slower.
+        use_cache: keep keys and values of the columns read so far. False reads everything again for each
+            token: the same tokens, slower.
 
     Returns:
         The completions, cut to the longest of them.
@@ -556,7 +582,9 @@ def encode_completions(model: LanguageModel, prompts: Sequence[str], texts: Sequ
         ValueError: lists of different lengths, an empty prompt, too long a text, an unknown character.
     """
     if len(prompts) != len(texts):
-        raise ValueError(f"prompts has {len(prompts)} entries and texts {len(texts)}; expected the same number")
+        raise ValueError(
+            f"prompts has {len(prompts)} entries and texts {len(texts)}; expected the same number"
+        )
     device, tokenizer = next(model.parameters()).device, model.tokenizer
     rows = [[*tokenizer.encode(text), tokenizer.eos] for text in texts]
     longest = max((len(row) for row in rows), default=1)
@@ -604,7 +632,7 @@ def _check_temperature(temperature: float) -> None:
         raise ValueError(f"temperature is {temperature!r}; expected a number above 0")
 
 
-# ------------------------------------------------------------------------------------------- log-probabilities
+# ------------------------------------------------------------------------------------------ log-probabilities
 
 
 def temperature_log_probs(logits: Tensor, temperature: float = 1.0) -> Tensor:
@@ -666,11 +694,12 @@ def token_log_probs(model: LanguageModel, tokens: Tensor, mask: Tensor, temperat
         temperature: above 0.
 
     Returns:
-        (B, L): entry t belongs to ``tokens[:, t]``. 0 where masked, and at the first real token, which nothing predicts.
-        Its sum over a completion's columns is the log-probability of the completion.
+        (B, L): entry t belongs to ``tokens[:, t]``. 0 where masked, and at the first real token, which
+        nothing predicts. Its sum over a completion's columns is the log-probability of the completion.
 
     Raises:
-        ValueError: shapes that differ or are not (B, L), an empty row, a token out of range, a temperature out of range.
+        ValueError: shapes that differ or are not (B, L), an empty row, a token out of range, a temperature
+            out of range.
     """
     _check_temperature(temperature)
     if tokens.dim() != 2 or 0 in tokens.shape:
@@ -679,13 +708,19 @@ def token_log_probs(model: LanguageModel, tokens: Tensor, mask: Tensor, temperat
         raise ValueError(f"mask has shape {tuple(mask.shape)}; the tokens have {tuple(tokens.shape)}")
     mask = mask.bool()
     if not mask.any(1).all():
-        raise ValueError(f"row {int((~mask.any(1)).nonzero()[0])} of mask is empty; expected a real token in each")
+        raise ValueError(
+            f"row {int((~mask.any(1)).nonzero()[0])} of mask is empty; expected a real token in each"
+        )
     tokens = torch.where(mask, tokens, model.tokenizer.pad)
     if int(tokens.min()) < 0 or int(tokens.max()) >= model.tokenizer.size:
         raise ValueError(f"tokens holds values outside 0 to {model.tokenizer.size - 1}")
-    rows = _temperature_log_probs(model.head(model.hidden(tokens, mask)[:, :-1]), temperature)  # (B, L - 1, V)
+    rows = _temperature_log_probs(
+        model.head(model.hidden(tokens, mask)[:, :-1]), temperature
+    )  # (B, L - 1, V)
     found = rows.gather(2, tokens[:, 1:, None])[..., 0]
-    predicted = mask[:, 1:] & mask[:, :-1].cumsum(1).bool()  # a real token with a real token somewhere before it
+    predicted = (
+        mask[:, 1:] & mask[:, :-1].cumsum(1).bool()
+    )  # a real token with a real token somewhere before it
     return F.pad(found.masked_fill(~predicted, 0.0), (1, 0))
 
 

@@ -1,8 +1,8 @@
 """From preferences to a reward: the Bradley-Terry model, the pairwise loss, and a reward model (chapter 11).
 
-Bradley and Terry give each item i a strength p_i > 0 and say that i beats j with probability p_i / (p_i + p_j). With r_i = log p_i
-that is the sigmoid of the difference r_i - r_j. A reward model replaces the table of strengths by a network that reads a prompt and a
-completion, and is fitted by the same likelihood.
+Bradley and Terry give each item i a strength p_i > 0 and say that i beats j with probability p_i / (p_i +
+p_j). With r_i = log p_i that is the sigmoid of the difference r_i - r_j. A reward model replaces the table of
+strengths by a network that reads a prompt and a completion, and is fitted by the same likelihood.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 
 
-# -------------------------------------------------------------------------------------------------- Bradley-Terry
+# ---------------------------------------------------------------------------------------------- Bradley-Terry
 
 
 def bradley_terry_probability(strength: ArrayLike, other: ArrayLike) -> Any:
@@ -111,8 +111,8 @@ def bradley_terry_mm_step(wins: ArrayLike, strengths: ArrayLike) -> FloatArray:
 
     Equation: eq-bradley-terry-mm
 
-    p_i becomes W_i / sum_j n_ij / (p_i + p_j), where W_i counts the wins of i and n_ij its games against j; then the strengths are
-    scaled to sum to 1. The likelihood never falls.
+    p_i becomes W_i / sum_j n_ij / (p_i + p_j), where W_i counts the wins of i and n_ij its games against j;
+    then the strengths are scaled to sum to 1. The likelihood never falls.
 
     Args:
         wins: (K, K); the diagonal is 0.
@@ -144,8 +144,8 @@ def bradley_terry_mle(wins: ArrayLike, tolerance: float = 1e-12, max_rounds: int
         (K,) strengths that sum to 1: the likelihood depends on their quotients only.
 
     Raises:
-        ValueError: a wrong shape, a negative count, a non-zero diagonal; no finite maximum, because the items fall into two groups
-            of which one never lost to the other (or never met it).
+        ValueError: a wrong shape, a negative count, a non-zero diagonal; no finite maximum, because the items
+            fall into two groups of which one never lost to the other (or never met it).
 
     Source: Ford (1957) for when the maximum exists; Hunter (2004).
     """
@@ -169,7 +169,8 @@ def bradley_terry_newton(wins: ArrayLike, rounds: int = 50) -> tuple[FloatArray,
         rounds: most Newton steps; each is halved until the likelihood rises.
 
     Returns:
-        (strengths that sum to 1, covariance (K, K) of the log-strengths measured from the last item: its row and column are 0).
+        (strengths that sum to 1, covariance (K, K) of the log-strengths measured from the last item: its row
+        and column are 0).
 
     Raises:
         ValueError: as ``bradley_terry_mle``.
@@ -227,7 +228,7 @@ def _require_maximum(table: FloatArray) -> None:
         )
 
 
-# ---------------------------------------------------------------------------------------------- the pairwise loss
+# ------------------------------------------------------------------------------------------ the pairwise loss
 
 
 def preference_probability(score_chosen: Tensor, score_rejected: Tensor) -> Tensor:
@@ -282,14 +283,14 @@ def _check_same_shape(one: Tensor, two: Tensor) -> None:
         raise ValueError(f"score_rejected has shape {tuple(two.shape)}; score_chosen has {tuple(one.shape)}")
 
 
-# ---------------------------------------------------------------------------------------------- the reward model
+# ------------------------------------------------------------------------------------------- the reward model
 
 
 class RewardModel(nn.Module):
     """A language model's trunk with a scalar head, which starts at zero.
 
-    Read at the last token of a completion, the scalar scores it. Read before each token, it can serve as a value function of the
-    token MDP (chapter 12).
+    Read at the last token of a completion, the scalar scores it. Read before each token, it can serve as a
+    value function of the token MDP (chapter 12).
 
     Args:
         model: the language model whose trunk is copied; it is not changed.
@@ -303,7 +304,8 @@ class RewardModel(nn.Module):
             self.trunk.head = nn.Identity()  # type: ignore[assignment]  # the head that predicts tokens has no use here
         device = next(model.parameters()).device
         self.score = nn.Linear(model.width, 1, device=device)
-        nn.init.zeros_(self.score.weight), nn.init.zeros_(self.score.bias)
+        nn.init.zeros_(self.score.weight)
+        nn.init.zeros_(self.score.bias)
 
     def scores(self, completions: Completions) -> Tensor:
         """(B,): the scalar at the last real token of each completion."""
@@ -349,7 +351,12 @@ class RewardModelConfig:
 
 
 def iterate_reward_model(
-    model: RewardModel, pairs: PreferencePairs, config: RewardModelConfig | None = None, *, seed: int, state: State | None = None
+    model: RewardModel,
+    pairs: PreferencePairs,
+    config: RewardModelConfig | None = None,
+    *,
+    seed: int,
+    state: State | None = None,
 ) -> Iterator[Update]:
     """Fit a reward model to preference pairs, one epoch an update.
 
@@ -361,7 +368,8 @@ def iterate_reward_model(
         state: to go on from, as an earlier record's ``state()`` gave it.
 
     Yields:
-        One record an epoch; ``env_steps`` counts pairs; metrics: loss, accuracy (share of training pairs ranked as they were).
+        One record an epoch; ``env_steps`` counts pairs; metrics: loss, accuracy (share of training pairs
+        ranked as they were).
 
     Raises:
         ValueError: no pairs; the state was made with other settings.
@@ -370,12 +378,16 @@ def iterate_reward_model(
     if not len(pairs):
         raise ValueError("pairs is empty; expected at least one")
     rng = np.random.default_rng(check_seed(seed))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+    )
     epoch = 0
     if state is not None:
         check_state(state, config, seed)
         epoch = state["update"]
-        unpack(model, state["model"]), unpack(optimizer, state["optimizer"]), set_rng_state(rng, state["rng"])
+        unpack(model, state["model"])
+        unpack(optimizer, state["optimizer"])
+        set_rng_state(rng, state["rng"])
 
     def snapshot() -> State:
         return {
@@ -399,7 +411,12 @@ def iterate_reward_model(
 
 
 def train_reward_model(
-    model: RewardModel, pairs: PreferencePairs, config: RewardModelConfig | None = None, *, seed: int, **options: Any
+    model: RewardModel,
+    pairs: PreferencePairs,
+    config: RewardModelConfig | None = None,
+    *,
+    seed: int,
+    **options: Any,
 ) -> TrainingResult:
     """Run ``iterate_reward_model`` out.
 
@@ -428,7 +445,8 @@ def train_reward_model(
 def preference_accuracy(model: RewardModel, pairs: PreferencePairs) -> float:
     """Share of pairs that the model ranks as the hidden score does; ties are left out.
 
-    The judges' noise is left out too: a pair in which a judge erred counts as right if the model sides with the hidden score.
+    The judges' noise is left out too: a pair in which a judge erred counts as right if the model sides with
+    the hidden score.
 
     Args:
         model: the reward model.

@@ -1,10 +1,12 @@
 """PPO on a language model: reinforcement learning from human feedback (chapter 12).
 
-Four models take part. The policy and the value model are trained. The reference, a copy of the policy as it came from supervised
-fine-tuning, and the reward model are frozen; a rule may stand in for the reward model. The policy as it was when it sampled needs no
-model of its own: its log-probabilities are stored with the samples.
+Four models take part. The policy and the value model are trained. The reference, a copy of the policy as it
+came from supervised fine-tuning, and the reward model are frozen; a rule may stand in for the reward model.
+The policy as it was when it sampled needs no model of its own: its log-probabilities are stored with the
+samples.
 
-A completion is an episode of the token MDP: the state is the prompt and the tokens so far, the action is the next token, the
+A completion is an episode of the token MDP: the state is the prompt and the tokens so far, the action is the
+    next token, the
 transition appends it. The score comes with the last token, and each token pays for leaving the reference.
 
 Shapes: B completions, N tokens.
@@ -95,9 +97,11 @@ class RLHFConfig:
         lam: of the generalized advantages, in [0, 1].
         beta: price of a nat of divergence from the reference, in reward units; 0.01 to 0.3.
         kl_target: nats a completion that ``adapt_beta`` steers to by changing beta; None leaves beta alone.
-        step_kl_limit: the pass ends when the policy is this far (nats a token, k3) from the one that sampled; None for no limit.
+        step_kl_limit: the pass ends when the policy is this far (nats a token, k3) from the one that sampled;
+            None for no limit.
         entropy_coefficient: weight of the entropy bonus.
-        pretraining_coefficient: weight of the demonstrations' log-likelihood in the objective, the pretraining mix.
+        pretraining_coefficient: weight of the demonstrations' log-likelihood in the objective, the
+            pretraining mix.
         temperature: of the sampling, and of the policy that is trained.
         evaluate_every: updates between greedy evaluations (metric "accuracy"); 0 for none.
     """
@@ -128,7 +132,9 @@ class RLHFConfig:
         for name in ("updates", "batch_size", "epochs", "minibatches"):
             check_count(name, getattr(self, name))
         if self.batch_size % self.minibatches:
-            raise ValueError(f"minibatches is {self.minibatches}; expected a divisor of batch_size = {self.batch_size}")
+            raise ValueError(
+                f"minibatches is {self.minibatches}; expected a divisor of batch_size = {self.batch_size}"
+            )
         for name in ("learning_rate", "value_learning_rate", "max_gradient_norm", "temperature"):
             check_positive(name, getattr(self, name))
         for name in ("gamma", "lam"):
@@ -193,7 +199,9 @@ def rlhf_optimum(rewards: ArrayLike, reference: ArrayLike, beta: float) -> Float
     """
     rewards, reference = np.asarray(rewards, dtype=float), np.asarray(reference, dtype=float)
     if rewards.shape != reference.shape or rewards.ndim != 1:
-        raise ValueError(f"rewards has shape {rewards.shape} and reference {reference.shape}; expected (A,) twice")
+        raise ValueError(
+            f"rewards has shape {rewards.shape} and reference {reference.shape}; expected (A,) twice"
+        )
     check_positive("beta", beta)
     weights = reference * np.exp((rewards - rewards.max()) / beta)
     return np.asarray(weights / weights.sum())
@@ -207,7 +215,8 @@ def sequence_kl(log_prob: Tensor, log_prob_ref: Tensor, mask: Tensor) -> Tensor:
 
     Equation: eq-sequence-kl
 
-    Its mean over samples of the policy is the divergence of the distributions over whole completions. A single one may be negative.
+    Its mean over samples of the policy is the divergence of the distributions over whole completions. A
+    single one may be negative.
 
     Args:
         log_prob: (B, N), of the policy that sampled.
@@ -223,7 +232,9 @@ def sequence_kl(log_prob: Tensor, log_prob_ref: Tensor, mask: Tensor) -> Tensor:
     return sequence_log_prob(log_prob, mask) - sequence_log_prob(log_prob_ref, mask)
 
 
-def shape_rewards(scores: Tensor, log_prob: Tensor, log_prob_ref: Tensor, mask: Tensor, beta: float) -> Tensor:
+def shape_rewards(
+    scores: Tensor, log_prob: Tensor, log_prob_ref: Tensor, mask: Tensor, beta: float
+) -> Tensor:
     """The reward of each token: it pays beta for its log-ratio to the reference, and the last one gets the score.
 
     Equation: eq-shaped-reward
@@ -260,7 +271,8 @@ def completion_gae(
 
     Equation: eq-completion-gae
 
-    The end of sequence terminates the episode: nothing follows, and no value is added. A completion that was cut off at its longest
+    The end of sequence terminates the episode: nothing follows, and no value is added. A completion that was
+        cut off at its longest
     length terminates too, because its score, given at that token, is all it will ever get.
 
     Args:
@@ -281,10 +293,14 @@ def completion_gae(
     mask = _checked_rows(mask, rewards=rewards, values=values)
     rewards, values = rewards.masked_fill(~mask, 0.0), values.masked_fill(~mask, 0.0)
     ends = ~mask
-    ends[torch.arange(len(mask), device=mask.device), _last(mask)] = True  # after it, padding: episodes of one empty step
+    ends[torch.arange(len(mask), device=mask.device), _last(mask)] = (
+        True  # after it, padding: episodes of one empty step
+    )
     next_values = F.pad(values[:, 1:], (0, 1))
-    columns = [x.T for x in (rewards, values, next_values, ends, torch.zeros_like(ends))]  # time first
-    advantages, targets = gae(*columns, gamma=gamma, lam=lam)
+    truncated = torch.zeros_like(ends)
+    advantages, targets = gae(
+        rewards.T, values.T, next_values.T, ends.T, truncated.T, gamma, lam
+    )  # time first
     return advantages.T.masked_fill(~mask, 0.0), targets.T.masked_fill(~mask, 0.0)
 
 
@@ -308,10 +324,12 @@ def whiten(advantages: Tensor, mask: Tensor) -> Tensor:
     return (centered / (deviation + 1e-8)).masked_fill(~mask.bool(), 0.0)
 
 
-# -------------------------------------------------------------------------------------------------- the losses
+# ------------------------------------------------------------------------------------------------- the losses
 
 
-def rlhf_policy_loss(log_prob: Tensor, log_prob_old: Tensor, advantages: Tensor, mask: Tensor, clip: float = 0.2) -> Tensor:
+def rlhf_policy_loss(
+    log_prob: Tensor, log_prob_old: Tensor, advantages: Tensor, mask: Tensor, clip: float = 0.2
+) -> Tensor:
     """Minus PPO's clipped objective, averaged over the real tokens of the batch.
 
     Equation: eq-rlhf-policy-loss
@@ -411,7 +429,8 @@ def adapt_beta(beta: float, kl: float, target: float, gain: float = 0.1) -> floa
 
     Source: Ziegler et al. (2019), section 2.2.
     """
-    check_positive("beta", beta), check_positive("target", target), check_positive("gain", gain)
+    for name, value in (("beta", beta), ("target", target), ("gain", gain)):
+        check_positive(name, value)
     if not math.isfinite(kl):
         raise ValueError(f"kl is {kl!r}; expected a finite number")
     return beta * (1 + gain * min(0.2, max(-0.2, kl / target - 1)))
@@ -424,7 +443,8 @@ def dpo_loss(
 
     Equation: eq-dpo-loss
 
-    No reward model and no sampling: at its minimum the policy is ``rlhf_optimum`` for the rewards behind the preferences.
+    No reward model and no sampling: at its minimum the policy is ``rlhf_optimum`` for the rewards behind the
+        preferences.
 
     Args:
         log_prob_chosen: (B,), log pi(o|q) of the preferred completions.
@@ -449,7 +469,7 @@ def dpo_loss(
     return -F.logsigmoid(margin).mean()
 
 
-# ------------------------------------------------------------------------------------------------ the training
+# ----------------------------------------------------------------------------------------------- the training
 
 
 def iterate_rlhf(
@@ -471,14 +491,17 @@ def iterate_rlhf(
         config: the settings; default ``RLHFConfig()``.
         seed: of prompts, sampling and minibatches.
         value_model: V of the token MDP, trained in place; default: the policy's trunk with a new scalar head.
-        reference: the frozen model; default: a copy of the policy as it comes. A run that goes on from a state needs it again.
-        reward: called with prompt, completion and whether it ended; or an object with ``scores(completions)``, a reward model.
+        reference: the frozen model; default: a copy of the policy as it comes. A run that goes on from a
+            state needs it again.
+        reward: called with prompt, completion and whether it ended; or an object with
+            ``scores(completions)``, a reward model.
         state: to go on from, as an earlier record's ``state()`` gave it.
 
     Yields:
-        One record an update; ``env_steps`` counts sampled tokens. Metrics: reward (mean score), kl (to the reference, nats a completion),
-        beta, length, entropy, clipped, step_kl (nats a token), policy_steps (gradient steps before the limit), value_loss,
-        explained_variance, and accuracy where it was evaluated.
+        One record an update; ``env_steps`` counts sampled tokens. Metrics: reward (mean score), kl (to the
+        reference, nats a completion), beta, length, entropy, clipped, step_kl (nats a token), policy_steps
+        (gradient steps before the limit), value_loss, explained_variance, and accuracy where it was
+        evaluated.
 
     Raises:
         ValueError: the state was made with other settings, or comes without its reference.
@@ -518,7 +541,14 @@ class _Run:
     """The four models, two optimizers and generators of one training run."""
 
     def __init__(
-        self, model: Any, task: TextTask, config: RLHFConfig, seed: int, value_model: Any, reference: Any, reward: Any
+        self,
+        model: Any,
+        task: TextTask,
+        config: RLHFConfig,
+        seed: int,
+        value_model: Any,
+        reference: Any,
+        reward: Any,
     ) -> None:
         self.model, self.task, self.config, self.seed = model, task, config, check_seed(seed)
         self.value_model = value_model if value_model is not None else RewardModel(model)
@@ -527,9 +557,8 @@ class _Run:
         self.rng = np.random.default_rng(seed)
         device = next(model.parameters()).device
         self.generator = torch.Generator(device).manual_seed(int(self.rng.integers(2**62)))
-        adam = {"weight_decay": 0.0, "betas": (0.9, 0.99)}
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, **adam)
-        self.value_optimizer = torch.optim.AdamW(self.value_model.parameters(), lr=config.value_learning_rate, **adam)
+        self.optimizer = _adam(model, config.learning_rate)
+        self.value_optimizer = _adam(self.value_model, config.value_learning_rate)
         self.update, self.tokens, self.beta = 0, 0, config.beta
 
     @torch.no_grad()
@@ -572,10 +601,16 @@ class _Run:
         found = {name: float(np.mean([row[name] for row in rows])) for name in (rows[0] if rows else {})}
         return found | {"policy_steps": float(len(rows)), "value_loss": float(np.mean(value_losses))}
 
-    def _value_step(self, part: Completions, round_: _Round, index: Tensor, columns: slice, share: float) -> float:
+    def _value_step(
+        self, part: Completions, round_: _Round, index: Tensor, columns: slice, share: float
+    ) -> float:
         old = round_.values[index, columns] if self.config.value_clip is not None else None
         loss = rlhf_value_loss(
-            self.value_model.values(part), round_.targets[index, columns], part.mask, old, self.config.value_clip
+            self.value_model.values(part),
+            round_.targets[index, columns],
+            part.mask,
+            old,
+            self.config.value_clip,
         )
         rate = self.config.value_learning_rate * share
         gradient_step(self.value_optimizer, loss, rate, self.config.max_gradient_norm)
@@ -585,7 +620,9 @@ class _Run:
         """One gradient step; None, and no step, if the policy is beyond the limit already."""
         config = self.config
         log_prob, entropies = completion_log_probs(self.model, part, config.temperature)
-        difference = (part.log_probs - log_prob.detach())[part.mask]  # samples of the old policy: k3 of KL(old || new)
+        difference = (part.log_probs - log_prob.detach())[
+            part.mask
+        ]  # samples of the old policy: k3 of KL(old || new)
         step_kl = float((torch.expm1(-difference) + difference).mean())
         if config.step_kl_limit is not None and step_kl > config.step_kl_limit:
             return None
@@ -617,7 +654,8 @@ class _Run:
         self.update, self.tokens, self.beta = state["update"], state["tokens"], state["beta"]
         for name in ("model", "value_model", "optimizer", "value_optimizer"):
             unpack(getattr(self, name), state[name])
-        set_rng_state(self.rng, state["rng"]), set_rng_state(self.generator, state["generator"])
+        set_rng_state(self.rng, state["rng"])
+        set_rng_state(self.generator, state["generator"])
 
 
 def train_rlhf(
@@ -653,7 +691,9 @@ def train_rlhf(
     """
 
     def iterate(_: Any, config: RLHFConfig, **rest: Any) -> Iterator[Update]:
-        return iterate_rlhf(model, task, config, value_model=value_model, reference=reference, reward=reward, **rest)
+        return iterate_rlhf(
+            model, task, config, value_model=value_model, reference=reference, reward=reward, **rest
+        )
 
     return train(iterate, None, config or RLHFConfig(), seed=seed, **options)
 
@@ -663,7 +703,8 @@ def score_with(reward: Any, completions: Completions) -> Tensor:
     """(B,) scores of completions, from a rule or from a reward model.
 
     Args:
-        reward: called with prompt, completion and whether it ended; or an object with ``scores(completions)``.
+        reward: called with prompt, completion and whether it ended; or an object with
+            ``scores(completions)``.
         completions: B of them.
 
     Returns:
@@ -678,13 +719,17 @@ def score_with(reward: Any, completions: Completions) -> Tensor:
     return scores
 
 
+def _adam(model: Any, learning_rate: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.99))
+
+
 def _explained(values: Tensor, targets: Tensor) -> float:
     """1 - Var(target - value) / Var(target); 0 where the targets do not vary."""
     spread = float(targets.var(correction=0))
     return 1.0 - float((targets - values).var(correction=0)) / spread if spread > 0 else 0.0
 
 
-# ------------------------------------------------------------------------------------------------------- the door
+# --------------------------------------------------------------------------------------------------- the door
 
 
 def _last(mask: Tensor) -> Tensor:
@@ -699,12 +744,16 @@ def _checked_rows(mask: Tensor, **named: Tensor) -> Tensor:
         raise ValueError(f"mask has shape {tuple(mask.shape)}; expected (B, N), not empty")
     mask = mask.bool()
     if not mask.any(1).all():
-        raise ValueError(f"row {int((~mask.any(1)).nonzero()[0])} of mask is empty; expected a real token in each")
+        raise ValueError(
+            f"row {int((~mask.any(1)).nonzero()[0])} of mask is empty; expected a real token in each"
+        )
     for name, x in named.items():
         if x.shape != mask.shape:
             raise ValueError(f"{name} has shape {tuple(x.shape)}; the mask has {tuple(mask.shape)}")
         if not x[mask].isfinite().all():
-            raise ValueError(f"{name} holds NaN or infinite values at unmasked positions; expected finite numbers")
+            raise ValueError(
+                f"{name} holds NaN or infinite values at unmasked positions; expected finite numbers"
+            )
     return mask
 
 

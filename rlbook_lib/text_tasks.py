@@ -2,8 +2,9 @@
 
 A task makes prompts, biased demonstrations of how people answer them, and a reward for an answer. Two tasks:
 
-- ``Sorting``: ``5283=`` asks for the digits in order, ``2358``. The demonstrators have a habit: they often drop repeated digits, and
-  sometimes swap two neighbors. A model that imitates them well is therefore wrong where it matters, and a reward can teach it better.
+- ``Sorting``: ``5283=`` asks for the digits in order, ``2358``. The demonstrators have a habit: they often
+  drop repeated digits, and sometimes swap two neighbors. A model that imitates them well is therefore wrong
+  where it matters, and a reward can teach it better.
 - ``Arithmetic``: ``47+85=`` asks for the sum, ``132``. The demonstrators often forget to carry.
 
 Prompts belong to one of two splits by a hash of their text: what is evaluated has never been trained on.
@@ -200,7 +201,7 @@ class Arithmetic:
         return right if right == 1.0 else 0.1 * format_reward(text, finished, self.alphabet[:10])
 
 
-# --------------------------------------------------------------------------------------------- rewards by rule
+# -------------------------------------------------------------------------------------------- rewards by rule
 
 
 def correctness_reward(answer: str, text: str, finished: bool) -> float:
@@ -233,7 +234,8 @@ def score_completions(reward: Reward, completions: Completions) -> Tensor:
     """The reward of each completion.
 
     Args:
-        reward: called with the prompt, the completion and whether it ended by itself; returns a finite number.
+        reward: called with the prompt, the completion and whether it ended by itself; returns a finite
+            number.
         completions: B of them.
 
     Returns:
@@ -242,21 +244,25 @@ def score_completions(reward: Reward, completions: Completions) -> Tensor:
     Raises:
         RewardError: the reward raised or returned NaN or something else than a number; the sample is named.
     """
-    scores = []
+    scores: list[float] = []
     rows = zip(completions.prompts, completions.texts, completions.finished.tolist(), strict=True)
     for row, (prompt, text, finished) in enumerate(rows):
         sample = f"sample {row}: prompt {prompt!r}, completion {text!r}"
         try:
             score = reward(prompt, text, finished)
         except Exception as error:
-            raise RewardError(f"the reward function raised {type(error).__name__}: {error} ({sample})") from error
+            raise RewardError(
+                f"the reward function raised {type(error).__name__}: {error} ({sample})"
+            ) from error
         if not isinstance(score, numbers.Real) or not math.isfinite(score):
             raise RewardError(f"the reward function returned {score!r}; expected a finite number ({sample})")
         scores.append(float(score))
     return torch.tensor(scores, device=completions.tokens.device)
 
 
-def evaluate_accuracy(model: LanguageModel, task: TextTask, *, count: int = 512, seed: int = 1_000_000) -> float:
+def evaluate_accuracy(
+    model: LanguageModel, task: TextTask, *, count: int = 512, seed: int = 1_000_000
+) -> float:
     """Share of evaluation prompts that the model answers exactly right, greedily.
 
     Args:
@@ -274,14 +280,14 @@ def evaluate_accuracy(model: LanguageModel, task: TextTask, *, count: int = 512,
     return sum(correctness_reward(task.answer(p), text, done) for p, text, done in rows) / count
 
 
-# -------------------------------------------------------------------------------------- preferences by a hidden score
+# ------------------------------------------------------------------------------ preferences by a hidden score
 
 
 def hidden_score(prompt: str, text: str, finished: bool) -> float:
     """How well a completion sorts, graded: what the synthetic judges of chapter 11 look at and the model never sees.
 
-    Twice the share of places that hold the right digit, minus 1; minus 0.3 for each digit too many or too few; minus 0.5 for a
-    completion that does not end.
+    Twice the share of places that hold the right digit, minus 1; minus 0.3 for each digit too many or too
+    few; minus 0.5 for a completion that does not end.
 
     Args:
         prompt: of ``Sorting``, digits and "=".
@@ -303,7 +309,8 @@ class PreferencePairs:
     Args:
         chosen: the preferred completions, B of them.
         rejected: the others, in the same order.
-        margins: (B,) hidden score of the chosen minus that of the rejected; negative where the judge erred, 0 at a tie.
+        margins: (B,) hidden score of the chosen minus that of the rejected; negative where the judge erred, 0
+            at a tie.
     """
 
     chosen: Completions

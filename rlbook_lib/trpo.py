@@ -512,7 +512,7 @@ class TRPOConfig:
         value_learning_rate: of Adam for the value network, positive.
         value_epochs: passes over the batch for the value network, 1 or more.
         value_batch_size: samples in a minibatch of these passes, 1 or more; the last one may be smaller.
-        value_scale: size of typical returns; None is 1 / (1 - gamma) (1 at gamma = 1).
+        return_scale: size of typical returns; None is 1 / (1 - gamma) (1 at gamma = 1).
     """
 
     total_steps: int = 80_000
@@ -533,7 +533,7 @@ class TRPOConfig:
     value_learning_rate: float = 7e-3
     value_epochs: int = 8
     value_batch_size: int = 512
-    value_scale: float | None = None
+    return_scale: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("total_steps", "copies", "steps", "cg_iterations", "fisher_every", "line_search_tries",
@@ -547,8 +547,8 @@ class TRPOConfig:
         _checked_number("damping", self.damping, 0.0, math.inf)
         factor = self.line_search_factor
         _checked_number("line_search_factor", factor, 0.0, 1.0, open_below=True, open_above=True)
-        if self.value_scale is not None:
-            _checked_number("value_scale", self.value_scale, 0.0, math.inf, open_below=True)
+        if self.return_scale is not None:
+            _checked_number("return_scale", self.return_scale, 0.0, math.inf, open_below=True)
 
 
 def iterate_trpo(
@@ -722,7 +722,7 @@ class _Learner:
         self.policy = make_policy(*spaces, hidden=config.hidden, activation=config.activation, seed=seeds[2],
                                   initial_log_std=config.initial_log_std,
                                   env=self.environments.name).to(device)
-        scale = config.value_scale or (1 / (1 - config.gamma) if config.gamma < 1 else 1.0)
+        scale = config.return_scale or (1 / (1 - config.gamma) if config.gamma < 1 else 1.0)
         self.value = ValueNetwork(self.environments.observation_size, hidden=config.hidden, scale=scale,
                                   activation=config.activation, seed=seeds[3]).to(device)
         self.optimizer = torch.optim.Adam(
