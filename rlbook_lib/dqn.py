@@ -560,6 +560,8 @@ def _iterate(env: Any, config: DQNConfig, seed: int, state: State | None) -> Ite
         else:
             learner.load_state(state)
             observations = environments.observations
+            if learner.env_steps >= config.total_steps:  # the run had ended
+                yield Update(learner.update, learner.env_steps, {}, learner.online, learner.state)
         while learner.env_steps < config.total_steps:
             for _ in range(config.steps_per_update):
                 actions = learner.act(observations)

@@ -159,6 +159,8 @@ def iterate_sft(
             "model": pack(model), "optimizer": pack(optimizer), "rng": rng_state(rng),
         }  # fmt: skip
 
+    if update >= config.updates:  # a state of a run that had ended
+        yield Update(update, tokens, {}, model, snapshot)
     while update < config.updates:
         share = learning_rate_share(update, config.updates, config.warmup, config.final_share)
         batch = demonstrations(model, task, config.batch_size, rng)

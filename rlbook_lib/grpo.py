@@ -483,6 +483,8 @@ def iterate_grpo(
             "optimizer": pack(optimizer), "rng": rng_state(rng), "generator": rng_state(generator),
         }  # fmt: skip
 
+    if update >= config.updates:  # a state of a run that had ended
+        yield Update(update, tokens, {}, model, snapshot)
     while update < config.updates:
         learning_rate = config.learning_rate * learning_rate_share(
             update, config.updates, config.warmup, config.final_share

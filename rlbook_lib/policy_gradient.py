@@ -784,6 +784,8 @@ def iterate_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: 
     """
     config = ReinforceConfig() if config is None else config
     learner = _Learner(env, config, seed, config.episodes, 1, state)
+    if learner.env_steps >= config.total_steps:  # a state of a run that had ended
+        yield Update(learner.update, learner.env_steps, {}, learner.policy, learner.state)
     while learner.env_steps < config.total_steps:
         rollout, mask = learner.collector.collect_episodes(config.max_steps)
         metrics = _reinforce_update(learner, rollout, mask)
@@ -928,6 +930,8 @@ def iterate_a2c(env: Any, config: A2CConfig | None = None, *, seed: int, state: 
     """
     config = A2CConfig() if config is None else config
     learner = _Learner(env, config, seed, config.copies, config.steps, state)
+    if learner.env_steps >= config.total_steps:  # a state of a run that had ended
+        yield Update(learner.update, learner.env_steps, {}, learner.policy, learner.state)
     while learner.env_steps < config.total_steps:
         rollout = learner.collector.collect()
         advantages, targets = a2c_targets(rollout, learner.value, config)

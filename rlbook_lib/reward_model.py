@@ -395,6 +395,8 @@ def iterate_reward_model(
             "model": pack(model), "optimizer": pack(optimizer), "rng": rng_state(rng),
         }  # fmt: skip
 
+    if epoch >= config.epochs:  # a state of a run that had ended
+        yield Update(epoch, epoch * len(pairs), {}, model, snapshot)
     while epoch < config.epochs:
         learning_rate = config.learning_rate * learning_rate_share(epoch, config.epochs, 1, 0.1)
         losses, right = [], 0

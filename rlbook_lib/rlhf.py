@@ -514,6 +514,8 @@ def iterate_rlhf(
     if state is not None:
         check_state(state, config, seed)
         run.restore(state)
+    if run.update >= config.updates:  # a state of a run that had ended
+        yield Update(run.update, run.tokens, {}, model, run.snapshot)
     while run.update < config.updates:
         share = learning_rate_share(run.update, config.updates, config.warmup, config.final_share)
         round_ = run.sample()

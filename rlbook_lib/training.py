@@ -94,6 +94,7 @@ class TrainingResult:
 def run_updates(
     updates: Iterable[Update], *, progress: bool = False, stop: Callable[[Update], bool] | None = None,
     checkpoint: str | Path | None = None, checkpoint_every: int = 10, total_steps: int | None = None,
+    total_updates: int | None = None,
     before: State | None = None,
 ) -> TrainingResult:
     """Run a trainer out, or until ``stop`` says so, and collect its metrics.
@@ -109,6 +110,7 @@ def run_updates(
             nothing.
         checkpoint_every: in updates, at least 1.
         total_steps: length of the progress bar, in environment steps.
+        total_updates: its length in updates, for runs that end after so many.
         before: the state that the trainer goes on from; its curves come first in the history.
 
     Returns:
@@ -121,7 +123,7 @@ def run_updates(
     check_count("checkpoint_every", checkpoint_every)
     history = History(before)
     last, saved = None, 0
-    with _progress_bar(progress, total_steps) as bar, _interrupt_between_updates() as interrupted:
+    with _progress_bar(progress, total_steps, total_updates) as bar, _interrupt_between_updates() as interrupted:
         for last in updates:
             _check_numbers(last)
             history.add(last)
@@ -174,7 +176,8 @@ def train(
         check_state(state, config, seed)
     return run_updates(iterate(env, config, seed=seed, state=state), progress=progress, stop=stop,
                        checkpoint=checkpoint, checkpoint_every=checkpoint_every, before=state,
-                       total_steps=getattr(config, "total_steps", None))
+                       total_steps=getattr(config, "total_steps", None),
+                       total_updates=getattr(config, "updates", None))
 
 
 def _save(path: str | Path, record: Update, history: History) -> None:
@@ -229,21 +232,24 @@ def _check_numbers(record: Update) -> None:
 
 
 @contextmanager
-def _progress_bar(wanted: bool, total: int | None) -> Iterator[Any]:
+def _progress_bar(wanted: bool, steps: int | None, updates: int | None) -> Iterator[Any]:
     if not wanted:
         yield None
         return
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, unit="step", leave=False) as bar:
+    in_steps = updates is None
+    with tqdm(total=steps if in_steps else updates, unit="step" if in_steps else "update", leave=False) as bar:
         yield bar
 
 
 def _show(bar: Any, record: Update) -> None:
     if bar is not None:
-        bar.update(record.env_steps - bar.n)
-        if "episode_return" in record.metrics:
-            bar.set_postfix(episode_return=f"{record.metrics['episode_return']:.1f}", refresh=False)
+        bar.update((record.update if bar.unit == "update" else record.env_steps) - bar.n)
+        for name in ("episode_return", "reward", "loss"):  # the first of these that there is
+            if name in record.metrics:
+                bar.set_postfix({name: f"{record.metrics[name]:.3g}"}, refresh=False)
+                break
 
 
 @contextmanager

@@ -620,6 +620,8 @@ def train_trpo(
 
 def _iterate(learner: _Learner, close: bool) -> Iterator[Update]:
     try:
+        if learner.env_steps >= learner.config.total_steps:  # a state of a run that had ended
+            yield Update(learner.update, learner.env_steps, {}, learner.policy, learner.state)
         while learner.env_steps < learner.config.total_steps:
             rollout = learner.collector.collect()
             batch = rollout.batch()

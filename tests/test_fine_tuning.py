@@ -173,3 +173,16 @@ def test_a_frozen_copy_does_not_learn():
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         SFTConfig(**bad)
+
+
+def test_a_run_that_had_ended_gives_its_result_again(tmp_path):
+    path, model = tmp_path / "sft.pt", small_model()
+    first = train_sft(model, Sorting(), SHORT, seed=0, checkpoint=path)
+    again = train_sft(small_model(seed=5), Sorting(), SHORT, seed=0, checkpoint=path)
+    assert torch.equal(weights(model), weights(again.policy))
+    assert np.array_equal(first.history["loss"], again.history["loss"])
+
+
+def test_the_progress_bar_counts_updates(capsys):
+    train_sft(small_model(), Sorting(), SHORT, seed=0, progress=True)
+    assert f"/{SHORT.updates} [" in capsys.readouterr().err
