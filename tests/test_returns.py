@@ -584,6 +584,7 @@ def test_weights_of_errors_come_from_the_mixture_of_k_step_advantages(gamma, lam
     assert np.allclose(mixture_weights(lam, horizon), mixture) and sum(mixture) == pytest.approx(1.0)
     expected = [gamma**j * sum(mixture[j:]) for j in range(horizon)]
     assert np.allclose(gae_weights(gamma, lam, horizon), expected, atol=1e-12)
+    assert gae_weights(gamma, lam, 4000).sum() == pytest.approx(1 / (1 - gamma * lam), abs=1e-9)
 
 
 @pytest.mark.equation("eq-gae-weights")
