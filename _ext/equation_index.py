@@ -30,26 +30,8 @@ from sphinx.util.docutils import SphinxDirective
 LOG = logging.getLogger(__name__)
 
 # Labels whose function and test are here before their chapter is: label -> number of the chapter that will number it.
-PLANNED: dict[str, int] = {
-    **dict.fromkeys(
-        "eq-dqn-target eq-double-dqn-target eq-dqn-loss eq-huber eq-ema eq-ema-closed-form eq-dqn-n-step eq-maximization-bias eq-naf eq-replay-age".split(), 5
-    ),
-    **dict.fromkeys(
-        "eq-performance-difference eq-surrogate eq-sample-surrogate eq-improvement-bound eq-fisher eq-quadratic-kl eq-fisher-vector-product eq-conjugate-gradient eq-natural-step eq-line-search".split(), 9
-    ),
-    **dict.fromkeys(
-        "eq-ratio eq-clip-objective eq-clip-gradient eq-kl-penalty eq-adaptive-beta eq-value-loss eq-ppo-objective eq-explained-variance eq-interpolation".split(), 10
-    ),
-    **dict.fromkeys(
-        "eq-attention eq-temperature eq-sequence-log-prob eq-masked-mean eq-sft-loss eq-bradley-terry eq-bradley-terry-likelihood eq-bradley-terry-mm eq-preference-probability eq-preference-loss".split(), 11
-    ),
-    **dict.fromkeys(
-        "eq-rlhf-objective eq-rlhf-optimum eq-sequence-kl eq-shaped-reward eq-completion-gae eq-whitening eq-rlhf-policy-loss eq-pretraining-mix eq-kl-controller eq-dpo-loss".split(), 12
-    ),
-    **dict.fromkeys(
-        "eq-group-advantage eq-leave-one-out eq-group-baseline-bias eq-zero-variance eq-grpo-clip eq-grpo-kl eq-sequence-normalization eq-token-normalization eq-constant-normalization eq-grpo-objective eq-training-memory eq-training-flops".split(), 13
-    ),
-}
+PLANNED: dict[str, int] = {}
+
 
 
 LABEL_LINE = re.compile(r"^[ \t]*:label:[ \t]*(\S+)", re.MULTILINE)
