@@ -208,8 +208,9 @@ def kl_estimate(log_prob: Array, log_prob_ref: Array, kind: str = "k3") -> Array
 
     Equation: eq-k1, eq-k2, eq-k3
 
-    With r = ref(x) / p(x): k1 = -log r, k2 = (log r)^2 / 2, k3 = (r - 1) - log r. Over samples of p, k1 and
-    k3 have the divergence as their mean, k2 only near p = ref. k2 and k3 are never negative, and 0 at r = 1.
+    With u = ref(x) / p(x): k1 = -log u, k2 = (log u)^2 / 2, k3 = (u - 1) - log u. Over samples of p, k1 and
+    k3 have the divergence as their mean, if p can have all that ref can (k1 always); k2 nearly so, near
+    p = ref. k2 and k3 are never negative, and 0 at u = 1.
 
     Args:
         log_prob: log p(x) of samples x ~ p, any shape, finite, nats.
@@ -269,7 +270,7 @@ def kl_gradient_of_estimate(logits: Array, logits_ref: Array, kind: str = "k3") 
     Equation: eq-kl-gradient
 
     Automatic differentiation takes the samples as given, so the mean gradient of the estimate is not the
-    gradient of its mean. It is E[c(x) grad log p(x)] with c = 1 for k1, -log r for k2 and 1 - r for k3:
+    gradient of its mean. It is E[c(x) grad log p(x)] with c = 1 for k1, -log u for k2 and 1 - u for k3:
     nothing at all for k1, the gradient of KL(p || ref) for k2, that of KL(ref || p) for k3.
 
     Args:
@@ -292,7 +293,7 @@ def kl_gradient_of_estimate(logits: Array, logits_ref: Array, kind: str = "k3") 
         finite = bool(library.isfinite(array).all())
         _check(array.ndim > 0 and finite, f"{name} must be finite, of shape (K,) or (..., K)")
     log_p, log_ref = (_log_softmax(library, x) for x in arrays.values())
-    log_ratio = log_ref - log_p  # log r
+    log_ratio = log_ref - log_p  # log u
     factor = {
         "k1": library.ones_like(log_ratio),
         "k2": -log_ratio,
@@ -494,13 +495,13 @@ def _gaussian_kl(library: Any, mean_p: Array, std_p: Array, mean_q: Array, std_q
 
 
 def _kl_estimate(library: Any, log_prob: Array, log_prob_ref: Array, kind: str) -> Array:
-    """k1, k2 or k3; expm1 keeps the digits of r - 1 where p and ref are close."""
-    log_ratio = log_prob_ref - log_prob  # log r
+    """k1, k2 or k3; expm1 keeps the digits of u - 1 where p and ref are close."""
+    log_ratio = log_prob_ref - log_prob  # log u
     if kind == "k1":
         return -log_ratio
     if kind == "k2":
         return log_ratio**2 / 2
-    with np.errstate(over="ignore"):  # r beyond the largest number is inf, and so is the estimate
+    with np.errstate(over="ignore"):  # u beyond the largest number is inf, and so is the estimate
         estimate = library.expm1(log_ratio) - log_ratio
     # rounding can take the last digit below 0
     return np.maximum(estimate, 0.0) if library is np else estimate.clamp(min=0.0)
