@@ -333,6 +333,8 @@ def test_effective_sample_size_of_a_gaussian_proposal(width):
 def test_variance_by_enumeration():
     weighted = P / Q * F
     assert importance_variance(P, Q, F) == pytest.approx(Q @ weighted**2 - (Q @ weighted) ** 2)
+    # the same as a mean over the target: each square inflated by its weight
+    assert importance_variance(P, Q, F) == pytest.approx(P @ (P / Q * F**2) - (P @ F) ** 2)
     assert importance_variance(P, P, F) == pytest.approx(P @ F**2 - (P @ F) ** 2)
     ideal = P * np.abs(F) / (P @ np.abs(F))  # where f is positive, this proposal has no variance at all
     assert importance_variance(P, ideal, np.abs(F)) == pytest.approx(0, abs=1e-12)
