@@ -33,7 +33,6 @@ LOG = logging.getLogger(__name__)
 PLANNED: dict[str, int] = {}
 
 
-
 LABEL_LINE = re.compile(r"^[ \t]*:label:[ \t]*(\S+)", re.MULTILINE)
 MATH_DIRECTIVE = re.compile(r"^([ \t]*)(`{3,}|:{3,})\{math\}[^\n]*\n(.*?)^\1\2[ \t]*$", re.MULTILINE | re.DOTALL)
 EQUATION_LINE = re.compile(r"^[ \t]*Equation:[ \t]*(\S.*)$", re.MULTILINE)
