@@ -80,6 +80,7 @@ def test_the_loss_of_the_true_distribution_is_its_entropy():
     assert sft_loss(batch, torch.ones_like(batch)).item() == pytest.approx(entropy / 2, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_model_learns_the_chances_of_the_demonstrators():
     task = Coin()
     model = Transformer(CharTokenizer(task.alphabet), TransformerConfig(width=8, layers=1, heads=1), seed=0)

@@ -348,6 +348,7 @@ class Letter:
         return float(text == "b" and finished)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["std", "none", "leave_one_out"])
 def test_it_learns_a_bandit(scale):
     config = GRPOConfig(updates=25, prompts=8, group=8, learning_rate=8e-3, scale=scale)
@@ -356,6 +357,7 @@ def test_it_learns_a_bandit(scale):
     assert result.history["reward"][-5:].mean() > 0.9
 
 
+@pytest.mark.slow
 def test_a_high_price_of_divergence_keeps_the_policy_home():
     kl = {}
     for beta in (0.001, 2.0):

@@ -231,6 +231,7 @@ class Length:
         return float(len(text))
 
 
+@pytest.mark.slow
 def test_a_reward_model_learns_what_the_judge_likes():
     model = small_model()
     pairs = preference_pairs(model, Sorting(), 500, seed=0, score=Length(), sharpness=3.0)

@@ -309,6 +309,7 @@ class Letter:
         return float(text == "b" and finished)
 
 
+@pytest.mark.slow
 def test_it_learns_a_bandit():
     model = small_model(alphabet="ab")
     config = RLHFConfig(updates=30, batch_size=64, learning_rate=6e-3, beta=0.0, value_warmup=0)
@@ -319,6 +320,7 @@ def test_it_learns_a_bandit():
     assert result.history["kl"][-1] > 0.5
 
 
+@pytest.mark.slow
 def test_a_high_price_of_divergence_keeps_the_policy_home():
     kl = {}
     for beta in (0.0, 2.0):
@@ -327,6 +329,7 @@ def test_a_high_price_of_divergence_keeps_the_policy_home():
     assert kl[2.0] < 0.25 * kl[0.0]
 
 
+@pytest.mark.slow
 def test_the_pretraining_mix_keeps_the_demonstrations_likely():
     chance = {}
     for coefficient in (0.0, 5.0):
