@@ -216,6 +216,19 @@ def test_gae_at_lambda_one_is_the_reward_still_to_come():
     assert torch.allclose(advantages, (to_come - values) * mask, atol=1e-5)
 
 
+@pytest.mark.equation("eq-completion-gae")
+def test_gae_is_the_double_sum_at_any_discount():
+    generator = torch.Generator().manual_seed(3)
+    rewards, values = torch.randn(3, 6, generator=generator), torch.randn(3, 6, generator=generator)
+    lengths, gamma, lam = [6, 1, 4], 0.9, 0.8
+    found, _ = completion_gae(rewards, values, torch.arange(6)[None] < torch.tensor(lengths)[:, None], gamma, lam)
+    for i, length in enumerate(lengths):
+        r, v = rewards[i].tolist(), values[i].tolist()
+        errors = [r[t] + (gamma * v[t + 1] if t < length - 1 else 0.0) - v[t] for t in range(length)]
+        sums = [sum((gamma * lam) ** k * errors[t + k] for k in range(length - t)) for t in range(length)]
+        assert found[i].tolist() == pytest.approx(sums + [0.0] * (6 - length), abs=1e-5)
+
+
 @pytest.mark.equation("eq-whitening")
 def test_whitened_advantages_against_numpy():
     generator = torch.Generator().manual_seed(1)
