@@ -494,5 +494,7 @@ def test_operations_against_a_counter():
     expected = training_flops(matrices, 4, 2)
     assert forward.get_total_flops() == pytest.approx(expected["frozen"], rel=0.03)
     assert both.get_total_flops() == pytest.approx(expected["training"], rel=0.05)
+    two_epochs = training_flops(10, 3, 2, epochs=2, frozen_passes=3)  # by hand: 5 tokens, 2 operations a weight
+    assert two_epochs == {"sampling": 100, "frozen": 300, "training": 600}
     with pytest.raises(ValueError, match="epochs"):
         training_flops(1, 1, 1, epochs=-1)
