@@ -144,8 +144,8 @@ def bradley_terry_mle(wins: ArrayLike, tolerance: float = 1e-12, max_rounds: int
         (K,) strengths that sum to 1: the likelihood depends on their quotients only.
 
     Raises:
-        ValueError: a wrong shape, a negative count, a non-zero diagonal; no finite maximum, because the items
-            fall into two groups of which one never lost to the other (or never met it).
+        ValueError: a wrong shape, a negative count, a non-zero diagonal; no unique finite maximum, because
+            the items fall into two groups of which one never lost to the other (or never met it).
 
     Source: Ford (1957) for when the maximum exists; Hunter (2004).
     """
@@ -219,12 +219,12 @@ def _checked_wins(wins: ArrayLike) -> FloatArray:
 
 
 def _require_maximum(table: FloatArray) -> None:
-    """A finite maximum exists if and only if a chain of wins leads from every item to every other."""
+    """Up to the scale there is one finite maximum if and only if a chain of wins leads from every item to every other."""
     groups, group = connected_components(table > 0, directed=True, connection="strong")
     if groups > 1:
         members = [np.flatnonzero(group == g).tolist() for g in range(groups)]
         raise ValueError(
-            f"wins has no finite maximum: between the groups of items {members} no chain of wins leads both ways"
+            f"wins has no unique finite maximum: between the groups of items {members} no chain of wins leads both ways"
         )
 
 

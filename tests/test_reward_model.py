@@ -101,6 +101,8 @@ def test_a_round_is_fair_at_the_maximum_and_never_lowers_the_likelihood():
     expected_wins = ((WINS + WINS.T) * bradley_terry_probability(strengths[:, None], strengths[None, :])).sum(1)
     assert expected_wins == pytest.approx(WINS.sum(1), abs=1e-8)  # the equation that the maximum solves
     assert bradley_terry_mm_step(WINS, strengths) == pytest.approx(strengths, abs=1e-11)
+    first = WINS.sum(1) / (WINS + WINS.T).sum(1)  # from equal strengths: each item's share of wins in its games
+    assert bradley_terry_mm_step(WINS, np.ones(3)) == pytest.approx(first / first.sum(), abs=1e-12)
     for seed in range(5):
         wins, p = random_wins(seed, 4), np.random.default_rng(seed).dirichlet(np.ones(4))
         before = bradley_terry_log_likelihood(wins, p)
@@ -110,9 +112,9 @@ def test_a_round_is_fair_at_the_maximum_and_never_lowers_the_likelihood():
 @pytest.mark.parametrize(
     ("wins", "message"),
     [
-        ([[0, 3], [0, 0]], "no finite maximum"),  # one never lost
-        ([[0, 1, 0], [1, 0, 0], [0, 0, 0]], "no finite maximum"),  # one never played
-        ([[0, 2, 1], [1, 0, 1], [0, 0, 0]], "no finite maximum"),  # one never won
+        ([[0, 3], [0, 0]], "no unique finite maximum"),  # one never lost
+        ([[0, 1, 0], [1, 0, 0], [0, 0, 0]], "no unique finite maximum"),  # one never played
+        ([[0, 2, 1], [1, 0, 1], [0, 0, 0]], "no unique finite maximum"),  # one never won
         ([[1, 2], [1, 0]], "diagonal"),
         ([[0, -1], [1, 0]], "negative"),
         ([[0, 1, 2], [1, 0, 1]], "shape"),
