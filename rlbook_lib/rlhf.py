@@ -6,8 +6,7 @@ The policy as it was when it sampled needs no model of its own: its log-probabil
 samples.
 
 A completion is an episode of the token MDP: the state is the prompt and the tokens so far, the action is the
-    next token, the
-transition appends it. The score comes with the last token, and each token pays for leaving the reference.
+next token, the transition appends it. The score comes with the last token, and each token pays for leaving the reference.
 
 Shapes: B completions, N tokens.
 """
@@ -272,8 +271,7 @@ def completion_gae(
     Equation: eq-completion-gae
 
     The end of sequence terminates the episode: nothing follows, and no value is added. A completion that was
-        cut off at its longest
-    length terminates too, because its score, given at that token, is all it will ever get.
+    cut off at its longest length terminates too, because its score, given at that token, is all it will ever get.
 
     Args:
         rewards: (B, N).
@@ -444,7 +442,7 @@ def dpo_loss(
     Equation: eq-dpo-loss
 
     No reward model and no sampling: at its minimum the policy is ``rlhf_optimum`` for the rewards behind the
-        preferences.
+    preferences.
 
     Args:
         log_prob_chosen: (B,), log pi(o|q) of the preferred completions.
