@@ -6,7 +6,8 @@ The policy as it was when it sampled needs no model of its own: its log-probabil
 samples.
 
 A completion is an episode of the token MDP: the state is the prompt and the tokens so far, the action is the
-next token, the transition appends it. The score comes with the last token, and each token pays for leaving the reference.
+next token, the transition appends it. The score comes with the last token, and each token pays for leaving
+the reference.
 
 Shapes: B completions, N tokens.
 """
