@@ -8,7 +8,8 @@ CPU-seconds on one thread; evaluation is not counted. Accuracy is greedy, on 512
 results go to ``results/language_model.json`` after every seed, and a second call goes on where the first one ended; ``--fresh`` starts anew.
 
 The peer is TRL's GRPOTrainer on a model of the same size, with the same prompts, group and lengths. It is looked for in a folder of its
-own, so that the book's environment stays as it is: ``pip install --target FOLDER trl==1.16.0``.
+own, so that the book's environment stays as it is: ``pip install --target FOLDER trl==1.16.0`` (with torch and numpy left as they are:
+``--no-deps`` and the packages that it then asks for).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -49,6 +52,7 @@ MARKS = {
         ("model_change_at_0", statistics.mean, ">=", 0.5),
         ("best_true_change", statistics.mean, ">=", 0.0),
     ],
+    "against_trl": [("ratio", statistics.median, ">=", 1.5)],
     "cache": [("ratio_10", statistics.median, ">=", 4.0), ("ratio_40", statistics.median, ">=", 8.0)],
 }
 
@@ -159,9 +163,77 @@ def cache(seed: int) -> dict[str, float]:
     return found
 
 
+def against_trl(seed: int) -> dict[str, float]:
+    """Completion tokens per CPU-second of both trainers: about a million parameters, 8 prompts x 8 samples, at most 16 tokens."""
+    rounds, prompts, group, longest = 5, 8, 8, 16
+    task = _LongerAnswers(longest)
+    model = Transformer(CharTokenizer(task.alphabet), TransformerConfig(width=160, layers=3, heads=4), seed=seed)
+    config = GRPOConfig(updates=rounds + 1, prompts=prompts, group=group, minibatches=1, normalize="token", scale="std")
+    marks = []
+    for update in iterate_grpo(model, task, config, seed=seed):
+        marks.append((time.process_time(), update.env_steps))  # the first round warms up
+    ours = (marks[-1][1] - marks[0][1]) / (marks[-1][0] - marks[0][0])
+    theirs, size = _trl_rate(task, seed, rounds, prompts, group, longest)
+    own = sum(p.numel() for p in model.parameters())
+    return {"ours": ours, "trl": theirs, "ratio": ours / theirs, "parameters": own, "trl_parameters": size}
+
+
+class _LongerAnswers(Sorting):
+    """Sorting with room for sixteen tokens and a reward that an untrained model gets some of."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        object.__setattr__(self, "_longest", longest)
+
+    @property
+    def max_new_tokens(self) -> int:
+        return self._longest
+
+    def reward(self, prompt: str, text: str, finished: bool) -> float:
+        return float(sum(character in prompt for character in text)) / self._longest
+
+
+def _trl_rate(task: Any, seed: int, rounds: int, prompts: int, group: int, longest: int) -> tuple[float, int]:
+    """TRL's GRPOTrainer on a Llama of the same width and depth: tokens per CPU-second after one round, and its parameters."""
+    import numpy as np
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from trl import GRPOConfig as TrlConfig
+    from trl import GRPOTrainer
+
+    words = {word: k for k, word in enumerate(["<pad>", "<eos>", *task.alphabet])}
+    plain = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    plain.pre_tokenizer, plain.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<eos>")
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=len(words), hidden_size=160, intermediate_size=427, num_hidden_layers=3, num_attention_heads=4,
+        max_position_embeddings=64, pad_token_id=0, eos_token_id=1, bos_token_id=None,
+    ))  # fmt: skip
+    marks: list[tuple[float, int]] = []
+
+    def reward(prompts: list[str], completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
+        before = marks[-1][1] if marks else 0
+        marks.append((time.process_time(), before + sum(map(len, completion_ids))))
+        return [task.reward(p, c, True) for p, c in zip(prompts, completions)]
+
+    rng = np.random.default_rng(seed)
+    data = [{"prompt": p} for p in task.prompts(prompts * (rounds + 2), rng)]
+    with tempfile.TemporaryDirectory() as folder:
+        options = TrlConfig(
+            output_dir=folder, per_device_train_batch_size=prompts * group, num_generations=group, max_steps=rounds + 1,
+            max_completion_length=longest, beta=0.0, learning_rate=5e-4, loss_type="bnpo", report_to=[], save_strategy="no",
+            logging_steps=1000, disable_tqdm=True, use_cpu=True, bf16=False, gradient_checkpointing=False, seed=seed,
+        )  # fmt: skip
+        GRPOTrainer(model=model, reward_funcs=reward, args=options, train_dataset=data, processing_class=tokenizer).train()
+    # from the first round's reward to the last one's: the same number of updates as of samplings
+    rate = (marks[-1][1] - marks[0][1]) / (marks[-1][0] - marks[0][0])
+    return rate, sum(p.numel() for p in model.parameters())
+
+
 PARTS: dict[str, Callable[[int], dict[str, float]]] = {
     "sft": sft, "cache": cache, "reward_model": reward_model, "grpo": grpo, "rlhf": rlhf,
-    "overoptimization": overoptimization, "grpo_long": grpo_long,
+    "overoptimization": overoptimization, "grpo_long": grpo_long, "against_trl": against_trl,
 }  # fmt: skip
 
 
@@ -188,7 +260,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--peers", help="a folder with trl and what it needs, for the part against_trl")
     options = parser.parse_args()
+    if options.peers:
+        sys.path.append(options.peers)
+    else:
+        options.only = [part for part in options.only if part != "against_trl"]
     use_threads(1)
     record: dict[str, Any] = {"parts": {}}
     if FILE.exists() and not options.fresh:
