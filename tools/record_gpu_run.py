@@ -44,7 +44,7 @@ def run_imports(source: str, names: dict[str, Any]) -> None:
     for statement in ast.parse(source).body:
         try:
             exec(compile(ast.Module([statement], []), "first code cell", "exec"), names)
-        except ImportError as error:
+        except (ImportError, NameError) as error:
             print(f"left out: {ast.unparse(statement)}: {error}", file=sys.stderr)
 
 

@@ -196,6 +196,9 @@ class _LongerAnswers(Sorting):
 def _trl_rate(task: Any, seed: int, rounds: int, prompts: int, group: int, longest: int) -> tuple[float, int]:
     """TRL's GRPOTrainer on a Llama of the same width and depth: tokens per CPU-second after one round, and its parameters."""
     import numpy as np
+    import pyarrow as pa
+    from datasets import Dataset
+    from datasets.table import InMemoryTable
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
     from trl import GRPOConfig as TrlConfig
@@ -218,7 +221,8 @@ def _trl_rate(task: Any, seed: int, rounds: int, prompts: int, group: int, longe
         return [task.reward(p, c, True) for p, c in zip(prompts, completions)]
 
     rng = np.random.default_rng(seed)
-    data = [{"prompt": p} for p in task.prompts(prompts * (rounds + 2), rng)]
+    column = pa.table({"prompt": task.prompts(prompts * (rounds + 2), rng)})
+    data = Dataset(InMemoryTable(column), fingerprint="prompts")  # named, so that nothing has to be hashed
     with tempfile.TemporaryDirectory() as folder:
         options = TrlConfig(
             output_dir=folder, per_device_train_batch_size=prompts * group, num_generations=group, max_steps=rounds + 1,
