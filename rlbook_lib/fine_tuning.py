@@ -1,8 +1,7 @@
 """Supervised fine-tuning: raise the probability of demonstrated completions (chapter 11).
 
-The second half holds the three small steps that every trainer of a language model in this book shares: the
-    learning rate of an
-update, one gradient step, and a frozen copy of a model.
+The second half holds the three small steps that every trainer of a language model in this book shares, which
+are the learning rate of an update, one gradient step, and a frozen copy of a model.
 """
 
 from __future__ import annotations

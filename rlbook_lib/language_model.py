@@ -77,7 +77,7 @@ class CharTokenizer:
 
     @property
     def size(self) -> int:
-        """The size of the vocabulary: the characters, padding and end of sequence."""
+        """How many tokens there are, padding and end of sequence included."""
         return len(self.alphabet) + 2
 
     def encode(self, text: str) -> list[int]:

@@ -528,7 +528,7 @@ class TRPOConfig:
     line_search_factor: float = 0.8
     line_search_tries: int = 10
     hidden: tuple[int, ...] = (64,)
-    activation: str = "tanh"
+    activation: str = "relu"
     initial_log_std: float = 0.0
     value_learning_rate: float = 7e-3
     value_epochs: int = 8
