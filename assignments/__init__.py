@@ -1,0 +1,1 @@
+"""The course assignments: instructor notebooks, hidden tests, and the grader."""

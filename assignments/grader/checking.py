@@ -1,0 +1,96 @@
+"""What must hold for an assignment before it is handed out, checked in this process with trusted code only.
+
+The reference and every alternative get full marks, the stub gets none, every known mistake loses points and is called
+by its name, and the notebook's points are those of the hidden tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import notebooks
+from .marking import MISSING, Outcome, Prepared, QuestionResult, call_here, mark, prepare
+from .questions import Assignment, Case, Question
+
+MISTAKES = 5  # of every question, at least
+
+
+def mark_solution(prepared: Prepared, solution: Callable[..., Any]) -> QuestionResult:
+    """Grade a trusted solution in this process."""
+    return mark(prepared, lambda question, case: call_here(question, solution, case))
+
+
+def run_cells(cells: list[str]) -> dict[str, Any]:
+    """Run trusted code cells; a cell that fails raises."""
+    namespace: dict[str, Any] = {"__name__": "notebook"}
+    for number, cell in enumerate(cells):
+        exec(compile(cell, f"<cell {number}>", "exec"), namespace)
+    return namespace
+
+
+def mark_cells(assignment: Assignment, cells: list[str], seed: int) -> list[QuestionResult]:
+    """Grade trusted cells in this process, question by question."""
+    namespace = run_cells(cells)
+
+    def call(question: Question, case: Case) -> Outcome:
+        if question.function not in namespace:
+            return Outcome(MISSING)
+        return call_here(question, namespace[question.function], case)
+
+    return [mark(prepare(question, seed), call) for question in assignment.questions]
+
+
+def faults(assignment: Assignment, seed: int = 0) -> Iterator[str]:
+    """Everything about an assignment that is not as it must be, as sentences."""
+    notebook = notebooks.read(assignment.notebook)
+    yield from notebook_faults(assignment, notebook)
+    for result in mark_cells(assignment, notebooks.code_cells(notebook), seed):
+        if result.points != result.max_points:
+            yield f"{result.name}: the notebook's solution loses points: {result.messages}"
+    stub = notebooks.released(notebook)
+    for result in mark_cells(assignment, notebooks.code_cells(stub), seed):
+        if result.points:
+            yield f"{result.name}: the stub scores {result.points}"
+    for question in assignment.questions:
+        yield from question_faults(prepare(question, seed))
+
+
+def notebook_faults(assignment: Assignment, notebook: notebooks.Notebook) -> Iterator[str]:
+    """Cells and points against the hidden tests."""
+    cells = {notebooks.role(cell).get("grade_id"): notebooks.role(cell) for cell in notebook["cells"]}
+    for question in assignment.questions:
+        solution, checks = cells.get(question.name), cells.get(f"{question.name}-checks")
+        if not solution or not solution.get("solution") or solution.get("grade"):
+            yield f"{question.name}: no solution cell with this grade_id (solution true, grade false)"
+        if not checks or not checks.get("grade") or not checks.get("locked"):
+            yield f"{question.name}: no cell {question.name}-checks (grade true, locked true)"
+        elif checks.get("points") != question.points:
+            yield f"{question.name}: {checks.get('points')} points in the notebook, {question.points} in the hidden tests"
+    written = cells.get(assignment.written.name)
+    if not written or not written.get("solution") or not written.get("grade"):
+        yield f"{assignment.written.name}: no cell of the written question (solution true, grade true)"
+    elif written.get("points") != assignment.written.points:
+        yield f"{assignment.written.name}: {written.get('points')} points in the notebook, {assignment.written.points} in the hidden tests"
+    if not (assignment.folder / "rubric.md").is_file():
+        yield "no rubric.md"
+
+
+def question_faults(prepared: Prepared) -> Iterator[str]:
+    """Known mistakes that pass or get the wrong name, right solutions that do not pass."""
+    question = prepared.question
+    if len(question.mistakes) < MISTAKES:
+        yield f"{question.name}: {len(question.mistakes)} known mistakes, at least {MISTAKES} are wanted"
+    for mistake in question.mistakes:
+        result = mark_solution(prepared, mistake.solution)
+        name = f"{question.name}: {mistake.solution.__name__}"
+        if result.points >= result.max_points:
+            yield f"{name} scores full marks"
+        elif not any(message.endswith(mistake.says) for message in result.messages):
+            yield f"{name} is not called by its name but: {result.messages}"
+    if not question.alternatives:
+        yield f"{question.name}: no alternative right solution"
+    for alternative in question.alternatives:
+        result = mark_solution(prepared, alternative)
+        if result.points != result.max_points:
+            yield f"{question.name}: {alternative.__name__} is right and loses points: {result.messages}"

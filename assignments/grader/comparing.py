@@ -1,0 +1,79 @@
+"""Whether a student's result is right, and if not, in which way: sentences without a hidden number.
+
+A comparison takes the student's result and the reference's, both as they come over the wire, and returns ``None``
+if the result is right, else a sentence. It sees data only, so nothing that a student's code patches can reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Comparison = Callable[[Any, Any], "str | None"]
+
+NOT_NUMBERS = "The result is not made of numbers."
+NOTHING = "The function returns nothing."
+WRONG_SHAPE = "The result does not have the shape that is asked for."
+WRONG_COUNT = "The function does not return as many values as asked for."
+NOT_FINITE = "The result contains NaN or infinity."
+WRONG_VALUES = "The values are not right."
+WRONG_WORDS = "The result is not what is asked for."
+
+
+def close(rtol: float = 1e-5, atol: float = 1e-7) -> Comparison:
+    """Numbers, arrays, and lists, tuples and dictionaries of them, each close to the reference.
+
+    Shapes must agree: a number where an array of one number is asked for is wrong, and the other way round. Integers
+    and floats count alike, truth values too. Where the reference is not finite, the result must be the same.
+    """
+
+    def compare(got: Any, want: Any) -> str | None:
+        if isinstance(want, dict):
+            if not isinstance(got, dict) or got.keys() != want.keys():
+                return WRONG_WORDS
+            return first(compare(got[key], want[key]) for key in want)
+        if isinstance(want, (list, tuple)) and not is_numeric(want):
+            if not isinstance(got, (list, tuple)) or len(got) != len(want):
+                return NOTHING if got is None else WRONG_COUNT
+            return first(compare(one, other) for one, other in zip(got, want, strict=True))
+        if want is None or isinstance(want, str):
+            return None if type(got) is type(want) and got == want else WRONG_WORDS
+        return compare_numbers(got, want, rtol, atol)
+
+    return compare
+
+
+def compare_numbers(got: Any, want: Any, rtol: float, atol: float) -> str | None:
+    """Two numbers or arrays."""
+    if got is None:
+        return NOTHING
+    if not is_numeric(got):
+        return NOT_NUMBERS
+    given, wanted = np.asarray(got, dtype=np.float64), np.asarray(want, dtype=np.float64)
+    if given.shape != wanted.shape:
+        return WRONG_SHAPE
+    if np.isfinite(wanted).all() and not np.isfinite(given).all():
+        return NOT_FINITE
+    return None if np.allclose(given, wanted, rtol=rtol, atol=atol, equal_nan=True) else WRONG_VALUES
+
+
+def is_numeric(value: Any) -> bool:
+    """Whether the value is a number, an array of numbers, or a list that can be read as one."""
+    if isinstance(value, (bool, int, float)):
+        return True
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biuf"
+    if isinstance(value, (list, tuple)):
+        try:
+            array = np.asarray(value)
+        except ValueError:  # rows of unequal length
+            return False
+        return array.dtype.kind in "biuf"
+    return False
+
+
+def first(messages: Any) -> str | None:
+    """The first message that is not None."""
+    return next((message for message in messages if message is not None), None)

@@ -1,0 +1,184 @@
+"""From the results of a student's calls to points and feedback.
+
+Nothing here runs a student's code: :func:`mark` is given a way to call it. The feedback consists of sentences of the
+assignment and of this module only. What a student's code says (messages of exceptions, names, shapes) stays out,
+because it could carry the hidden inputs away.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import wire
+from .questions import Case, Question
+
+RETURNED, RAISED, MISSING, TIMEOUT, CRASHED = "returned", "raised", "missing", "timeout", "crashed"
+# the only names of exceptions that a student is told: those of Python itself
+KNOWN_ERRORS = {
+    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)
+}
+ENDINGS = {
+    MISSING: "`{function}` is not defined. Is the cell there, and does it run without an error from top to bottom?",
+    TIMEOUT: "A call took too long and was stopped.",
+    CRASHED: "The process that ran the code ended or was stopped (too much memory or output, too many files or processes, or an exit).",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one call ended: ``kind`` is one of the five words above; ``value`` if it returned, ``error`` if it raised."""
+
+    kind: str
+    value: Any = None
+    error: str = ""
+
+
+@dataclass
+class PartResult:
+    """Points of one part, and how many of its cases were right."""
+
+    name: str
+    points: float
+    max_points: float
+    right: int
+    cases: int
+
+
+@dataclass
+class QuestionResult:
+    """Points and feedback of one question; ``ending`` is the worst way in which a call ended."""
+
+    name: str
+    title: str
+    points: float
+    max_points: float
+    ending: str
+    parts: list[PartResult] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+
+def known_error(name: str) -> str:
+    """The name of an exception if it is one of Python's own, else a word that tells nothing."""
+    return name if name in KNOWN_ERRORS else "an exception"
+
+
+def call_here(question: Question, solution: Callable[..., Any], case: Case) -> Outcome:
+    """Call a trusted solution in this process, with everything that travels sent through the wire and back."""
+    try:
+        arguments = tuple(wire.decode(wire.encode(copy.deepcopy(case.arguments))))
+        return Outcome(RETURNED, wire.decode(wire.encode(question.run(solution, arguments))))
+    except Exception as error:
+        return Outcome(RAISED, error=known_error(type(error).__name__))
+
+
+@dataclass
+class Prepared:
+    """A question with its cases and all that the grader computes once for a batch."""
+
+    question: Question
+    cases: list[Case]
+    wanted: list[Any]
+    mistakes: list[list[Outcome]]
+
+
+def prepare(question: Question, seed: int) -> Prepared:
+    """Draw the cases and compute the reference's and the mistakes' results.
+
+    Raises ``RuntimeError`` if the reference fails on a case: then no submission can be graded.
+    """
+    cases = question.cases(generator(question, seed))
+    unknown = {case.part for case in cases} ^ set(question.parts)
+    if unknown:
+        raise RuntimeError(f"question {question.name}: parts without cases, or cases without a part: {sorted(unknown)}")
+    wanted = []
+    for case in cases:
+        outcome = call_here(question, question.reference, case)
+        if outcome.kind != RETURNED:
+            raise RuntimeError(f"question {question.name}: the reference raised {outcome.error}")
+        wanted.append(outcome.value)
+    mistakes = [[call_here(question, mistake.solution, case) for case in cases] for mistake in question.mistakes]
+    return Prepared(question, cases, wanted, mistakes)
+
+
+def generator(question: Question, seed: int) -> np.random.Generator:
+    """The generator of a question's cases: it depends on the seed and the question's name alone."""
+    return np.random.default_rng([seed, *question.name.encode("utf-8")])
+
+
+def mark(prepared: Prepared, call: Callable[[Question, Case], Outcome]) -> QuestionResult:
+    """Points and feedback of one question. After a call that did not end by itself, no further one is made."""
+    question = prepared.question
+    outcomes: list[Outcome] = []
+    for case in prepared.cases:
+        stopped = outcomes and outcomes[-1].kind in (MISSING, TIMEOUT, CRASHED)
+        outcomes.append(outcomes[-1] if stopped else call(question, case))
+    verdicts = [verdict(question, outcome, want) for outcome, want in zip(outcomes, prepared.wanted, strict=True)]
+    parts = [part_result(question, name, prepared.cases, verdicts) for name in question.parts]
+    endings = [outcome.kind for outcome in outcomes]
+    ending = next((kind for kind in (CRASHED, TIMEOUT, MISSING, RAISED) if kind in endings), RETURNED)
+    result = QuestionResult(
+        question.name, question.title, sum(part.points for part in parts), question.points, ending, parts
+    )
+    if any(verdicts):
+        result.messages = explain(prepared, outcomes, verdicts)
+    return result
+
+
+def verdict(question: Question, outcome: Outcome, want: Any) -> str | None:
+    """None if the outcome is right, else a sentence."""
+    if outcome.kind in ENDINGS:
+        return ENDINGS[outcome.kind].format(function=question.function)
+    if outcome.kind == RAISED:
+        if outcome.error == "NotImplementedError":
+            return "The answer is not written yet: the call raises NotImplementedError."
+        return f"The call raises {outcome.error}."
+    try:
+        return question.compare(outcome.value, want)
+    except Exception:  # whatever a student returned, a comparison that cannot read it means that it is wrong
+        return "The result is not of the kind that is asked for."
+
+
+def part_result(question: Question, name: str, cases: Sequence[Case], verdicts: Sequence[str | None]) -> PartResult:
+    chosen = [wrong is None for case, wrong in zip(cases, verdicts, strict=True) if case.part == name]
+    points = question.parts[name]
+    return PartResult(name, points if all(chosen) else 0.0, points, sum(chosen), len(chosen))
+
+
+def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> list[str]:
+    """What is wrong, and which known mistake it looks like."""
+    messages = list(dict.fromkeys(wrong for wrong in verdicts if wrong is not None))
+    found = diagnose(prepared, outcomes, verdicts)
+    if found is not None:
+        messages.append(f"This looks like the following mistake: {prepared.question.mistakes[found].says}")
+    return messages
+
+
+def diagnose(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> int | None:
+    """The first mistake that gives the same result on every case; else one that does on every wrong case."""
+    if outcomes[-1].kind in ENDINGS:
+        return None
+    everywhere = range(len(outcomes))
+    wrong = [index for index, message in enumerate(verdicts) if message is not None]
+    for indices in (everywhere, wrong):
+        for number, expected in enumerate(prepared.mistakes):
+            if all(alike(prepared.question, outcomes[index], expected[index]) for index in indices):
+                return number
+    return None
+
+
+def alike(question: Question, outcome: Outcome, expected: Outcome) -> bool:
+    """Whether two calls ended alike."""
+    if outcome.kind != expected.kind:
+        return False
+    if outcome.kind == RAISED:
+        return outcome.error == expected.error
+    try:
+        return question.compare(outcome.value, expected.value) is None
+    except Exception:
+        return False

@@ -1,0 +1,89 @@
+"""How the grader and the sandbox exchange values: one line of JSON a message, never pickle.
+
+Plain values go as they are; an array goes as its type, shape and bytes. Everything that comes back from a sandbox is
+checked before it becomes an array, because the code of a student may have written it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float32", "float64")
+MAX_DEPTH = 8
+MAX_BYTES = 8_000_000  # of one message
+
+
+class WireError(ValueError):
+    """A value that cannot travel, or a message that is none."""
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """The value as JSON can hold it: numbers, text, lists, dictionaries with text keys, arrays and tensors.
+
+    Tuples become lists, tensors become arrays. Anything else raises :class:`WireError`.
+    """
+    if depth > MAX_DEPTH:
+        raise WireError("nested too deeply")
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, np.generic):
+        return encode(value.item(), depth)
+    if isinstance(value, (list, tuple)):
+        return [encode(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        if not all(type(key) is str for key in value):
+            raise WireError("a dictionary needs text keys")
+        return {key: encode(item, depth + 1) for key, item in value.items()}
+    if hasattr(value, "detach"):  # a torch tensor
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        if value.dtype.name not in DTYPES:
+            raise WireError(f"arrays of {value.dtype.name} cannot be handed over")
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii")
+        return {"__array__": data, "dtype": value.dtype.name, "shape": list(value.shape)}
+    raise WireError(f"values of type {type(value).__name__} cannot be handed over")
+
+
+def decode(value: Any, depth: int = 0) -> Any:
+    """The value that :func:`encode` was given; raises :class:`WireError` for what it cannot have made."""
+    if depth > MAX_DEPTH + 1:
+        raise WireError("nested too deeply")
+    if isinstance(value, list):
+        return [decode(item, depth + 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "__array__" not in value:
+        return {key: decode(item, depth + 1) for key, item in value.items()}
+    try:
+        shape = [int(size) for size in value["shape"]]
+        if value["dtype"] not in DTYPES or len(shape) > MAX_DEPTH or min(shape, default=0) < 0:
+            raise WireError("not an array")
+        data = base64.b64decode(value["__array__"], validate=True)
+        if len(data) != math.prod(shape) * np.dtype(value["dtype"]).itemsize:
+            raise WireError("not an array")
+        return np.frombuffer(data, dtype=value["dtype"]).reshape(shape).copy()
+    except WireError:
+        raise
+    except Exception as error:
+        raise WireError("not an array") from error
+
+
+def to_line(message: dict[str, Any]) -> bytes:
+    """A message as one line."""
+    return json.dumps(message).encode("utf-8") + b"\n"
+
+
+def from_line(line: bytes) -> dict[str, Any]:
+    """The message on a line; raises :class:`WireError` if it is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise WireError("not a message") from error
+    if not isinstance(message, dict):
+        raise WireError("not a message")
+    return message
