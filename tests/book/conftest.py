@@ -29,6 +29,15 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(PARTS, ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Work for two processes: the tests of one page go together, because they share one visit; so do those of any other file."""
+    for item in items:
+        page = getattr(item, "callspec", None) and item.callspec.params.get("name")  # type: ignore[attr-defined]
+        together = page if page and item.path.name == "test_pages.py" else item.path.name
+        item.add_marker(pytest.mark.xdist_group(together))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Each process keeps what it measured."""
     if measured:

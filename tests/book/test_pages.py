@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,10 @@ WAIVERS: dict[str, str] = {}
 def visits(site: Path, browser: Any, report: dict[str, Any]) -> Iterator[Callable[[str], Visit]]:
     """Pages by name, each loaded once and shared by the tests."""
     known: dict[str, Visit] = {}
-    pictures = ROOT / "_build" / "screenshots"
-    pictures.mkdir(parents=True, exist_ok=True)
+    pictures = None
+    if os.environ.get("RLBOOK_SCREENSHOTS") == "1":  # they take a fifth of a visit's time, and only people look at them
+        pictures = ROOT / "_build" / "screenshots"
+        pictures.mkdir(parents=True, exist_ok=True)
     with served(site) as base:
 
         def look(name: str) -> Visit:

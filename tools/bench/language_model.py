@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -163,19 +165,48 @@ def cache(seed: int) -> dict[str, float]:
     return found
 
 
+ROUNDS, PROMPTS, GROUP, LONGEST = 5, 8, 8, 16  # of the comparison with the peer
+
+
 def against_trl(seed: int) -> dict[str, float]:
     """Completion tokens per CPU-second of both trainers: about a million parameters, 8 prompts x 8 samples, at most 16 tokens."""
-    rounds, prompts, group, longest = 5, 8, 8, 16
-    task = _LongerAnswers(longest)
+    ours, own = _our_rate(seed)
+    theirs, size = _trl_rate(seed)
+    return {"ours": ours, "trl": theirs, "ratio": ours / theirs, "parameters": own, "trl_parameters": size}
+
+
+def memory_beside_trl(seed: int) -> dict[str, float]:
+    """Peak resident memory of each trainer in a process of its own, in MB: in all, and above what the process had before training."""
+    found = {}
+    for side in ("ours", "trl"):
+        command = [sys.executable, __file__, "--side", side, "--seeds", str(seed), "--peers", sys.path[-1]]
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found |= {f"{side}_{name}": value for name, value in json.loads(said.splitlines()[-1]).items()}
+    return found
+
+
+def _one_side(side: str, seed: int) -> dict[str, float]:
+    """What ``memory_beside_trl`` runs in a process of its own. The peer's packages are imported before the first look."""
+    if side == "trl":
+        from transformers import LlamaForCausalLM  # noqa: F401
+        from trl import GRPOTrainer  # noqa: F401
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    {"ours": _our_rate, "trl": _trl_rate}[side](seed)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"peak_mb": peak, "training_mb": peak - before}
+
+
+def _our_rate(seed: int) -> tuple[float, int]:
+    """Our trainer's tokens per CPU-second after one round, and the model's parameters."""
+    task = _LongerAnswers(LONGEST)
     model = Transformer(CharTokenizer(task.alphabet), TransformerConfig(width=160, layers=3, heads=4), seed=seed)
-    config = GRPOConfig(updates=rounds + 1, prompts=prompts, group=group, minibatches=1, normalize="token", scale="std")
+    config = GRPOConfig(updates=ROUNDS + 1, prompts=PROMPTS, group=GROUP, minibatches=1, normalize="token", scale="std")
     marks = []
     for update in iterate_grpo(model, task, config, seed=seed):
         marks.append((time.process_time(), update.env_steps))  # the first round warms up
-    ours = (marks[-1][1] - marks[0][1]) / (marks[-1][0] - marks[0][0])
-    theirs, size = _trl_rate(task, seed, rounds, prompts, group, longest)
-    own = sum(p.numel() for p in model.parameters())
-    return {"ours": ours, "trl": theirs, "ratio": ours / theirs, "parameters": own, "trl_parameters": size}
+    rate = (marks[-1][1] - marks[0][1]) / (marks[-1][0] - marks[0][0])
+    return rate, sum(p.numel() for p in model.parameters())
 
 
 class _LongerAnswers(Sorting):
@@ -193,7 +224,7 @@ class _LongerAnswers(Sorting):
         return float(sum(character in prompt for character in text)) / self._longest
 
 
-def _trl_rate(task: Any, seed: int, rounds: int, prompts: int, group: int, longest: int) -> tuple[float, int]:
+def _trl_rate(seed: int) -> tuple[float, int]:
     """TRL's GRPOTrainer on a Llama of the same width and depth: tokens per CPU-second after one round, and its parameters."""
     import numpy as np
     import pyarrow as pa
@@ -204,6 +235,7 @@ def _trl_rate(task: Any, seed: int, rounds: int, prompts: int, group: int, longe
     from trl import GRPOConfig as TrlConfig
     from trl import GRPOTrainer
 
+    task = _LongerAnswers(LONGEST)
     words = {word: k for k, word in enumerate(["<pad>", "<eos>", *task.alphabet])}
     plain = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
     plain.pre_tokenizer, plain.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
@@ -221,12 +253,12 @@ def _trl_rate(task: Any, seed: int, rounds: int, prompts: int, group: int, longe
         return [task.reward(p, c, True) for p, c in zip(prompts, completions)]
 
     rng = np.random.default_rng(seed)
-    column = pa.table({"prompt": task.prompts(prompts * (rounds + 2), rng)})
+    column = pa.table({"prompt": task.prompts(PROMPTS * (ROUNDS + 2), rng)})
     data = Dataset(InMemoryTable(column), fingerprint="prompts")  # named, so that nothing has to be hashed
     with tempfile.TemporaryDirectory() as folder:
         options = TrlConfig(
-            output_dir=folder, per_device_train_batch_size=prompts * group, num_generations=group, max_steps=rounds + 1,
-            max_completion_length=longest, beta=0.0, learning_rate=5e-4, loss_type="bnpo", report_to=[], save_strategy="no",
+            output_dir=folder, per_device_train_batch_size=PROMPTS * GROUP, num_generations=GROUP, max_steps=ROUNDS + 1,
+            max_completion_length=LONGEST, beta=0.0, learning_rate=5e-4, loss_type="bnpo", report_to=[], save_strategy="no",
             logging_steps=1000, disable_tqdm=True, use_cpu=True, bf16=False, gradient_checkpointing=False, seed=seed,
         )  # fmt: skip
         GRPOTrainer(model=model, reward_funcs=reward, args=options, train_dataset=data, processing_class=tokenizer).train()
@@ -238,6 +270,7 @@ def _trl_rate(task: Any, seed: int, rounds: int, prompts: int, group: int, longe
 PARTS: dict[str, Callable[[int], dict[str, float]]] = {
     "sft": sft, "cache": cache, "reward_model": reward_model, "grpo": grpo, "rlhf": rlhf,
     "overoptimization": overoptimization, "grpo_long": grpo_long, "against_trl": against_trl,
+    "memory_beside_trl": memory_beside_trl,
 }  # fmt: skip
 
 
@@ -264,13 +297,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
-    parser.add_argument("--peers", help="a folder with trl and what it needs, for the part against_trl")
+    parser.add_argument("--peers", help="a folder with trl and what it needs, for the parts that name it")
+    parser.add_argument("--side", choices=["ours", "trl"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peers:
         sys.path.append(options.peers)
     else:
-        options.only = [part for part in options.only if part != "against_trl"]
+        options.only = [part for part in options.only if not part.endswith("_trl")]
     use_threads(1)
+    if options.side:
+        print(json.dumps(_one_side(options.side, options.seeds[0])))
+        return
     record: dict[str, Any] = {"parts": {}}
     if FILE.exists() and not options.fresh:
         record = json.loads(FILE.read_text())
