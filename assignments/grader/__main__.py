@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
+from pathlib import Path
 
-from . import checking, notebooks, questions
+from . import batch, checking, notebooks, overrides, questions, reports, results
+from .sandbox import InfrastructureError, Sandbox
 
 
 def check(options: argparse.Namespace) -> int:
     """Check assignments against their own known mistakes."""
     code = 0
-    for name in options.assignments or questions.names():
+    for name in options.assignments or questions.names(options.home):
         began = time.monotonic()
-        assignment = questions.load(name)
+        assignment = questions.load(name, options.home)
         found = [fault for seed in range(options.seeds) for fault in checking.faults(assignment, seed)]
         for fault in dict.fromkeys(found):
             print(f"{name}: {fault}")
@@ -30,25 +33,162 @@ def check(options: argparse.Namespace) -> int:
 
 def release(options: argparse.Namespace) -> int:
     """Write what students get."""
-    for name in options.assignments or questions.names():
-        path = questions.HOME / "release" / f"{name}.ipynb"
-        notebooks.write(notebooks.released(notebooks.read(questions.load(name).notebook)), path)
-        print(path.relative_to(questions.HOME.parent))
+    for name in options.assignments or questions.names(options.home):
+        path = options.home / "release" / f"{name}.ipynb"
+        notebooks.write(notebooks.released(notebooks.read(questions.load(name, options.home).notebook)), path)
+        print(path.relative_to(options.home.parent))
     return 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m assignments.grader", description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("check", help="check assignments against their own known mistakes")
-    command.add_argument("assignments", nargs="*")
-    command.add_argument("--seeds", type=int, default=3, help="how many seeds of hidden inputs (default: 3)")
-    command.set_defaults(run=check)
-    command = commands.add_parser("release", help="write the student notebooks into assignments/release")
-    command.add_argument("assignments", nargs="*")
-    command.set_defaults(run=release)
-    options = parser.parse_args()
-    return int(options.run(options))
+def grade(options: argparse.Namespace) -> int:
+    """Grade a folder of submissions."""
+    if options.unsafe:
+        print("Grading WITHOUT a sandbox: student code can read and change what you can.", file=sys.stderr)
+    found = batch.grade(
+        options.submissions, questions.load(options.assignment, options.home), options.output, options.workers, options.seed, options.roster,
+        options.unsafe, options.regrade,
+    )  # fmt: skip
+    counts = Counter(result.status for result in found)
+    kept = sum(result.kept for result in found)
+    print(", ".join(f"{counts[status]} {status}" for status in results.STATUSES if counts[status]) + f"; {kept} kept")
+    for result in found:
+        if result.status == results.INFRASTRUCTURE_ERROR:
+            print(f"{result.student!r}: {result.note}", file=sys.stderr)
+    print(f"Grades: {folder_of(options) / 'grades.csv'}")
+    return int(counts[results.INFRASTRUCTURE_ERROR] > 0)
+
+
+def one(options: argparse.Namespace) -> int:
+    """Grade one submission as a job of its own."""
+    assignment = questions.load(options.assignment, options.home)
+    result = batch.grade_one(
+        options.submissions, assignment, options.student, options.output, options.seed, options.unsafe, options.regrade
+    )
+    print(f"{result.student!r}: {result.status} {reports.number(result.points)}".rstrip())
+    return int(result.status == results.INFRASTRUCTURE_ERROR)
+
+
+def report(options: argparse.Namespace) -> int:
+    """Make the tables and pages again from the results."""
+    reports.write_all(existing(options), questions.load(options.assignment, options.home))
+    print(f"Grades: {folder_of(options) / 'grades.csv'}")
+    return 0
+
+
+def override(options: argparse.Namespace) -> int:
+    """Enter points of the written question, or replace a grade."""
+    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    students = [one.result.student for one in reports.grades(output, assignment)]
+    if options.remove:
+        overrides.remove(output, assignment, students, options.student, options.question)
+    elif options.points is None:
+        raise ValueError("points: missing; or say --remove to take an override back")
+    else:
+        overrides.add(output, assignment, students, options.student, options.question, options.points, options.note)
+    reports.write_all(output, assignment)
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write the grades in the layout of another system."""
+    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    everybody = reports.grades(output, assignment)
+    if options.system == "gradebook":
+        database = options.database or f"sqlite:///{output / 'gradebook.db'}"
+        print(f"{reports.write_gradebook(output, assignment, everybody, database)} students: {database}")
+        return 0
+    layout = {"canvas": reports.canvas_csv, "moodle": reports.moodle_csv}[options.system]
+    path = output / f"{options.system}.csv"
+    results.write_whole(path, layout(output, assignment, everybody))
+    print(path)
+    return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Say what the sandbox does on this machine."""
+    with Sandbox(options.unsafe) as sandbox:
+        print(sandbox.describe())
+    return 0
+
+
+def folder_of(options: argparse.Namespace) -> Path:
+    return batch.output_folder(options.output, questions.load(options.assignment, options.home))
+
+
+def existing(options: argparse.Namespace) -> Path:
+    """The output folder; raises ``ValueError`` if nothing was graded there."""
+    output = folder_of(options)
+    if not (output / "settings.json").is_file():
+        raise ValueError(f"output: nothing was graded yet in {str(output)!r}")
+    return output
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their arguments."""
+    top = argparse.ArgumentParser(prog="python -m assignments.grader", description=__doc__)
+    commands = top.add_subparsers(required=True, metavar="command")
+
+    def command(name: str, run: object) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=str(run.__doc__).splitlines()[0].rstrip("."))
+        made.set_defaults(run=run)
+        return made
+
+    def add_output(made: argparse.ArgumentParser) -> None:
+        made.add_argument("--output", type=Path, help="where results are kept (default: grades/ASSIGNMENT in the project)")
+
+    def add_grading(made: argparse.ArgumentParser) -> None:
+        add_output(made)
+        made.add_argument("--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)")
+        made.add_argument("--unsafe", action="store_true", help="run student code without a sandbox")
+        made.add_argument("--regrade", action="store_true", help="grade again what is already graded")
+
+    made = command("check", check)
+    made.add_argument("assignments", nargs="*")
+    made.add_argument("--seeds", type=int, default=3, help="how many seeds of hidden inputs (default: 3)")
+    made = command("release", release)
+    made.add_argument("assignments", nargs="*")
+    made = command("grade", grade)
+    made.add_argument("submissions", type=Path)
+    made.add_argument("assignment")
+    made.add_argument("--workers", type=int, default=2, help="submissions at a time (default: 2)")
+    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    add_grading(made)
+    made = command("one", one)
+    for name in ("submissions", "assignment", "student"):
+        made.add_argument(name)
+    add_grading(made)
+    made = command("report", report)
+    made.add_argument("assignment")
+    add_output(made)
+    made = command("override", override)
+    for name in ("assignment", "student"):
+        made.add_argument(name)
+    made.add_argument("question", help="its name, the written question's, or total")
+    made.add_argument("points", nargs="?")
+    made.add_argument("--note", default="", help="what the student and the table should say about it")
+    made.add_argument("--remove", action="store_true", help="take the override back")
+    add_output(made)
+    made = command("export", export)
+    made.add_argument("system", choices=("canvas", "moodle", "gradebook"))
+    made.add_argument("assignment")
+    made.add_argument("--database", help="of nbgrader (default: gradebook.db in the output folder)")
+    add_output(made)
+    made = command("sandbox", explain)
+    made.add_argument("--unsafe", action="store_true")
+    return top
+
+
+def main(arguments: list[str] | None = None, home: Path = questions.HOME) -> int:
+    """Run a command; ``home``: the folder of the assignments."""
+    options = parser().parse_args(arguments, argparse.Namespace(home=home))
+    try:
+        return int(options.run(options))
+    except (ValueError, InfrastructureError, batch.CanaryError, ImportError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Interrupted: what is graded is kept; the same command goes on.", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

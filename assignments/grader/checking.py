@@ -21,17 +21,21 @@ def mark_solution(prepared: Prepared, solution: Callable[..., Any]) -> QuestionR
     return mark(prepared, lambda question, case: call_here(question, solution, case))
 
 
-def run_cells(cells: list[str]) -> dict[str, Any]:
-    """Run trusted code cells; a cell that fails raises."""
-    namespace: dict[str, Any] = {"__name__": "notebook"}
+def run_cells(cells: list[str], stub: bool = False) -> dict[str, Any]:
+    """Run trusted code cells; a cell that fails raises, but in a stub one that uses an answer may fail."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
     for number, cell in enumerate(cells):
-        exec(compile(cell, f"<cell {number}>", "exec"), namespace)
+        try:
+            exec(compile(cell, f"<cell {number}>", "exec"), namespace)
+        except Exception:
+            if not stub:
+                raise
     return namespace
 
 
-def mark_cells(assignment: Assignment, cells: list[str], seed: int) -> list[QuestionResult]:
+def mark_cells(assignment: Assignment, cells: list[str], seed: int, stub: bool = False) -> list[QuestionResult]:
     """Grade trusted cells in this process, question by question."""
-    namespace = run_cells(cells)
+    namespace = run_cells(cells, stub)
 
     def call(question: Question, case: Case) -> Outcome:
         if question.function not in namespace:
@@ -49,7 +53,7 @@ def faults(assignment: Assignment, seed: int = 0) -> Iterator[str]:
         if result.points != result.max_points:
             yield f"{result.name}: the notebook's solution loses points: {result.messages}"
     stub = notebooks.released(notebook)
-    for result in mark_cells(assignment, notebooks.code_cells(stub), seed):
+    for result in mark_cells(assignment, notebooks.code_cells(stub), seed, stub=True):
         if result.points:
             yield f"{result.name}: the stub scores {result.points}"
     for question in assignment.questions:

@@ -66,9 +66,12 @@ def is_numeric(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "biuf"
     if isinstance(value, (list, tuple)):
+        # one by one first: a single long text among numbers would make an array that fills the memory
+        if not all(is_numeric(item) for item in value):
+            return False
         try:
             array = np.asarray(value)
-        except ValueError:  # rows of unequal length
+        except (ValueError, OverflowError):  # rows of unequal length, whole numbers without end
             return False
         return array.dtype.kind in "biuf"
     return False

@@ -10,6 +10,7 @@ References, cases and mistakes run in the grader's own process and never enter t
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import inspect
 import sys
@@ -97,7 +98,11 @@ class Written:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Questions and limits. ``seconds``: for a whole submission. ``memory_mb``: for all its processes together."""
+    """Questions and limits.
+
+    ``seconds``: for a whole submission, ``cell_seconds``: for one of its cells. ``memory_mb``: for all its processes
+    together. ``name`` and ``folder`` are set by :func:`load`.
+    """
 
     title: str
     questions: tuple[Question, ...]
@@ -106,6 +111,7 @@ class Assignment:
     memory_mb: int = 1024
     name: str = ""
     folder: Path = HOME
+    cell_seconds: float = 10.0
 
     @property
     def notebook(self) -> Path:
@@ -117,19 +123,17 @@ class Assignment:
         return sum(question.points for question in self.questions) + self.written.points
 
 
-def names() -> list[str]:
+def names(home: Path = HOME) -> list[str]:
     """The names of all assignments, in course order."""
-    return sorted(path.parent.name for path in HOME.glob("*/hidden_tests.py"))
+    return sorted(path.parent.name for path in home.glob("*/hidden_tests.py"))
 
 
-def load(name: str) -> Assignment:
+def load(name: str, home: Path = HOME) -> Assignment:
     """The assignment of this name; raises ``ValueError`` that lists the known ones."""
-    if name not in names():
-        raise ValueError(f"assignment: got {name!r}, expected one of {', '.join(names())}")
-    found: Assignment = load_module(HOME / name / "hidden_tests.py").ASSIGNMENT
-    return Assignment(
-        found.title, found.questions, found.written, found.seconds, found.memory_mb, name=name, folder=HOME / name
-    )
+    if name not in names(home):
+        raise ValueError(f"assignment: got {name!r}, expected one of {', '.join(names(home))}")
+    found: Assignment = load_module(home / name / "hidden_tests.py").ASSIGNMENT
+    return dataclasses.replace(found, name=name, folder=home / name)
 
 
 def load_module(path: Path) -> ModuleType:

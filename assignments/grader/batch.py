@@ -1,0 +1,358 @@
+"""Grade a folder of submissions, unattended, and again after whatever interrupted it.
+
+Every student has one result, which is kept as long as nothing changed that it depends on. The canary comes first: the
+instructor's own notebook must get full marks in this sandbox, and the stub nothing; otherwise nothing is graded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from . import cells, notebooks, questions, reports, results, submissions
+from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, prepare
+from .questions import Assignment, Case, Question
+from .results import Result
+from .sandbox import InfrastructureError, Limits, Sandbox, Student
+from .submissions import Roster, Submission, Unreadable
+
+ROOT = questions.HOME.parent
+PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "matplotlib")
+ATTEMPTS = 2  # before a failure of ours is given up on
+
+
+class CanaryError(RuntimeError):
+    """The instructor's notebook did not get full marks here, or the stub got some: this sandbox cannot grade."""
+
+
+@dataclass
+class Course:
+    """All that is the same for every submission of a batch."""
+
+    assignment: Assignment
+    sandbox: Sandbox
+    given: cells.Given
+    prepared: list[Prepared]
+    key: str
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.assignment.seconds, self.assignment.cell_seconds, self.assignment.memory_mb)
+
+
+def open_course(assignment: Assignment, sandbox: Sandbox, seed: int) -> Course:
+    """Draw the hidden inputs and compute the right results, once for all submissions."""
+    notebook = notebooks.read(assignment.notebook)
+    prepared = [prepare(question, seed) for question in assignment.questions]
+    return Course(assignment, sandbox, cells.given(assignment, notebook), prepared, key_of(assignment, sandbox, seed))
+
+
+def key_of(assignment: Assignment, sandbox: Sandbox, seed: int) -> str:
+    """A hash of all that a result depends on besides the submission."""
+    found = importlib.util.find_spec("rlbook_lib")
+    library = Path(found.origin).parent if found and found.origin else Path()
+    files = [assignment.notebook, assignment.folder / "hidden_tests.py"]
+    files += sorted(Path(__file__).parent.glob("*.py")) + sorted(library.glob("*.py"))
+    parts = [platform.python_version(), str(seed), str(sandbox.unsafe), *map(version_of, PACKAGES)]
+    parts += [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def version_of(package: str) -> str:
+    """The installed version of a package, or nothing."""
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return package
+
+
+def grade(
+    submissions: str | os.PathLike[str],
+    assignment: str | Assignment,
+    output: str | os.PathLike[str] | None = None,
+    workers: int = 2,
+    seed: int | None = None,
+    roster: str | os.PathLike[str] | Roster | None = None,
+    unsafe: bool = False,
+    regrade: bool = False,
+    progress: bool = True,
+) -> list[Result]:
+    """Grade every submission in a folder and write results, feedback and tables.
+
+    Args:
+        submissions: the folder, see :mod:`submissions`.
+        assignment: its name, such as ``01_mdps``.
+        output: where everything is written; ``grades/<assignment>`` if not given.
+        workers: how many submissions are graded at a time.
+        seed: of the hidden inputs; if not given, a secret one is drawn for a new output folder and kept in it.
+        roster: the students of the course, see :func:`submissions.read_roster`, or the file.
+        unsafe: run student code without a sandbox.
+        regrade: grade again what is already graded.
+        progress: show a progress bar.
+
+    Returns:
+        One result for each student, in the order of the names. A result whose status is "infrastructure error" is a
+        failure of the grader; it is tried again at the next run.
+
+    Raises:
+        ValueError: an argument is wrong.
+        CanaryError: the grader does not work here; nothing was written.
+        InfrastructureError: no sandbox, or another grader is at work in the output folder.
+    """
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ValueError(f"workers: got {workers!r}, expected a whole number of at least 1")
+    chosen = questions.load(assignment) if isinstance(assignment, str) else assignment
+    folder = output_folder(output, chosen)
+    students = read_roster(roster)
+    found = find(Path(submissions), chosen.name, students)
+    with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_EX) as lock:
+        course = ready(chosen, sandbox, folder, seed, lock)
+        remember_roster(folder, students)
+        done = run_batch(course, found, folder, workers, regrade, progress)
+        reports.write_all(folder, chosen)
+    return sorted(done, key=lambda result: result.student)
+
+
+def grade_one(
+    submissions: str | os.PathLike[str],
+    assignment: str | Assignment,
+    student: str,
+    output: str | os.PathLike[str] | None = None,
+    seed: int | None = None,
+    unsafe: bool = False,
+    regrade: bool = False,
+) -> Result:
+    """Grade the submission of one student as a job of its own; many such jobs may run at once.
+
+    The arguments are those of :func:`grade`. Result and feedback are written; the tables are not, because other jobs
+    may be at work: ``report`` makes them when all have ended. Raises ``ValueError`` for an unknown student.
+    """
+    chosen = questions.load(assignment) if isinstance(assignment, str) else assignment
+    folder = output_folder(output, chosen)
+    found = {submission.student: submission for submission in find(Path(submissions), chosen.name, None)}
+    if student not in found:
+        raise ValueError(f"student: got {student!r}, who has no folder and no notebook in {str(submissions)!r}")
+    with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_SH) as lock:
+        course = ready(chosen, sandbox, folder, seed, lock)
+        (result,) = run_batch(course, [found[student]], folder, 1, regrade, progress=False)
+        reports.write_feedback(folder, chosen, result)
+    return result
+
+
+def find(folder: Path, name: str, roster: Roster | None) -> list[Submission]:
+    """The submissions; raises ``ValueError`` if there are none."""
+    found = submissions.find(folder, name, roster)
+    if not found:
+        raise ValueError(f"submissions: nobody handed anything in in {str(folder)!r}")
+    return found
+
+
+def output_folder(output: str | os.PathLike[str] | None, assignment: Assignment) -> Path:
+    """Where the results of an assignment go."""
+    return Path(output).resolve() if output is not None else ROOT / "grades" / assignment.name
+
+
+def read_roster(roster: str | os.PathLike[str] | Roster | None) -> Roster | None:
+    return roster if roster is None or isinstance(roster, dict) else submissions.read_roster(Path(roster))
+
+
+def ready(assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | None, lock: Callable[[], None]) -> Course:
+    """The course with its seed, after the canary, with the output folder made and locked."""
+    kept = read_settings(folder)
+    check_settings(kept, assignment, seed, folder)
+    drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
+    course = open_course(assignment, sandbox, drawn)
+    canary(course)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock()
+    if not kept:
+        kept = write_settings(folder, {"assignment": assignment.name, "seed": drawn})
+        if kept["seed"] != drawn:  # another job was first
+            check_settings(kept, assignment, seed, folder)
+            course = open_course(assignment, sandbox, kept["seed"])
+    return course
+
+
+def check_settings(kept: dict[str, Any], assignment: Assignment, seed: int | None, folder: Path) -> None:
+    """Raise ``ValueError`` if the folder holds results of another kind."""
+    if kept and kept["assignment"] != assignment.name:
+        raise ValueError(f"output: {str(folder)!r} holds results of {kept['assignment']}, not of {assignment.name}")
+    if kept and seed is not None and kept["seed"] != seed:
+        raise ValueError(f"seed: the results in {str(folder)!r} were made with another seed; choose another output folder")
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Seed and name of the assignment; empty for a new folder."""
+    path = folder / "settings.json"
+    if not path.exists():
+        return {}
+    try:
+        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return {"assignment": str(content["assignment"]), "seed": int(content["seed"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"output: {str(path)!r} is damaged") from error
+
+
+def write_settings(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Write the settings unless another job was first; what is in force. The file is for its owner only."""
+    path = folder / "settings.json"
+    draft = folder / f".settings-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        results.write_whole(draft, json.dumps(settings, indent=1) + "\n")
+        draft.chmod(0o600)
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink(missing_ok=True)
+    return read_settings(folder)
+
+
+def remember_roster(folder: Path, roster: Roster | None) -> None:
+    """Keep the roster for later reports."""
+    if roster is not None:
+        results.write_whole(folder / "roster.json", json.dumps(roster, indent=1, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def locked(folder: Path, kind: int) -> Iterator[Callable[[], None]]:
+    """A lock on the output folder, taken when the yielded function is called, once the folder exists.
+
+    One batch at a time, or any number of single jobs. The lock ends with the process, however that ends.
+    """
+    held: list[int] = []
+
+    def take() -> None:
+        number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(number, kind | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(number)
+            raise InfrastructureError(f"another grader is at work in {str(folder)!r}") from error
+        held.append(number)
+
+    try:
+        yield take
+    finally:
+        for number in held:
+            os.close(number)
+
+
+def canary(course: Course) -> None:
+    """Grade the instructor's notebook and the stub in the sandbox; raise :class:`CanaryError` unless all is well."""
+    notebook = notebooks.read(course.assignment.notebook)
+    for name, content in (("the instructor's notebook", notebook), ("the stub", notebooks.released(notebook))):
+        graded, status = grade_notebook(course, cells.choose(content, course.given))
+        for question in graded:
+            wanted = question.max_points if content is notebook else 0
+            if question.points != wanted or (content is notebook and status != results.GRADED):
+                raise CanaryError(
+                    f"{name} gets {question.points:g} of {question.max_points:g} points for {question.name} and the status"
+                    f" {status!r}: nothing was graded. {' '.join(question.messages)}"
+                )
+
+
+def run_batch(
+    course: Course, found: list[Submission], folder: Path, workers: int, regrade: bool, progress: bool
+) -> list[Result]:
+    """Grade submissions with some threads, each of which waits for a sandbox most of the time."""
+    done: list[Result] = []
+    executor = ThreadPoolExecutor(workers)
+    try:
+        futures = [executor.submit(grade_submission, course, submission, folder, regrade) for submission in found]
+        bar = tqdm(as_completed(futures), total=len(futures), desc=course.assignment.name, unit="", disable=not progress)
+        done += [future.result() for future in bar]
+    except BaseException:  # an interrupt, say: what was begun is dropped, what is done is kept
+        executor.shutdown(wait=False, cancel_futures=True)
+        course.sandbox.close()
+        raise
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+    return done
+
+
+def grade_submission(course: Course, submission: Submission, folder: Path, regrade: bool) -> Result:
+    """Grade one submission and store the result, whatever happens: a failure of ours becomes a status too."""
+    began = time.monotonic()
+    kept: Result | None = None
+    try:
+        data = None if submission.problem or submission.path is None else submissions.read_bytes(submission.path)
+        said = f"{course.key} {submission.student} {submission.problem} {submission.remark} {data is None}\0"
+        key = hashlib.sha256(said.encode("utf-8", "replace") + (data or b"")).hexdigest()
+        kept = results.load(results.path_of(folder, submission.student))
+        if kept is not None and (kept.key != key or kept.student != submission.student):
+            kept = None
+        if kept is not None and not regrade:
+            kept.kept = True
+            return kept
+        result = result_of(course, submission, data)
+        result.key = key
+    except Unreadable as problem:
+        result = Result(submission.student, results.UNREADABLE, note=str(problem))
+    except Exception as error:
+        result = Result(submission.student, results.INFRASTRUCTURE_ERROR, note=f"{type(error).__name__}: {error}"[:300])
+    result.seconds = round(time.monotonic() - began, 3)
+    if course.sandbox.closed or (kept is not None and result.status == results.INFRASTRUCTURE_ERROR):
+        return result  # the earlier result is still right
+    try:
+        results.store(folder, result)
+    except Exception as error:  # no room, say
+        return Result(submission.student, results.INFRASTRUCTURE_ERROR, note=f"{type(error).__name__}: {error}"[:300])
+    return result
+
+
+def result_of(course: Course, submission: Submission, data: bytes | None) -> Result:
+    """Grade what was read."""
+    if submission.problem:
+        return Result(submission.student, results.UNREADABLE, note=submission.problem)
+    if data is None:
+        return Result(submission.student, results.NOT_SUBMITTED)
+    chosen = cells.choose(submissions.parse(data), course.given)
+    for attempt in range(ATTEMPTS):
+        try:
+            graded, status = grade_notebook(course, chosen)
+            break
+        except InfrastructureError:
+            if attempt + 1 == ATTEMPTS or course.sandbox.closed:
+                raise
+    return Result(submission.student, status, questions=graded, note=submission.remark, written=chosen.written)
+
+
+def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionResult], str]:
+    """Results of all questions, and the status."""
+    graded, status, names_missing = mark_all(course, chosen.first)
+    if names_missing and chosen.everything != chosen.first:
+        graded, status, _ = mark_all(course, chosen.everything)
+    return graded, status
+
+
+def mark_all(course: Course, texts: list[str]) -> tuple[list[QuestionResult], str, bool]:
+    """Mark every question with these cells; also the status, and whether a call failed for want of a name."""
+    names_missing = False
+    with Student(course.sandbox, texts, course.limits) as student:
+
+        def call(question: Question, case: Case) -> Outcome:
+            nonlocal names_missing
+            outcome = student.call(question, case)
+            names_missing |= outcome.kind == RAISED and outcome.error == "NameError"
+            return outcome
+
+        graded = [mark(prepared, call) for prepared in course.prepared]
+    endings = [question.ending for question in graded] + list(student.left_out.values())
+    status = next((kind for kind in (CRASHED, TIMEOUT) if kind in endings), results.GRADED)
+    return graded, status, names_missing

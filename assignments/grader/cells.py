@@ -1,0 +1,106 @@
+"""Which cells of a submission are run: found by what they are and define, not by where they stand.
+
+The setup cells come from the instructor's notebook. The visible checks are never run: the hidden tests decide, and a
+student may have edited the checks. Cells of the release that nobody changed and that are neither (small experiments
+and plots) are run only if a call fails because a name is missing: they take time and rarely matter.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .notebooks import TEXT_STUB, Notebook, released, role, text_of
+from .questions import Assignment
+
+MAX_CELLS = 2_000
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the release holds, as texts."""
+
+    setup: list[str]
+    checks: frozenset[str]
+    check_ids: frozenset[str]
+    stubs: dict[str, str]  # text, and the function it is the stub of
+    others: frozenset[str]
+    functions: tuple[str, ...]
+    written: str
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The cells to run: at first, and if a name was missing. ``written``: whether the written question has an answer."""
+
+    first: list[str]
+    everything: list[str]
+    written: bool
+
+
+def given(assignment: Assignment, notebook: Notebook) -> Given:
+    """What students were given, from the instructor's notebook."""
+    functions = {question.name: question.function for question in assignment.questions}
+    setup, checks, ids, stubs, others = [], set(), set(), {}, set()
+    answered = False
+    for cell in released(notebook)["cells"]:
+        if cell.get("cell_type") != "code":
+            continue
+        says, text = role(cell), text_of(cell)
+        name = says.get("grade_id", "")
+        if says.get("grade"):
+            checks.add(text.strip())
+            ids.add(name)
+        elif says.get("solution"):
+            answered = True
+            stubs[text.strip()] = functions.get(name, "")
+        elif name.startswith("setup") or (says.get("locked") and not answered):
+            setup.append(text)
+        else:
+            others.add(text.strip())
+    return Given(
+        setup, frozenset(checks), frozenset(ids), stubs, frozenset(others), tuple(functions.values()), assignment.written.name
+    )
+
+
+def choose(notebook: Notebook, release: Given) -> Chosen:
+    """The cells of a submission to run, whatever was done to it."""
+    setup_texts = {text.strip() for text in release.setup}
+    rows: list[tuple[str, bool]] = []  # text, and whether it is an unchanged cell of the release
+    stubs: list[str] = []
+    answer = False
+    for cell in notebook["cells"][:MAX_CELLS]:
+        if not isinstance(cell, dict):
+            continue
+        text, says = text_of(cell), role(cell)
+        bare = text.strip()
+        name = says.get("grade_id")
+        if cell.get("cell_type") != "code":
+            written = release.written in (name, cell.get("id"))
+            answer = answer or (written and bare not in ("", TEXT_STUB))
+            continue
+        found = defined(bare, release.functions)
+        marked = bool(says.get("grade") and says.get("locked")) or name in release.check_ids
+        if not bare or bare in setup_texts or bare in release.checks or (marked and not found):
+            continue
+        if bare in release.stubs:
+            stubs.append(bare)
+        else:
+            rows.append((text, bare in release.others))
+    solved = set().union(*(defined(text, release.functions) for text, _ in rows))
+    unsolved = [text for text in dict.fromkeys(stubs) if release.stubs[text] not in solved]
+    first = [*release.setup, *unsolved, *(text for text, unchanged in rows if not unchanged)]
+    return Chosen(first, [*release.setup, *unsolved, *(text for text, _ in rows)], answer)
+
+
+def defined(text: str, functions: tuple[str, ...]) -> set[str]:
+    """Those of the functions that the text of a cell defines.
+
+    The text is searched, not parsed: a parser can be made to end its process by the text it reads.
+    """
+    return {
+        function
+        for function in functions
+        if re.search(rf"^(?:(?:async[ \t]+)?def|class)[ \t]+{re.escape(function)}\b", text, re.MULTILINE)
+        or re.search(rf"^{re.escape(function)}[ \t]*(?::[^=\n]*)?=(?!=)", text, re.MULTILINE)
+    }

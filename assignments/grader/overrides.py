@@ -1,0 +1,115 @@
+"""What a person decided: points of the written question, and grades that replace the grader's.
+
+They stand in ``overrides.csv`` in the output folder, with the columns ``student``, ``question`` (its name, the written
+question's, or ``total``), ``points`` and ``note``. The file may be edited by hand or with the command ``override``;
+grading again never touches it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from .questions import Assignment
+from .results import write_whole
+
+TOTAL = "total"
+COLUMNS = ("student", "question", "points", "note")
+
+
+@dataclass(frozen=True)
+class Override:
+    """One decision."""
+
+    student: str
+    question: str
+    points: float
+    note: str = ""
+
+
+Overrides = dict[tuple[str, str], Override]
+
+
+def safe_cell(text: str) -> str:
+    """Text for a table that a spreadsheet will not take for a formula: an apostrophe goes before what looks like one."""
+    text = " ".join(text.split())
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "|", "%", "'") else text
+
+
+def path_of(output: Path) -> Path:
+    return output / "overrides.csv"
+
+
+def read(output: Path, assignment: Assignment, students: Collection[str]) -> Overrides:
+    """The decisions of an output folder, by student and question; a later line replaces an earlier one.
+
+    Raises ``ValueError`` that names the line and the column for a student or question that does not exist and for
+    points out of range.
+    """
+    path = path_of(output)
+    if not path.exists():
+        return {}
+    known = {name: student for student in students for name in (student, safe_cell(student))}
+    found: Overrides = {}
+    reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))
+    missing = [name for name in COLUMNS[:3] if name not in (reader.fieldnames or ())]
+    if missing:
+        raise ValueError(f"overrides.csv: there is no column {missing[0]!r}")
+    for row in reader:
+        student = (row["student"] or "").strip()
+        question, text = (row["question"] or "").strip(), (row["points"] or "").strip()
+        try:
+            checked = check(assignment, known, student, question, text, row.get("note") or "")
+        except ValueError as error:
+            raise ValueError(f"overrides.csv, line {reader.line_num}: {error}") from error
+        found[checked.student, question] = checked
+    return found
+
+
+def check(assignment: Assignment, known: dict[str, str], student: str, question: str, points: str, note: str) -> Override:
+    """The decision if it is possible; raises ``ValueError`` that names the argument."""
+    if student not in known:
+        raise ValueError(f"student: got {student!r}, who has no result and is not in the roster")
+    limits = {one.name: one.points for one in (*assignment.questions, assignment.written)} | {TOTAL: assignment.points}
+    if question not in limits:
+        raise ValueError(f"question: got {question!r}, expected one of {', '.join(limits)}")
+    try:
+        number = float(points)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= limits[question]:
+        raise ValueError(f"points: got {points!r}, expected a number from 0 to {limits[question]:g}")
+    return Override(known[student], question, number, note.strip())
+
+
+def write(output: Path, overrides: Overrides) -> None:
+    """Write all decisions."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for _, one in sorted(overrides.items()):
+        writer.writerow([safe_cell(one.student), one.question, f"{one.points:g}", safe_cell(one.note)])
+    write_whole(path_of(output), text.getvalue())
+
+
+def add(
+    output: Path, assignment: Assignment, students: Collection[str], student: str, question: str, points: float | str, note: str = ""
+) -> Override:
+    """Add one decision or replace it; raises ``ValueError``, see :func:`read`."""
+    known = {name: name for name in students}
+    one = check(assignment, known, student, question, str(points), note)
+    write(output, read(output, assignment, students) | {(student, question): one})
+    return one
+
+
+def remove(output: Path, assignment: Assignment, students: Collection[str], student: str, question: str) -> None:
+    """Take one decision back; raises ``ValueError`` if there is none."""
+    overrides = read(output, assignment, students)
+    if (student, question) not in overrides:
+        raise ValueError(f"question: there is no override of {question!r} for {student!r}")
+    del overrides[student, question]
+    write(output, overrides)

@@ -1,0 +1,105 @@
+"""The result of one submission, and its file: written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .marking import PartResult, QuestionResult
+
+GRADED, TIMEOUT, CRASHED = "graded", "timeout", "crashed"
+UNREADABLE, NOT_SUBMITTED, INFRASTRUCTURE_ERROR = "unreadable", "not submitted", "infrastructure error"
+WITH_GRADE = (GRADED, TIMEOUT, CRASHED)
+STATUSES = (*WITH_GRADE, UNREADABLE, NOT_SUBMITTED, INFRASTRUCTURE_ERROR)
+
+
+@dataclass
+class Result:
+    """What came out for one student.
+
+    ``status``: ``graded``; ``timeout`` or ``crashed`` if at least one call or cell was stopped or ended the process,
+    with the points of all the others; ``unreadable``, ``not submitted`` and ``infrastructure error``: no grade, which is
+    not a zero. ``key``: what the result depends on, as a hash; empty if it must be made again. ``note``: a sentence for
+    the student. ``written``: whether the written question has an answer. ``seconds``: how long it took.
+    """
+
+    student: str
+    status: str
+    key: str = ""
+    questions: list[QuestionResult] = field(default_factory=list)
+    note: str = ""
+    written: bool = False
+    seconds: float = 0.0
+    kept: bool = False  # not stored: whether the result is from an earlier run
+
+    @property
+    def points(self) -> float | None:
+        """Points of the questions that are graded by calls, ``None`` if there is no grade."""
+        return sum(question.points for question in self.questions) if self.status in WITH_GRADE else None
+
+
+def file_name(student: str) -> str:
+    """A name for a student's files that is safe on every system, and another one for every student."""
+    plain = re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,59}", student) and not re.search(r"-[0-9a-f]{10}$", student)
+    if plain and student not in ("con", "prn", "aux", "nul"):
+        return student
+    slug = re.sub(r"[^A-Za-z0-9]+", "_", student)[:40].strip("_") or "student"
+    return f"{slug}-{hashlib.sha256(student.encode('utf-8', 'replace')).hexdigest()[:10]}"
+
+
+def write_whole(path: Path, data: str | bytes) -> None:
+    """Write a file so that it is either the old or the new one, whatever happens in between.
+
+    Raises ``OSError``; the file is then the old one, and nothing else is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(data.encode("utf-8") if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        try:
+            os.unlink(name)
+        except OSError:
+            pass
+        raise
+
+
+def path_of(output: Path, student: str) -> Path:
+    """Where a student's result is kept."""
+    return output / "results" / f"{file_name(student)}.json"
+
+
+def store(output: Path, result: Result) -> None:
+    """Write a result; raises ``OSError``."""
+    content = {name: value for name, value in asdict(result).items() if name != "kept"}
+    write_whole(path_of(output, result.student), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def load(path: Path) -> Result | None:
+    """The result in a file; ``None`` if there is none that can be read."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        questions = [
+            QuestionResult(**(question | {"parts": [PartResult(**part) for part in question["parts"]]}))
+            for question in content.pop("questions")
+        ]
+        return Result(**content, questions=questions)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def load_all(output: Path) -> list[Result]:
+    """All results of an output folder, in the order of the students' names."""
+    results = [load(path) for path in (output / "results").glob("*.json")]
+    return sorted((result for result in results if result is not None), key=lambda result: result.student)

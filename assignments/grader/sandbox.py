@@ -1,0 +1,492 @@
+"""Where a student's code runs: a bubblewrap sandbox that gets arguments and gives back data.
+
+Nothing of the student's runs in the grader's process, and nothing of the grader's that is secret enters the sandbox:
+no hidden test, no solution, no path to them. Inside there is no network, no other process to see, nothing that can
+be written but three small folders in memory, an unprivileged user, and a limit on everything that can be used up.
+"""
+
+from __future__ import annotations
+
+import atexit
+import compileall
+import functools
+import importlib.util
+import itertools
+import os
+import platform
+import py_compile
+import secrets
+import select
+import shutil
+import signal
+import site
+import stat
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import cgroups, wire
+from .cgroups import PREFIX
+from .marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, known_error
+from .questions import Case, Question, source_of
+
+HERE = Path(__file__).resolve().parent
+START_SECONDS = 60.0  # until the program in the sandbox must have answered for the first time
+MB = 2**20
+FOLDER_MB = 32  # of each of the three folders that can be written, and of one file
+PROCESSES = 64  # threads count too
+OPEN_FILES = 128
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin", "HOME": "/home/student", "USER": "student", "LOGNAME": "student", "LANG": "C.UTF-8",
+    "TMPDIR": "/tmp", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib", "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "",
+}  # fmt: skip
+# enters the control groups whose files it is given, then becomes the command
+LAUNCH = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 > "$1" || exit 97; shift; n=$((n - 1)); done; exec "$@"'
+
+
+class InfrastructureError(RuntimeError):
+    """The grader could not do its work; it says nothing about the submission."""
+
+
+class Stopped(Exception):
+    """The program in the sandbox did not answer: ``kind`` is ``timeout`` or ``crashed``."""
+
+    def __init__(self, kind: str):
+        super().__init__(kind)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one submission. ``seconds``: of all its calls and cells together, ``cell_seconds``: of one cell."""
+
+    seconds: float = 120.0
+    cell_seconds: float = 10.0
+    memory_mb: int = 1024
+
+
+class Sandbox:
+    """A way to start sandboxes, shared by the threads of a batch.
+
+    Raises ``InfrastructureError`` if bubblewrap is not installed, unless ``unsafe`` is true: then a student's code
+    runs as an ordinary process that can read and write what the grader can.
+    """
+
+    def __init__(self, unsafe: bool = False):
+        self.unsafe = unsafe
+        self.bwrap = shutil.which("bwrap")
+        if self.bwrap is None and not unsafe:
+            raise InfrastructureError(
+                "bubblewrap is not installed, and without it student code could read the hidden tests and change grades:"
+                " install it (Debian, Ubuntu: apt install bubblewrap), or say --unsafe for code that you trust"
+            )
+        self.place = cgroups.find_place()
+        if self.place:
+            cgroups.sweep(self.place)
+        self.counter = itertools.count()
+        self.live: set[Session] = set()
+        self.lock = threading.Lock()
+        self.closed = False
+
+    def start(self, limits: Limits) -> Session:
+        """A running sandbox; raises ``InfrastructureError`` if it does not start."""
+        if self.closed:
+            raise InfrastructureError("the grader is closing down")
+        session = Session(self, limits)
+        with self.lock:
+            self.live.add(session)
+        try:
+            session.begin()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def close(self) -> None:
+        """Kill what is still running."""
+        self.closed = True
+        with self.lock:
+            live = list(self.live)
+        for session in live:
+            session.kill()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def describe(self) -> str:
+        """What is in force on this machine, in sentences."""
+        if self.unsafe:
+            return "No sandbox: student code runs as this user, with resource limits only. Use it for code that you trust."
+        root = os.getuid() == 0
+        lines = [
+            f"bubblewrap: {self.bwrap}",
+            "network: none; processes, messages, host name: namespaces of their own",
+            "user: one without privileges, another one for every start" if root
+            else "user: a user namespace, where student code has no privileges; outside it is you",
+            "files: Python, its packages, /usr and rlbook_lib, read-only; the assignments are not there",
+            f"writable: /tmp, /dev/shm and /home/student, in memory, {FOLDER_MB} MB each",
+        ]  # fmt: skip
+        if self.place:
+            lines.append(f"memory and processes: control group (version {self.place.version}), all processes together")
+        else:
+            lines.append(
+                "memory and processes: resource limits only, because no control group can be made here: the memory limit"
+                f" counts for each of at most {PROCESSES} processes" + ("" if limits_count_here() else " of this user")
+            )
+        lines.append("CPU time, file size, open files, core dumps, answers: resource limits and the grader's own")
+        return "\n".join(lines)
+
+
+class Session:
+    """One sandbox with one program in it. Not for use by two threads at once, except :meth:`kill`."""
+
+    def __init__(self, sandbox: Sandbox, limits: Limits):
+        self.sandbox, self.limits = sandbox, limits
+        self.process: subprocess.Popen[bytes] | None = None
+        self.group: cgroups.Group | None = None
+        self.folder: str | None = None
+        self.buffer = bytearray()
+
+    def begin(self) -> None:
+        """Start the program, tell it its limits, wait until it is ready for code."""
+        number = f"{os.getpid()}-{next(self.sandbox.counter)}"
+        uid = 0x30000000 + secrets.randbelow(2**28) if os.getuid() == 0 and not self.sandbox.unsafe else None
+        try:
+            if self.sandbox.place and not self.sandbox.unsafe:
+                self.group = cgroups.Group(self.sandbox.place, number, self.limits.memory_mb * MB, PROCESSES)
+            with tempfile.TemporaryFile() as errors:
+                self.process = subprocess.Popen(
+                    self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
+                    env=dict(ENVIRONMENT) if self.sandbox.unsafe else {}, cwd="/", start_new_session=True,
+                )  # fmt: skip
+                assert self.process.stdin is not None and self.process.stdout is not None
+                for pipe in (self.process.stdin, self.process.stdout):
+                    os.set_blocking(pipe.fileno(), False)
+                try:
+                    reply = self.ask(self.settings(uid), START_SECONDS)
+                except Stopped as stopped:
+                    errors.seek(0)
+                    said = errors.read(500).decode("utf-8", "replace").strip()
+                    raise InfrastructureError(f"the sandbox did not start ({stopped.kind}): {said}") from None
+        except OSError as error:
+            raise InfrastructureError(f"the sandbox did not start: {error}") from error
+        if reply.get("kind") != "ready":
+            raise InfrastructureError("the sandbox did not start: it gave a wrong answer")
+
+    def command(self) -> list[str]:
+        """The whole command line."""
+        python = [base_python(), "-s", "-S", "-P", "-B"]
+        if self.sandbox.unsafe:
+            self.folder = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
+            return [*python, str(HERE / "worker.py")]
+        entrances = [str(path) for path in self.group.entrances] if self.group else []
+        inside = [*bubblewrap(str(self.sandbox.bwrap), os.getuid() == 0), *python, "/grader/worker.py"]
+        return ["/bin/sh", "-c", LAUNCH, "sh", str(len(entrances)), *entrances, *inside]
+
+    def settings(self, uid: int | None) -> dict[str, Any]:
+        """The first message to the program: limits that only it can set for itself, and where things are."""
+        data = (self.limits.memory_mb + 512) * MB  # the control group counts what is used, this what is asked for
+        limits = {
+            "RLIMIT_CPU": int(self.limits.seconds) + 5, "RLIMIT_FSIZE": FOLDER_MB * MB, "RLIMIT_NOFILE": OPEN_FILES,
+            "RLIMIT_CORE": 0, "RLIMIT_DATA": data, "RLIMIT_AS": data + 16_384 * MB, "RLIMIT_MEMLOCK": 0,
+            "RLIMIT_MSGQUEUE": 0,
+        }  # fmt: skip
+        if limits_count_here() and not self.sandbox.unsafe:
+            limits["RLIMIT_NPROC"] = PROCESSES
+        packages = [f"/site-packages-{number}" for number in range(len(package_folders()))]
+        if self.sandbox.unsafe:
+            packages = [*map(str, package_folders()), str(prepared() / "library")]
+            home = {"HOME": self.folder, "TMPDIR": self.folder, "MPLCONFIGDIR": f"{self.folder}/matplotlib"}
+            places = {"folder": self.folder, "environment": home, "fonts": str(prepared() / "fonts")}
+        else:
+            places = {"folder": "/home/student", "environment": {}, "fonts": "/fonts"}
+            packages.append("/library")
+        return {"limits": limits, "uid": uid, "paths": packages, **places}
+
+    def ask(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Send a message and wait for its answer; raises :class:`Stopped` and kills the program if none comes.
+
+        The id cannot be guessed, so that an answer written in advance is found out.
+        """
+        identity = secrets.token_hex(8)
+        until = time.monotonic() + seconds
+        try:
+            self.send(wire.to_line({"id": identity, **message}), until)
+            reply = wire.from_line(self.receive(until))
+            if reply.get("id") != identity:
+                raise Stopped(CRASHED)
+        except wire.WireError:
+            self.close()
+            raise Stopped(CRASHED) from None
+        except Stopped:
+            self.close()
+            if self.sandbox.closed:
+                raise InfrastructureError("the grader was interrupted") from None
+            raise
+        return reply
+
+    def send(self, data: bytes, until: float) -> None:
+        """Write all of it, unless the program ends or does not read in time."""
+        assert self.process is not None and self.process.stdin is not None
+        view, number = memoryview(data), self.process.stdin.fileno()
+        while view:
+            if not select.select([], [number], [], max(0.0, until - time.monotonic()))[1]:
+                raise Stopped(TIMEOUT)
+            try:
+                view = view[os.write(number, view) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                raise Stopped(CRASHED) from None
+
+    def receive(self, until: float) -> bytes:
+        """The next line, at most ``wire.MAX_BYTES`` long."""
+        assert self.process is not None and self.process.stdout is not None
+        number, searched = self.process.stdout.fileno(), 0
+        while True:
+            end = self.buffer.find(b"\n", searched)
+            if end >= 0:
+                line = bytes(self.buffer[:end])
+                del self.buffer[: end + 1]
+                return line
+            searched = len(self.buffer)
+            if searched > wire.MAX_BYTES:
+                raise Stopped(CRASHED)
+            if not select.select([number], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise Stopped(TIMEOUT)
+            data = os.read(number, 1 << 20)
+            if not data:
+                raise Stopped(CRASHED)
+            self.buffer += data
+
+    def kill(self) -> None:
+        """Kill everything in the sandbox."""
+        if self.process is not None and self.process.poll() is None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                self.process.kill()
+
+    def close(self) -> None:
+        """Kill everything in the sandbox and remove what it left: its control group, its folder."""
+        self.kill()
+        if self.process is not None:
+            for pipe in (self.process.stdin, self.process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self.process.wait()
+        if self.group is not None:
+            self.group.remove()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.process = self.group = self.folder = None
+        with self.sandbox.lock:
+            self.sandbox.live.discard(self)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None
+
+
+class Student:
+    """The cells of one submission, run in as many sandboxes one after the other as it takes.
+
+    A cell that hangs or ends the process is left out from then on. A call that does so costs its own question only:
+    the next one starts afresh.
+    """
+
+    def __init__(self, sandbox: Sandbox, cells: list[str], limits: Limits):
+        self.sandbox, self.cells, self.limits = sandbox, cells, limits
+        self.left_out: dict[int, str] = {}  # number of the cell, and how it ended
+        self.session: Session | None = None
+        self.until: float | None = None
+
+    def left(self) -> float:
+        """Seconds that remain for the submission."""
+        if self.until is None:
+            self.until = time.monotonic() + self.limits.seconds
+        return self.until - time.monotonic()
+
+    def load(self) -> Session:
+        """A sandbox in which every cell that can be run has run; raises :class:`Stopped` if the time is over."""
+        while True:
+            session = self.sandbox.start(self.limits)
+            self.session = session
+            for number, cell in enumerate(self.cells):
+                if number in self.left_out:
+                    continue
+                seconds = min(self.limits.cell_seconds, self.left())
+                if seconds <= 0:
+                    session.close()
+                    raise Stopped(TIMEOUT)
+                try:
+                    session.ask({"cell": cell}, seconds)
+                except Stopped as stopped:
+                    self.left_out[number] = stopped.kind
+                    break
+            else:
+                return session
+
+    def call(self, question: Question, case: Case) -> Outcome:
+        """Make one call of a student's function."""
+        try:
+            if self.left() <= 0:
+                return Outcome(TIMEOUT)
+            session = self.session if self.session is not None and self.session.alive else self.load()
+            driver = None
+            if question.driver is not None:
+                driver = {"source": driver_source(question.driver), "name": question.driver.__name__}
+            message = {"function": question.function, "driver": driver, "arguments": wire.encode(case.arguments)}
+            return outcome(session.ask(message, min(question.seconds, self.left())))
+        except Stopped as stopped:
+            return Outcome(stopped.kind)
+
+    def close(self) -> None:
+        if self.session is not None:
+            self.session.close()
+
+    def __enter__(self) -> Student:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def outcome(reply: dict[str, Any]) -> Outcome:
+    """What an answer says, if it says anything that an honest program could have said."""
+    kind = reply.get("kind")
+    if kind == RETURNED:
+        try:
+            return Outcome(RETURNED, wire.decode(reply.get("value")))
+        except (wire.WireError, RecursionError):
+            return Outcome(RAISED, error="an exception")
+    if kind == RAISED:
+        return Outcome(RAISED, error=known_error(str(reply.get("error"))))
+    return Outcome(MISSING if kind == MISSING else CRASHED)
+
+
+@functools.cache
+def driver_source(driver: Callable[..., Any]) -> str:
+    """The text of a driver, read once."""
+    return source_of(driver)
+
+
+def bubblewrap(program: str, root: bool) -> list[str]:
+    """bubblewrap and its arguments, up to the command inside."""
+    mounts = [(folder, f"/site-packages-{number}") for number, folder in enumerate(package_folders())]
+    mounts += [(prepared() / name, f"/{name}") for name in ("library", "fonts")]
+    mounts += [(HERE / name, f"/grader/{name}") for name in ("worker.py", "wire.py")]
+    mounts += [(folder, str(folder)) for folder in python_folders()]
+    command = [program, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    # as root the program gives up its user itself, for one that owns nothing; others need a user namespace
+    command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else [
+        "--unshare-user", "--uid", "65534", "--gid", "65534"]  # fmt: skip
+    command += ["--new-session", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
+    command += [word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)]
+    command += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        if os.path.islink(f"/{name}"):
+            command += ["--symlink", os.readlink(f"/{name}").lstrip("/"), f"/{name}"]
+        elif os.path.isdir(f"/{name}"):
+            command += ["--ro-bind", f"/{name}", f"/{name}"]
+    for path in ("/etc/ld.so.cache", "/etc/alternatives"):
+        command += ["--ro-bind-try", path, path]
+    for folder in sorted({str(parent) for _, target in mounts for parent in Path(target).parents if str(parent) != "/"}):
+        if not folder.startswith("/usr"):
+            command += ["--perms", "0755", "--dir", folder]
+    for source, target in mounts:
+        command += ["--ro-bind", str(source), target]
+    command += ["--proc", "/proc", "--dev", "/dev"]
+    for folder in ("/tmp", "/dev/shm", "/home/student"):
+        command += ["--perms", "1777", "--size", str(FOLDER_MB * MB), "--tmpfs", folder]
+    return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]
+
+
+@functools.cache
+def base_python() -> str:
+    """The interpreter itself, not the link to it in a virtual environment."""
+    return os.path.realpath(sys.executable)
+
+
+@functools.cache
+def python_folders() -> list[Path]:
+    """Where Python lives, unless that is below /usr."""
+    folders = {Path(base_python()).parents[1], Path(os.path.realpath(sys.base_prefix))}
+    folders.add(Path(os.path.realpath(sysconfig.get_path("stdlib"))))
+    outside = sorted(folder for folder in folders if folder.parts[:2] != ("/", "usr"))
+    return [folder for folder in outside if not any(other in folder.parents for other in outside)]
+
+
+@functools.cache
+def package_folders() -> list[Path]:
+    """Where installed packages live."""
+    known = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    folders = dict.fromkeys(Path(os.path.realpath(path)) for path in known if path in sys.path)
+    return [folder for folder in folders if folder.is_dir()]
+
+
+@functools.cache
+def prepared() -> Path:
+    """A folder with what the sandbox shows of this project, made once for each run of the grader.
+
+    ``library``: a copy of ``rlbook_lib`` alone, compiled, because an installed one may point into the repository, where
+    the hidden tests are. ``fonts``: matplotlib's list of fonts, which it would make anew in every sandbox.
+    """
+    forget_dead_graders()
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    found = importlib.util.find_spec("rlbook_lib")
+    if found is None or found.origin is None:
+        raise InfrastructureError("rlbook_lib is not installed here: run `make setup`")
+    library = folder / "library" / "rlbook_lib"
+    shutil.copytree(Path(found.origin).parent, library, ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(library, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    (folder / "fonts").mkdir()
+    for path in font_lists(folder):
+        shutil.copyfile(path, folder / "fonts" / path.name)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
+
+
+def font_lists(folder: Path) -> list[Path]:
+    """matplotlib's lists of fonts: those it keeps, or a new one; none without matplotlib."""
+    caches = [os.environ.get("MPLCONFIGDIR"), f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/matplotlib"]
+    lists = [path for cache in caches if cache for path in Path(cache).glob("fontlist-*.json")]
+    if lists or importlib.util.find_spec("matplotlib") is None:
+        return lists
+    environment = os.environ | {"MPLCONFIGDIR": str(folder / "matplotlib"), "MPLBACKEND": "Agg"}
+    command = [sys.executable, "-c", "import matplotlib.font_manager"]
+    subprocess.run(command, env=environment, check=False, capture_output=True)
+    return list((folder / "matplotlib").glob("fontlist-*.json"))
+
+
+def forget_dead_graders() -> None:
+    """Remove the folders of graders that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).split("-")[0]
+        try:
+            ours = stat.S_ISDIR(folder.lstat().st_mode) and folder.lstat().st_uid == os.getuid()
+        except OSError:
+            continue
+        if ours and owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@functools.cache
+def limits_count_here() -> bool:
+    """Whether the limit on processes counts those of the sandbox only: as root, or since Linux 5.14."""
+    version = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdigit())
+    return os.getuid() == 0 or version >= (5, 14)

@@ -1,0 +1,130 @@
+"""The program inside the sandbox: it runs a student's cells and answers calls. It holds nothing that is secret.
+
+The grader starts it as a script and talks to it over the two pipes that are its standard input and output, one line
+of JSON a message (see :mod:`wire`). The first message says which limits to set; after that every message has an
+``id``, which the answer repeats:
+
+- ``{"id", "cell"}``: run this code, whatever it raises; answered by ``{"id", "kind": "ran"}``;
+- ``{"id", "function", "driver", "arguments"}``: call; answered by ``{"id", "kind", "value", "error"}``, where
+  ``kind`` is ``returned``, ``raised`` or ``missing`` and ``error`` is the name of an exception's type.
+
+A student's code runs in this process and can do anything to it, forge answers included. That is why an answer is
+only data, which the grader checks and compares elsewhere.
+"""
+
+import json
+import os
+import sys
+import types
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def set_limits(settings: dict) -> None:  # type: ignore[type-arg]
+    """Resource limits first, then an unprivileged user where the sandbox was started by root: neither can be undone."""
+    import resource
+
+    for name, value in settings["limits"].items():
+        resource.setrlimit(getattr(resource, name), (value, value))
+    if settings["uid"] is not None:
+        os.setgroups([])
+        os.setresgid(settings["uid"], settings["uid"], settings["uid"])
+        os.setresuid(settings["uid"], settings["uid"], settings["uid"])
+    # tools for debugging could otherwise read the memory of other processes of this user
+    os.umask(0o077)
+
+
+def copy_fonts(folder: str) -> None:
+    """matplotlib's list of fonts goes where it looks for it: to make the list takes a second."""
+    target = os.environ["MPLCONFIGDIR"]
+    os.makedirs(target, exist_ok=True)
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        with open(os.path.join(folder, name), "rb") as source, open(os.path.join(target, name), "wb") as file:
+            file.write(source.read())
+
+
+def without_magics(text: str) -> str:
+    """Lines that only IPython understands become comments, so that line numbers stay."""
+    if text.lstrip().startswith("%%"):
+        return ""
+    lines = []
+    for line in text.split("\n"):
+        bare = line.lstrip()
+        lines.append(line[: len(line) - len(bare)] + "pass  # " + bare if bare[:1] in ("%", "!", "?") else line)
+    return "\n".join(lines)
+
+
+def run_cell(text: str, namespace: dict) -> None:  # type: ignore[type-arg]
+    """Run a cell; what it raises, an exit included, ends the cell and nothing else."""
+    try:
+        try:
+            code = compile(text, "<cell>", "exec", dont_inherit=True)
+        except SyntaxError:
+            code = compile(without_magics(text), "<cell>", "exec", dont_inherit=True)
+        exec(code, namespace)
+    except BaseException:
+        pass
+
+
+def call(message: dict, namespace: dict, encode, decode) -> dict:  # type: ignore[no-untyped-def,type-arg]
+    """Make one call; the answer without its id."""
+    try:
+        if message["function"] not in namespace:
+            return {"kind": "missing"}
+        function = namespace[message["function"]]
+        arguments = decode(message["arguments"])
+        if message["driver"] is not None:
+            drivers: dict = {"__name__": "driver"}  # type: ignore[type-arg]
+            exec("import numpy as np\n" + message["driver"]["source"], drivers)
+            value = drivers[message["driver"]["name"]](function, *arguments)
+        else:
+            value = function(*arguments)
+        return {"kind": "returned", "value": encode(value)}
+    except BaseException as error:
+        return {"kind": "raised", "error": type(error).__name__[:40]}
+
+
+def main() -> None:
+    # The pipes move away from 0, 1 and 2, and these lead nowhere, before any code of a student runs.
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(nowhere, number)
+    settings = json.loads(incoming.readline())
+    os.environ |= settings["environment"]
+    os.chdir(settings["folder"])
+    set_limits(settings)
+    copy_fonts(settings["fonts"])
+    sys.path += [*settings["paths"], HERE]
+    import wire
+
+    sys.path.remove(HERE)
+    os.dup2(nowhere, 2)  # until here an error of ours could be read there
+
+    notebook = types.ModuleType("__main__")
+    notebook.__dict__["display"] = lambda *values, **options: None
+    sys.modules["__main__"] = notebook
+    namespace, own = notebook.__dict__, os.getpid()
+
+    def answer(reply: dict) -> None:  # type: ignore[type-arg]
+        line = wire.to_line(reply)
+        while line:
+            line = line[outgoing.write(line) :]
+
+    answer({"id": settings["id"], "kind": "ready"})
+    for line in incoming:
+        message = wire.from_line(line)
+        if "cell" in message:
+            run_cell(message["cell"], namespace)
+            reply = {"kind": "ran"}
+            if "torch" in sys.modules and hasattr(sys.modules["torch"], "set_num_threads"):
+                sys.modules["torch"].set_num_threads(1)
+        else:
+            reply = call(message, namespace, wire.encode, wire.decode)
+        if os.getpid() != own:  # a cell that forked: the copy does not answer
+            os._exit(0)
+        answer({"id": message["id"], **reply})
+
+
+if __name__ == "__main__":
+    main()
