@@ -1,0 +1,1685 @@
+"""Hidden tests of assignment 1: MDPs, Bellman equations and the maze (chapters 2 and 3)."""
+
+import numpy as np
+
+from assignments.grader.comparing import close
+from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
+
+HIDDEN_MARKER = "RLBOOK-HIDDEN-01_mdps"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Worlds that several questions share
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def random_world(rng, states, actions, ends=0):
+    """Dense random transitions and rewards; ``ends`` states are terminal and their rows hold anything."""
+    transitions = rng.dirichlet(np.ones(states), size=(states, actions))
+    rewards = rng.normal(size=(states, actions, states)) * 3
+    terminal = np.zeros(states, dtype=bool)
+    terminal[rng.choice(states, ends, replace=False)] = True
+    return transitions, rewards, terminal
+
+
+def sizes(rng):
+    """Numbers of states and actions that differ."""
+    states = int(rng.integers(4, 8))
+    return states, int(rng.integers(2, states))
+
+
+def random_rows(rng, states, actions):
+    """A stochastic policy."""
+    return rng.dirichlet(np.ones(actions), size=states)
+
+
+def random_choices(rng, states, actions):
+    """A deterministic policy, as rows."""
+    return np.eye(actions)[rng.integers(actions, size=states)]
+
+
+def corridor(rng, length):
+    """Rooms in a row: action 0 takes a small prize and ends, action 1 goes on to the large prize at the far end.
+
+    From "always 0", policy iteration needs one round per room: the news travels backward. The states are shuffled.
+    """
+    states = length + 1
+    transitions, rewards = np.zeros((states, 2, states)), np.zeros((states, 2, states))
+    for room in range(length):
+        transitions[room, 0, length] = transitions[room, 1, room + 1] = 1
+        rewards[room, 0, length] = rng.uniform(1, 2)
+    # a room's own prize is worth more than the discounted one of the next room: each must wait for the news
+    rewards[np.arange(length), 0, length] = np.sort(rewards[np.arange(length), 0, length])[::-1]
+    rewards[length - 1, 1, length] = rng.uniform(20, 30)
+    transitions[length, :, length] = 1
+    terminal = np.arange(states) == length
+    order = rng.permutation(states)
+    return transitions[order][:, :, order], rewards[order][:, :, order], terminal[order]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Question 1: returns
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def drive_q1(function, rewards, gamma, final_value, look):
+    returns = function(rewards, gamma, final_value)
+    return {"returns": returns, "rewards": rewards} if look == "arguments" else returns
+
+
+def reference_q1(rewards, gamma, final_value=0.0):
+    """A matrix of powers instead of a recursion."""
+    stream = np.append(np.asarray(rewards, dtype=float), final_value)
+    distance = np.arange(len(stream))[None, :] - np.arange(len(stream))[:, None]
+    weights = np.where(distance >= 0, float(gamma) ** np.maximum(distance, 0), 0.0)
+    return (weights @ stream)[:-1]
+
+
+def cases_q1(rng):
+    lengths = [1, *rng.integers(2, 9, 4), 40]
+    gammas = [0.7, 0.0, 1.0, *rng.uniform(0.3, 0.95, 3)]
+    for length, gamma in zip(lengths, gammas, strict=True):
+        yield Case((rng.normal(size=length) * 4, float(gamma), 0.0, "returns"), "episodes that ended")
+    for length in (1, *rng.integers(2, 12, 3)):
+        gamma, final = float(rng.uniform(0.4, 0.95)), float(rng.choice([-1, 1]) * rng.uniform(2, 9))
+        yield Case((rng.normal(size=length), gamma, final, "returns"), "episodes that were cut off")
+    for length in rng.integers(3, 9, 2):
+        whole = rng.integers(1, 9, length) * 2 + 1
+        yield Case((whole, float(rng.uniform(0.3, 0.9)), 0.0, "returns"), "whole numbers, and arguments left as they are")
+    yield Case(
+        (rng.normal(size=6), float(rng.uniform(0.3, 0.9)), 0.0, "arguments"),
+        "whole numbers, and arguments left as they are",
+    )
+
+
+def discounted_returns_from_the_start(rewards, gamma, final_value=0.0):
+    T = len(rewards)
+    weighted = np.append(rewards, final_value) * gamma ** np.arange(T + 1.0)
+    return np.array([weighted[t:].sum() for t in range(T)])
+
+
+def discounted_returns_once_too_often(rewards, gamma, final_value=0.0):
+    returns, G = np.zeros(len(rewards)), final_value
+    for t in reversed(range(len(rewards))):
+        G = gamma * (rewards[t] + G)
+        returns[t] = G
+    return returns
+
+
+def discounted_returns_without_own_reward(rewards, gamma, final_value=0.0):
+    returns, G = np.zeros(len(rewards)), final_value
+    for t in reversed(range(len(rewards))):
+        returns[t] = G
+        G = rewards[t] + gamma * G
+    return returns
+
+
+def discounted_returns_of_the_past(rewards, gamma, final_value=0.0):
+    returns, G = np.zeros(len(rewards)), final_value
+    for t in range(len(rewards)):
+        G = rewards[t] + gamma * G
+        returns[t] = G
+    return returns
+
+
+def discounted_returns_in_reverse_order(rewards, gamma, final_value=0.0):
+    returns, G = [], final_value
+    for reward in rewards[::-1]:
+        G = reward + gamma * G
+        returns.append(G)
+    return np.array(returns)
+
+
+def discounted_returns_without_final_value(rewards, gamma, final_value=0.0):
+    returns, G = np.zeros(len(rewards)), 0.0
+    for t in reversed(range(len(rewards))):
+        G = rewards[t] + gamma * G
+        returns[t] = G
+    return returns
+
+
+def discounted_returns_final_value_not_discounted(rewards, gamma, final_value=0.0):
+    returns, G = np.zeros(len(rewards)), 0.0
+    for t in reversed(range(len(rewards))):
+        G = rewards[t] + gamma * G
+        returns[t] = G
+    return returns + final_value
+
+
+def discounted_returns_final_value_as_last_reward(rewards, gamma, final_value=0.0):
+    returns, G = np.zeros(len(rewards)), 0.0
+    for t in reversed(range(len(rewards))):
+        G = rewards[t] + gamma * G
+        if t == len(rewards) - 1:
+            G = rewards[t] + final_value
+        returns[t] = G
+    return returns
+
+
+def discounted_returns_rounded_to_integers(rewards, gamma, final_value=0.0):
+    returns, G = np.zeros_like(rewards), final_value
+    for t in reversed(range(len(rewards))):
+        G = rewards[t] + gamma * G
+        returns[t] = G
+    return returns
+
+
+def discounted_returns_in_place(rewards, gamma, final_value=0.0):
+    G = final_value
+    if rewards.dtype.kind != "f":
+        rewards = rewards.astype(float)
+    for t in reversed(range(len(rewards))):
+        rewards[t] += gamma * G
+        G = rewards[t]
+    return rewards
+
+
+def discounted_returns_only_the_first(rewards, gamma, final_value=0.0):
+    G = final_value
+    for reward in rewards[::-1]:
+        G = reward + gamma * G
+    return G
+
+
+def discounted_returns_without_discount(rewards, gamma, final_value=0.0):
+    returns, G = np.zeros(len(rewards)), final_value
+    for t in reversed(range(len(rewards))):
+        G = rewards[t] + G
+        returns[t] = G
+    return returns
+
+
+def discounted_returns_by_definition(rewards, gamma, final_value=0.0):
+    stream = [float(reward) for reward in rewards] + [float(final_value)]
+    T = len(rewards)
+    return np.array([sum(gamma ** (k - t) * stream[k] for k in range(t, T + 1)) for t in range(T)])
+
+
+def discounted_returns_recursive(rewards, gamma, final_value=0.0):
+    def to_go(t):
+        if t == len(rewards):
+            return []
+        rest = to_go(t + 1)
+        return [rewards[t] + gamma * (rest[0] if rest else final_value), *rest]
+
+    return np.array(to_go(0), dtype=float)
+
+
+def discounted_returns_float32(rewards, gamma, final_value=0.0):
+    G = np.empty(len(rewards) + 1, dtype=np.float32)
+    G[-1] = final_value
+    for t in range(len(rewards) - 1, -1, -1):
+        G[t] = rewards[t] + gamma * G[t + 1]
+    return G[:-1]
+
+
+Q1 = Question(
+    name="q1",
+    title="Returns",
+    function="discounted_returns",
+    parts={
+        "episodes that ended": 5,
+        "episodes that were cut off": 4,
+        "whole numbers, and arguments left as they are": 3,
+    },
+    reference=reference_q1,
+    cases=lambda rng: list(cases_q1(rng)),
+    driver=drive_q1,
+    compare=close(1e-4, 1e-5),
+    seconds=2.0,
+    alternatives=(discounted_returns_by_definition, discounted_returns_recursive, discounted_returns_float32),
+    mistakes=(
+        Mistake(
+            discounted_returns_from_the_start,
+            "The exponent counts from time 0, but the return G_t looks from time t: the reward that follows the action"
+            " of time t is not discounted at all. Compare your last entry with the last reward.",
+        ),
+        Mistake(
+            discounted_returns_once_too_often,
+            "Every reward is discounted once too often: the reward of the present step has exponent 0. Try a single"
+            " reward: its return is that reward.",
+        ),
+        Mistake(
+            discounted_returns_without_own_reward,
+            "The return at time t leaves out the reward at time t. In this book that reward follows the action of time"
+            " t and belongs to G_t; some texts give the same reward the index t + 1.",
+        ),
+        Mistake(
+            discounted_returns_of_the_past,
+            "The sum runs over the rewards of the past. A return looks forward: start at the end of the episode and"
+            " walk backward.",
+        ),
+        Mistake(
+            discounted_returns_in_reverse_order,
+            "The numbers are right, their order is not: walking backward collects the last return first. Entry t of"
+            " the result belongs to time t.",
+        ),
+        Mistake(
+            discounted_returns_without_final_value,
+            "`final_value` is not used. An episode that was cut off would have gone on, and what is still to come is"
+            " worth `final_value` at time T.",
+        ),
+        Mistake(
+            discounted_returns_final_value_not_discounted,
+            "`final_value` is added without its discount. It is the return from time T on, so it stands T - t steps"
+            " away from time t.",
+        ),
+        Mistake(
+            discounted_returns_final_value_as_last_reward,
+            "`final_value` is discounted once too little: it stands one step after the last reward, not in the same"
+            " step.",
+        ),
+        Mistake(
+            discounted_returns_rounded_to_integers,
+            "Whole rewards give returns without decimals: an array made like an integer array holds integers and cuts"
+            " the decimals off. Make the result an array of floats.",
+        ),
+        Mistake(
+            discounted_returns_in_place,
+            "The function changes the array `rewards` that it was given. Whoever called it still needs the rewards:"
+            " write the result into a new array.",
+        ),
+        Mistake(
+            discounted_returns_only_the_first,
+            "Only the return from time 0 comes back. Asked for is an array with the returns of all times.",
+        ),
+        Mistake(
+            discounted_returns_without_discount,
+            "The discount is not used: the rewards are simply added up, as if gamma were 1.",
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Question 2: the maze as arrays
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def drive_q2(function, layout, slip, look):
+    import numpy as np
+
+    transitions, rewards, terminal = function(layout, slip)
+    transitions = np.asarray(transitions, dtype=float)
+    if look == "transitions":
+        return transitions
+    # rewards of impossible transitions are never paid, so they do not count
+    return [terminal, (transitions * np.where(transitions > 0, rewards, 0.0)).sum(axis=2)]
+
+
+def reference_q2(layout, slip):
+    """One matrix per direction from a padded map of cell numbers; then a mixture of the four."""
+    grid = np.array([list(row) for row in layout])
+    numbers = np.arange(grid.size).reshape(grid.shape)
+    padded = np.pad(np.where(grid == "#", -1, numbers), 1, constant_values=-1)
+    neighbors = [padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:]]
+    terminal = np.isin(grid, list("GT#")).ravel()
+    identity = np.eye(grid.size)
+    pushes = [identity[np.where((n < 0) | terminal.reshape(grid.shape), numbers, n).ravel()] for n in neighbors]
+    h = slip / 2
+    weights = np.array([[1 - slip, 0, h, h], [0, 1 - slip, h, h], [h, h, 1 - slip, 0], [h, h, 0, 1 - slip]])
+    transitions = np.einsum("ab,bst->sat", weights, np.array(pushes))
+    prize = 10.0 * (grid == "G").ravel() - 10.0 * (grid == "T").ravel()
+    rewards = np.where(terminal[:, None, None], 0.0, np.broadcast_to(prize, transitions.shape))
+    return transitions, rewards, terminal
+
+
+def random_layout(rng):
+    """More columns than rows, a start, two goals, two traps and two walls, free cells in between."""
+    rows = int(rng.integers(3, 5))
+    columns = rows + int(rng.integers(1, 3))
+    cells = np.array(list("SGGTT##" + "." * (rows * columns - 7)))
+    rng.shuffle(cells)
+    grid = cells.reshape(rows, columns)
+    return ["".join(row) for row in grid]
+
+
+def cases_q2(rng):
+    fixed = ["..#.G", "S.T..", "....."]  # has a wall, a goal and a trap beside free cells, whatever is drawn
+    for layout in (fixed, random_layout(rng), random_layout(rng), ["S.G"]):
+        yield Case((layout, 0.0, "transitions"), "moves without slip")
+    for layout in (fixed, random_layout(rng), random_layout(rng), ["S", ".", "G"]):
+        yield Case((layout, float(rng.uniform(0.1, 0.6)), "transitions"), "moves with slip")
+    yield Case((fixed, 1.0, "transitions"), "moves with slip")
+    for layout in (fixed, random_layout(rng), random_layout(rng)):
+        yield Case((layout, 0.0, "rewards"), "rewards and ends")
+
+
+def build_maze_slips_backward(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps = [(-1, 0), (1, 0), (0, -1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b in range(4):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] += 1 - slip if b == a else slip / 3
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
+def build_maze_slip_twice(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), (sides[a][0], slip), (sides[a][1], slip)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] += weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
+def build_maze_neighbors_in_the_list(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps = [(-1, 0), (1, 0), (0, -1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), ((a + 1) % 4, slip / 2), ((a - 1) % 4, slip / 2)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] += weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
+def build_maze_overwrites(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((sides[a][0], slip / 2), (sides[a][1], slip / 2), (a, 1 - slip)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] = weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
+def build_maze_runs_into_the_next_row(layout, slip):
+    cells, columns = "".join(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    jumps, sides = [-columns, columns, -1, 1], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
+                t = s + jumps[b]
+                if not 0 <= t < S or cells[t] == "#":
+                    t = s
+                P[s, a, t] += weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
+def build_maze_through_walls(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                t = y * columns + x if 0 <= y < rows and 0 <= x < columns else s
+                P[s, a, t] += weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
+def build_maze_clockwise_actions(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps = [(-1, 0), (0, 1), (1, 0), (0, -1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), ((a + 1) % 4, slip / 2), ((a - 1) % 4, slip / 2)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] += weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
+def build_maze_goes_on_after_the_end(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] += weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
+def build_maze_pays_at_the_end_again(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            R[s, a] = [{"G": 10, "T": -10}.get(cell, 0) for cell in cells]
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                P[s, a, y * columns + x if inside else s] += weight
+    return P, R, terminal
+
+
+def build_maze_pays_for_being_there(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        R[s] = {"G": 10, "T": -10}.get(cells[s], 0)
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                P[s, a, y * columns + x if inside else s] += weight
+    return P, R, terminal
+
+
+def build_maze_walls_not_terminal(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if cells[s] in "GT#":
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] += weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
+def build_maze_with_coordinates(layout, slip):
+    height, width = len(layout), len(layout[0])
+    number = {(i, j): i * width + j for i in range(height) for j in range(width)}
+    open_cells = {place for place in number if layout[place[0]][place[1]] in "S."}
+    P = np.zeros((height * width, 4, height * width))
+    R = np.zeros_like(P)
+    terminal = np.ones(height * width, dtype=bool)
+    moves = {0: (-1, 0), 1: (1, 0), 2: (0, -1), 3: (0, 1)}
+    for (i, j), s in number.items():
+        terminal[s] = (i, j) not in open_cells
+        for a, (di, dj) in moves.items():
+            if terminal[s]:
+                P[s, a, s] = 1.0
+                continue
+            for (ei, ej), w in (((di, dj), 1 - slip), ((dj, di), slip / 2), ((-dj, -di), slip / 2)):
+                target = (i + ei, j + ej)
+                if target not in number or layout[target[0]][target[1]] == "#":
+                    target = (i, j)
+                P[s, a, number[target]] += w
+    cells = "".join(layout)
+    for s in np.flatnonzero(~terminal):
+        R[s, :, [t for t, cell in enumerate(cells) if cell == "G"]] = 10.0
+        R[s, :, [t for t, cell in enumerate(cells) if cell == "T"]] = -10.0
+    return P, R, terminal
+
+
+def build_maze_with_matrices(layout, slip):
+    grid = np.array([list(row) for row in layout])
+    S = grid.size
+    i, j = np.divmod(np.arange(S), grid.shape[1])
+    kinds = grid.ravel()
+    terminal = (kinds == "G") | (kinds == "T") | (kinds == "#")
+    move = np.zeros((4, S, S))
+    for b, (di, dj) in enumerate([(-1, 0), (1, 0), (0, -1), (0, 1)]):
+        y, x = np.clip(i + di, 0, grid.shape[0] - 1), np.clip(j + dj, 0, grid.shape[1] - 1)
+        t = y * grid.shape[1] + x
+        t = np.where(terminal | (kinds[t] == "#"), np.arange(S), t)
+        move[b, np.arange(S), t] = 1
+    side = {0: (2, 3), 1: (2, 3), 2: (0, 1), 3: (0, 1)}
+    P = np.stack([(1 - slip) * move[a] + slip / 2 * (move[side[a][0]] + move[side[a][1]]) for a in range(4)], axis=1)
+    prize = np.select([kinds == "G", kinds == "T"], [10.0, -10.0], 0.0)
+    R = np.where((P > 0) & ~terminal[:, None, None], prize, 0.0)
+    return P, R, terminal
+
+
+Q2 = Question(
+    name="q2",
+    title="A maze as arrays",
+    function="build_maze",
+    parts={"moves without slip": 6, "moves with slip": 5, "rewards and ends": 5},
+    reference=reference_q2,
+    cases=lambda rng: list(cases_q2(rng)),
+    driver=drive_q2,
+    seconds=2.0,
+    alternatives=(build_maze_with_coordinates, build_maze_with_matrices),
+    mistakes=(
+        Mistake(
+            build_maze_slips_backward,
+            "The slip is shared by all three other directions. A slip goes to one of the two sides at a right angle,"
+            " never backward.",
+        ),
+        Mistake(
+            build_maze_slip_twice,
+            "Each side gets the whole slip probability, so that the rows do not sum to 1. The two sides share it.",
+        ),
+        Mistake(
+            build_maze_neighbors_in_the_list,
+            "The sides are taken as the next and the previous action in the list. That works for directions listed"
+            " clockwise; here the order is up, down, left, right, and the sides of up are left and right.",
+        ),
+        Mistake(
+            build_maze_overwrites,
+            "Where two pushes lead to the same cell, the second probability replaces the first. They must be added;"
+            " look at the sum of the row of a corner cell.",
+        ),
+        Mistake(
+            build_maze_runs_into_the_next_row,
+            "A move to the right from the last column arrives in the next row (and to the left in the row above)."
+            " Check the row and the column of the neighbor, not only its number.",
+        ),
+        Mistake(
+            build_maze_through_walls,
+            "The agent walks into wall cells. A move into a wall leaves it where it is, like a move over the edge.",
+        ),
+        Mistake(
+            build_maze_clockwise_actions,
+            "The actions are in another order than asked for: 0 is up, 1 is down, 2 is left, 3 is right.",
+        ),
+        Mistake(
+            build_maze_goes_on_after_the_end,
+            "The agent walks out of goals, traps or walls again. A terminal state leads to itself with probability 1"
+            " and pays nothing.",
+        ),
+        Mistake(
+            build_maze_pays_at_the_end_again,
+            "The prize is paid again for staying in the goal or the trap. It is paid once, for entering from an open"
+            " cell; rewards of terminal states are 0.",
+        ),
+        Mistake(
+            build_maze_pays_for_being_there,
+            "The reward belongs to the state that is left. In this book it is paid for entering, so it depends on the"
+            " next state.",
+        ),
+        Mistake(
+            build_maze_walls_not_terminal,
+            "Wall cells are not marked as terminal. Nobody is ever there, and marking them keeps their value at 0.",
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Question 3: from V to Q
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def drive_q3(function, transitions, rewards, gamma, terminal, values, look):
+    q_values = function(transitions, rewards, gamma, terminal, values)
+    return {"q_values": q_values, "values": values} if look == "arguments" else q_values
+
+
+def reference_q3(transitions, rewards, gamma, terminal, values):
+    """Term by term."""
+    states, actions, _ = transitions.shape
+    q_values = np.zeros((states, actions))
+    for s in range(states):
+        for a in range(actions):
+            if not terminal[s]:
+                for t in range(states):
+                    to_come = 0.0 if terminal[t] else gamma * values[t]
+                    q_values[s, a] += transitions[s, a, t] * (rewards[s, a, t] + to_come)
+    return q_values
+
+
+def cases_q3(rng):
+    for gamma in (0.0, *rng.uniform(0.3, 0.99, 2)):
+        states, actions = sizes(rng)
+        world = random_world(rng, states, actions)
+        arguments = (world[0], world[1], float(gamma), world[2], rng.normal(size=states) * 5)
+        yield Case((*arguments, "q_values"), "worlds without an end")
+    for gamma in (1.0, *rng.uniform(0.3, 0.99, 2)):
+        states, actions = sizes(rng)
+        world = random_world(rng, states, actions, ends=2)
+        arguments = (world[0], world[1], float(gamma), world[2], rng.normal(size=states) * 5 + 3)
+        yield Case((*arguments, "q_values"), "terminal states")
+    states, actions = sizes(rng)
+    world = random_world(rng, states, actions, ends=2)
+    arguments = (world[0], world[1], float(rng.uniform(0.3, 0.9)), world[2], rng.normal(size=states) * 5 + 3)
+    yield Case((*arguments, "arguments"), "arguments left as they are")
+
+
+def q_from_values_past_the_end(transitions, rewards, gamma, terminal, values):
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return q_values
+
+
+def q_from_values_terminal_rows(transitions, rewards, gamma, terminal, values):
+    return (transitions * (rewards + gamma * np.where(terminal, 0, values))).sum(axis=2)
+
+
+def q_from_values_nothing_masked(transitions, rewards, gamma, terminal, values):
+    return (transitions * (rewards + gamma * values)).sum(axis=2)
+
+
+def q_from_values_last_reward_lost(transitions, rewards, gamma, terminal, values):
+    q_values = (transitions * (rewards + gamma * values) * ~terminal).sum(axis=2)
+    q_values[terminal] = 0
+    return q_values
+
+
+def q_from_values_discounted_reward(transitions, rewards, gamma, terminal, values):
+    q_values = gamma * (transitions * (rewards + np.where(terminal, 0, values))).sum(axis=2)
+    q_values[terminal] = 0
+    return q_values
+
+
+def q_from_values_rewards_not_weighted(transitions, rewards, gamma, terminal, values):
+    q_values = rewards.sum(axis=2) + gamma * transitions @ np.where(terminal, 0, values)
+    q_values[terminal] = 0
+    return q_values
+
+
+def q_from_values_rewards_averaged(transitions, rewards, gamma, terminal, values):
+    q_values = rewards.mean(axis=2) + gamma * transitions @ np.where(terminal, 0, values)
+    q_values[terminal] = 0
+    return q_values
+
+
+def q_from_values_without_discount(transitions, rewards, gamma, terminal, values):
+    q_values = (transitions * (rewards + np.where(terminal, 0, values))).sum(axis=2)
+    q_values[terminal] = 0
+    return q_values
+
+
+def q_from_values_of_the_same_state(transitions, rewards, gamma, terminal, values):
+    q_values = (transitions * rewards).sum(axis=2) + gamma * np.where(terminal, 0, values)[:, None]
+    q_values[terminal] = 0
+    return q_values
+
+
+def q_from_values_backward_in_time(transitions, rewards, gamma, terminal, values):
+    backward = np.einsum("tas,t->sa", transitions, np.where(terminal, 0, values))
+    q_values = (transitions * rewards).sum(axis=2) + gamma * backward
+    q_values[terminal] = 0
+    return q_values
+
+
+def q_from_values_in_place(transitions, rewards, gamma, terminal, values):
+    values[terminal] = 0
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return q_values
+
+
+def q_from_values_by_loops(transitions, rewards, gamma, terminal, values):
+    table = []
+    for s in range(len(values)):
+        row = []
+        for a in range(transitions.shape[1]):
+            worth = rewards[s, a] + gamma * values * (1 - terminal.astype(int))
+            row.append(0.0 if terminal[s] else float(transitions[s, a] @ worth))
+        table.append(row)
+    return np.array(table)
+
+
+def q_from_values_by_einsum(transitions, rewards, gamma, terminal, values):
+    alive = ~terminal
+    expected = np.einsum("sat,sat->sa", transitions, rewards)
+    return (expected + gamma * np.einsum("sat,t->sa", transitions, values * alive)) * alive[:, None]
+
+
+Q3 = Question(
+    name="q3",
+    title="One look ahead",
+    function="q_from_values",
+    parts={"worlds without an end": 5, "terminal states": 6, "arguments left as they are": 2},
+    reference=reference_q3,
+    cases=lambda rng: list(cases_q3(rng)),
+    driver=drive_q3,
+    seconds=2.0,
+    alternatives=(q_from_values_by_loops, q_from_values_by_einsum),
+    mistakes=(
+        Mistake(
+            q_from_values_past_the_end,
+            "The table's entry of a terminal next state is used. Nothing is earned after the end, so a terminal state"
+            " counts as 0 whatever the table says about it.",
+        ),
+        Mistake(
+            q_from_values_terminal_rows,
+            "The rows of terminal states are not 0. There the episode is over: no action earns anything.",
+        ),
+        Mistake(
+            q_from_values_nothing_masked,
+            "The argument `terminal` is not used. A terminal state is worth 0 as a next state, and its own row is 0"
+            " too.",
+        ),
+        Mistake(
+            q_from_values_last_reward_lost,
+            "The step into a terminal state pays nothing in your table. Only the value after the end is 0; the reward"
+            " for the step that leads there counts in full.",
+        ),
+        Mistake(
+            q_from_values_discounted_reward,
+            "The reward is discounted too. It comes with the present step; gamma belongs to what follows.",
+        ),
+        Mistake(
+            q_from_values_rewards_not_weighted,
+            "The rewards of all next states are added up without their probabilities. The expected reward weights each"
+            " with P(s' | s, a).",
+        ),
+        Mistake(
+            q_from_values_rewards_averaged,
+            "The rewards are averaged as if all next states were equally likely. Weight each with P(s' | s, a).",
+        ),
+        Mistake(q_from_values_without_discount, "The discount is missing: what follows counts gamma times."),
+        Mistake(
+            q_from_values_of_the_same_state,
+            "The value of the present state s stands where that of the next state s' belongs, averaged with"
+            " P(s' | s, a).",
+        ),
+        Mistake(
+            q_from_values_backward_in_time,
+            "The sum runs over the wrong axis of `transitions`: over where the step comes from. The last axis is the"
+            " next state.",
+        ),
+        Mistake(
+            q_from_values_in_place,
+            "The function writes zeros into the array `values` that it was given. Work on a copy.",
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Question 4: exact values of a policy
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def reference_q4(transitions, rewards, gamma, terminal, policy):
+    """The sum over all steps, r + M r + M^2 r + ..., its length doubled again and again."""
+    states = len(terminal)
+    M, total = np.zeros((states, states)), np.zeros(states)
+    for s in range(states):
+        if not terminal[s]:
+            for a in range(transitions.shape[1]):
+                M[s] += gamma * policy[s, a] * transitions[s, a]
+                total[s] += policy[s, a] * (transitions[s, a] * rewards[s, a]).sum()
+    for _ in range(25):
+        total, M = total + M @ total, M @ M
+    return total
+
+
+def cases_q4(rng):
+    for gamma in (0.0, float(rng.uniform(0.3, 0.9)), 0.99):
+        states, actions = sizes(rng)
+        P, R, terminal = random_world(rng, states, actions)
+        yield Case((P, R, gamma, terminal, random_choices(rng, states, actions)), "deterministic policies")
+    for gamma in (float(rng.uniform(0.3, 0.9)), float(rng.uniform(0.6, 0.9)), 0.99):
+        states, actions = sizes(rng)
+        P, R, terminal = random_world(rng, states, actions)
+        yield Case((P, R, gamma, terminal, random_rows(rng, states, actions)), "stochastic policies")
+    for gamma in (float(rng.uniform(0.6, 0.95)), 1.0, 1.0):
+        states, actions = sizes(rng)
+        P, R, terminal = random_world(rng, states, actions, ends=int(rng.integers(1, 3)))
+        if gamma == 1.0:
+            P[terminal] = np.eye(states)[terminal][:, None, :]
+        yield Case((P, R, gamma, terminal, random_choices(rng, states, actions)), "terminal states, gamma up to 1")
+
+
+def evaluate_policy_terminal_rows(transitions, rewards, gamma, terminal, policy):
+    P = np.einsum("sa,sat->st", policy, transitions)
+    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards)
+    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
+
+
+def evaluate_policy_terminal_set_afterwards(transitions, rewards, gamma, terminal, policy):
+    P = np.einsum("sa,sat->st", policy, transitions)
+    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards)
+    values = np.linalg.lstsq(np.eye(len(P)) - gamma * P, r, rcond=None)[0]
+    values[terminal] = 0
+    return values
+
+
+def evaluate_policy_last_reward_lost(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None] * alive
+    r = np.einsum("sa,sat,sat->s", policy, transitions * alive, rewards) * alive
+    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
+
+
+def evaluate_policy_uniform(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = transitions.mean(axis=1) * alive[:, None]
+    r = (transitions * rewards).sum(axis=2).mean(axis=1) * alive
+    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
+
+
+def evaluate_policy_likeliest_action(transitions, rewards, gamma, terminal, policy):
+    here, action, alive = np.arange(len(policy)), policy.argmax(axis=1), ~terminal
+    P = transitions[here, action] * alive[:, None]
+    r = (transitions * rewards).sum(axis=2)[here, action] * alive
+    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
+
+
+def evaluate_policy_transposed(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
+    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
+    return np.linalg.solve(np.eye(len(P)) - gamma * P.T, r)
+
+
+def evaluate_policy_few_sweeps(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
+    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
+    values = np.zeros(len(P))
+    for _ in range(20):
+        values = r + gamma * P @ values
+    return values
+
+
+def evaluate_policy_rewards_not_weighted(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
+    r = np.einsum("sa,sat->s", policy, rewards) * alive
+    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
+
+
+def evaluate_policy_rewards_of_all_actions(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
+    r = (transitions * rewards).sum(axis=(1, 2)) * alive
+    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
+
+
+def evaluate_policy_sign(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
+    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
+    return np.linalg.solve(gamma * P - np.eye(len(P)), r)
+
+
+def evaluate_policy_best_action(transitions, rewards, gamma, terminal, policy):
+    values = np.zeros(len(terminal))
+    for _ in range(300):
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        values = np.where(terminal, 0, q_values.max(axis=1))
+    return values
+
+
+def evaluate_policy_open_states_only(transitions, rewards, gamma, terminal, policy):
+    open_states = np.flatnonzero(~terminal)
+    P = (policy[:, :, None] * transitions).sum(axis=1)
+    r = (policy[:, :, None] * transitions * rewards).sum(axis=(1, 2))
+    values = np.zeros(len(terminal))
+    A = np.eye(len(open_states)) - gamma * P[np.ix_(open_states, open_states)]
+    values[open_states] = np.linalg.solve(A, r[open_states])
+    return values
+
+
+def evaluate_policy_inverse(transitions, rewards, gamma, terminal, policy):
+    S, A, _ = transitions.shape
+    matrix, right = np.eye(S), np.zeros(S)
+    for s in range(S):
+        for a in range(A):
+            if not terminal[s]:
+                matrix[s] -= gamma * policy[s, a] * transitions[s, a]
+                right[s] += policy[s, a] * np.dot(transitions[s, a], rewards[s, a])
+    return np.linalg.inv(matrix) @ right
+
+
+Q4 = Question(
+    name="q4",
+    title="Exact values of a policy",
+    function="evaluate_policy",
+    parts={"deterministic policies": 5, "stochastic policies": 5, "terminal states, gamma up to 1": 6},
+    reference=reference_q4,
+    cases=lambda rng: list(cases_q4(rng)),
+    compare=close(1e-5, 1e-6),
+    seconds=2.0,
+    alternatives=(evaluate_policy_open_states_only, evaluate_policy_inverse),
+    mistakes=(
+        Mistake(
+            evaluate_policy_terminal_rows,
+            "The rows of terminal states are used as if the episode went on there. Nothing follows an end: make these"
+            " rows of the matrix of transitions, and their rewards, 0 before you solve.",
+        ),
+        Mistake(
+            evaluate_policy_terminal_set_afterwards,
+            "The terminal values are set to 0 only after the system was solved. By then the other states have already"
+            " counted on them; the zeros must be in the system itself.",
+        ),
+        Mistake(
+            evaluate_policy_last_reward_lost,
+            "The reward of the step into a terminal state is lost. What follows the end is worth 0; the step that"
+            " leads there still pays.",
+        ),
+        Mistake(
+            evaluate_policy_uniform,
+            "All actions count alike, as if the policy were uniform. Weight them with the rows of `policy`.",
+        ),
+        Mistake(
+            evaluate_policy_likeliest_action,
+            "Only the likeliest action of each state is used. A stochastic policy takes every action of its row now"
+            " and then: average over all of them.",
+        ),
+        Mistake(
+            evaluate_policy_transposed,
+            "The matrix of transitions is transposed. Row s must hold where a step from s leads.",
+        ),
+        Mistake(
+            evaluate_policy_few_sweeps,
+            "A fixed number of sweeps gives an approximation that is poor for gamma near 1. Solve the linear system"
+            " instead.",
+        ),
+        Mistake(
+            evaluate_policy_rewards_not_weighted,
+            "The rewards R(s, a, s') are added up over s' without their probabilities.",
+        ),
+        Mistake(
+            evaluate_policy_rewards_of_all_actions,
+            "The rewards of all actions are added up. One step takes one action: average with the probabilities of the"
+            " policy, as for the transitions.",
+        ),
+        Mistake(
+            evaluate_policy_sign,
+            "All values have the wrong sign: the matrix of the system is I minus gamma P, in this order.",
+        ),
+        Mistake(
+            evaluate_policy_best_action,
+            "These are the values of the best actions. Asked for are the values of the given policy, good or bad: an"
+            " average over its actions, no maximum.",
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Question 5: value iteration
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def drive_q5(function, transitions, rewards, gamma, terminal, tolerance, look):
+    values, policy, sweeps = function(transitions, rewards, gamma, terminal, tolerance)
+    return {"values": values, "policy": policy, "sweeps": [values, sweeps]}[look]
+
+
+def reference_q5(transitions, rewards, gamma, terminal, tolerance):
+    """State by state, with the bound multiplied out."""
+    states, actions, _ = transitions.shape
+    mean_rewards = np.einsum("sat,sat->sa", transitions, rewards)
+    values = [0.0] * states
+    sweeps = 0
+    while True:
+        before, sweeps = np.array(values), sweeps + 1
+        values = [
+            0.0 if terminal[s] else max(mean_rewards[s, a] + gamma * transitions[s, a] @ before for a in range(actions))
+            for s in range(states)
+        ]
+        if gamma * max(abs(new - old) for new, old in zip(values, before, strict=True)) <= tolerance * (1 - gamma):
+            break
+    final = np.array(values)
+    q_values = np.where(terminal[:, None], 0.0, mean_rewards + gamma * transitions @ final)
+    policy = [min(a for a in range(actions) if q_values[s, a] == q_values[s].max()) for s in range(states)]
+    return final, np.array(policy), sweeps
+
+
+def tied_world(rng):
+    """Sure moves, whole rewards, and in every state two or more equally good best actions: exact in binary numbers."""
+    states, actions = 5, 5
+    transitions, rewards = np.zeros((states, actions, states)), np.zeros((states, actions, states))
+    terminal = np.arange(states) == int(rng.integers(states))
+    for s in range(states):
+        for a in range(actions):
+            transitions[s, a, rng.integers(states)] = 1
+            rewards[s, a] = rng.integers(-4, 1)
+        first, second = np.sort(rng.choice(actions, 2, replace=False))
+        rewards[s, first] = 40
+        transitions[s, second], rewards[s, second] = transitions[s, first], rewards[s, first]
+    return transitions, rewards, terminal
+
+
+def impatient_world(rng):
+    """A loose tolerance stops at once; what is then best by the new table is not what was best by the old one."""
+    transitions, rewards = np.zeros((3, 2, 3)), np.zeros((3, 2, 3))
+    small, large = float(rng.uniform(1, 2)), float(rng.uniform(9, 12))
+    transitions[0, 0, 2], rewards[0, 0, 2] = 1, small
+    transitions[0, 1, 1] = 1
+    transitions[1, :, 2], rewards[1, :, 2] = 1, large
+    transitions[2, :, 2] = 1
+    return transitions, rewards, np.array([False, False, True])
+
+
+def cases_q5(rng):
+    for ends, shift in ((0, 2.0), (0, -2.0), (1, 0.0), (2, 2.0)):
+        P, R, terminal = random_world(rng, *sizes(rng), ends=ends)
+        yield Case((P, R + shift, float(rng.uniform(0.5, 0.8)), terminal, 1e-6, "values"), "values")
+    P, R, terminal = corridor(rng, int(rng.integers(3, 6)))
+    yield Case((P, R, float(rng.uniform(0.8, 0.9)), terminal, 1e-6, "values"), "values")
+    for ends in (0, 1):
+        P, R, terminal = random_world(rng, *sizes(rng), ends=ends)
+        yield Case((P, R, float(rng.uniform(0.5, 0.8)), terminal, 1e-5, "policy"), "the greedy policy, ties included")
+    P, R, terminal = tied_world(rng)
+    yield Case((P, R, 0.5, terminal, 1e-3, "policy"), "the greedy policy, ties included")
+    P, R, terminal = impatient_world(rng)
+    yield Case((P, R, 0.5, terminal, 100.0, "policy"), "the greedy policy, ties included")
+    for ends, shift in ((0, 3.0), (0, -30.0), (1, -12.0), (2, 0.0)):
+        P, R, terminal = random_world(rng, *sizes(rng), ends=ends)
+        arguments = (P, R + shift, float(rng.uniform(0.75, 0.93)), terminal, float(rng.uniform(0.01, 0.1)), "sweeps")
+        yield Case(arguments, "stopping in time")
+    P, R, terminal = random_world(rng, *sizes(rng))
+    yield Case((P, R, 0.0, terminal, 0.01, "sweeps"), "stopping in time")
+
+
+def value_iteration_stops_on_the_change(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, change = np.zeros(len(terminal)), 0, np.inf
+    while change > tolerance:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        new = np.where(terminal, 0, q_values.max(axis=1))
+        change, values, sweeps = np.abs(new - values).max(), new, sweeps + 1
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.argmax(axis=1), sweeps
+
+
+def value_iteration_bound_of_the_old_table(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
+    while bound > tolerance:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        new = np.where(terminal, 0, q_values.max(axis=1))
+        bound, values, sweeps = np.abs(new - values).max() / (1 - gamma), new, sweeps + 1
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.argmax(axis=1), sweeps
+
+
+def value_iteration_change_without_absolute(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
+    while bound > tolerance:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        new = np.where(terminal, 0, q_values.max(axis=1))
+        bound, values, sweeps = gamma / (1 - gamma) * (new - values).max(), new, sweeps + 1
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.argmax(axis=1), sweeps
+
+
+def value_iteration_in_place(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
+    while bound > tolerance:
+        change = 0.0
+        for s in np.flatnonzero(~terminal):
+            new = (transitions[s] * (rewards[s] + gamma * values)).sum(axis=1).max()
+            change, values[s] = max(change, abs(new - values[s])), new
+        bound, sweeps = gamma / (1 - gamma) * change, sweeps + 1
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.argmax(axis=1), sweeps
+
+
+def value_iteration_counts_one_too_few(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps = np.zeros(len(terminal)), 0
+    while True:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        new = np.where(terminal, 0, q_values.max(axis=1))
+        bound, values = gamma / (1 - gamma) * np.abs(new - values).max(), new
+        if bound <= tolerance:
+            break
+        sweeps += 1
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.argmax(axis=1), sweeps
+
+
+def value_iteration_returns_the_old_table(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps = np.zeros(len(terminal)), 0
+    while True:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        q_values[terminal] = 0
+        new, sweeps = q_values.max(axis=1), sweeps + 1
+        if gamma / (1 - gamma) * np.abs(new - values).max() <= tolerance:
+            return values, q_values.argmax(axis=1), sweeps
+        values = new
+
+
+def value_iteration_policy_of_the_old_table(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
+    while bound > tolerance:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        q_values[terminal] = 0
+        new = q_values.max(axis=1)
+        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
+    return values, q_values.argmax(axis=1), sweeps
+
+
+def value_iteration_last_of_the_best(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
+    while bound > tolerance:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        new = np.where(terminal, 0, q_values.max(axis=1))
+        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.shape[1] - 1 - q_values[:, ::-1].argmax(axis=1), sweeps
+
+
+def value_iteration_averages(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
+    while bound > tolerance:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        new = np.where(terminal, 0, q_values.mean(axis=1))
+        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.argmax(axis=1), sweeps
+
+
+def value_iteration_past_the_end(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
+    while bound > tolerance:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        new = q_values.max(axis=1)
+        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
+    return values, q_values.argmax(axis=1), sweeps
+
+
+def value_iteration_discounted_reward(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
+    while bound > tolerance:
+        q_values = gamma * (transitions * (rewards + values)).sum(axis=2)
+        new = np.where(terminal, 0, q_values.max(axis=1))
+        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
+    q_values = gamma * (transitions * (rewards + values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.argmax(axis=1), sweeps
+
+
+def value_iteration_by_loops(transitions, rewards, gamma, terminal, tolerance):
+    S, A, _ = transitions.shape
+
+    def look_ahead(table):
+        return [
+            [0.0 if terminal[s] else float(transitions[s, a] @ (rewards[s, a] + gamma * table)) for a in range(A)]
+            for s in range(S)
+        ]
+
+    V, k = np.zeros(S), 0
+    while True:
+        old, k = V, k + 1
+        V = np.array([max(row) for row in look_ahead(old)])
+        if gamma / (1 - gamma) * np.max(np.abs(V - old)) <= tolerance:
+            break
+    Q = look_ahead(V)
+    return V, np.array([row.index(max(row)) for row in Q]), k
+
+
+def value_iteration_on_q(transitions, rewards, gamma, terminal, tolerance):
+    alive = (~terminal).astype(float)
+    r = (transitions * rewards).sum(axis=-1) * alive[:, None]
+    P = gamma * transitions * alive[:, None, None]
+    threshold = np.inf if gamma == 0 else tolerance * (1 - gamma) / gamma
+    V, sweeps, residual = np.zeros(len(alive)), 0, np.inf
+    while sweeps == 0 or residual > threshold:
+        Q = r + P @ V
+        residual = np.linalg.norm(Q.max(axis=1) - V, ord=np.inf)
+        V = Q.max(axis=1)
+        sweeps += 1
+    return [V, (r + P @ V).argmax(axis=1).astype(np.int32), sweeps]
+
+
+Q5 = Question(
+    name="q5",
+    title="Value iteration with a promise",
+    function="value_iteration",
+    parts={"values": 7, "the greedy policy, ties included": 6, "stopping in time": 7},
+    reference=reference_q5,
+    cases=lambda rng: list(cases_q5(rng)),
+    driver=drive_q5,
+    compare=close(1e-5, 1e-6),
+    seconds=5.0,
+    alternatives=(value_iteration_by_loops, value_iteration_on_q),
+    mistakes=(
+        Mistake(
+            value_iteration_stops_on_the_change,
+            "The loop stops when the last change is at most the tolerance. The tolerance is a promise about the error,"
+            " and the error may be gamma / (1 - gamma) times the change.",
+        ),
+        Mistake(
+            value_iteration_bound_of_the_old_table,
+            "The bound is that of the table before the last sweep: it lacks a factor gamma. The sweep itself brings"
+            " the table closer, see the proof in chapter 3.",
+        ),
+        Mistake(
+            value_iteration_change_without_absolute,
+            "The largest change is taken without its absolute value, so that falling values look like no change at"
+            " all. The sup norm is the largest absolute value.",
+        ),
+        Mistake(
+            value_iteration_in_place,
+            "The table is overwritten during the sweep, so that later states already use new values. That converges"
+            " too, but asked for are sweeps that read the old table only.",
+        ),
+        Mistake(
+            value_iteration_counts_one_too_few,
+            "The last sweep is not counted: the number is one too small.",
+        ),
+        Mistake(
+            value_iteration_returns_the_old_table,
+            "The table before the last sweep comes back. The bound speaks about the table after it.",
+        ),
+        Mistake(
+            value_iteration_policy_of_the_old_table,
+            "The policy is greedy for the table before the last sweep. Look ahead once more, with the values that you"
+            " return.",
+        ),
+        Mistake(
+            value_iteration_last_of_the_best,
+            "Of several best actions the last one is taken. Asked for is the first: the smallest number.",
+        ),
+        Mistake(
+            value_iteration_averages,
+            "The values are averaged over the actions. That evaluates the uniform policy; the best value takes the"
+            " maximum.",
+        ),
+        Mistake(
+            value_iteration_past_the_end,
+            "Terminal states get a value. They stay at 0 in every sweep, and their action is 0.",
+        ),
+        Mistake(
+            value_iteration_discounted_reward,
+            "The reward is discounted too. It comes with the present step; gamma belongs to what follows.",
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Question 6: policy iteration
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def drive_q6(function, transitions, rewards, gamma, terminal, look):
+    policy, history = function(transitions, rewards, gamma, terminal)
+    return {"best": [policy, history[-1]], "history": history, "all": [policy, history]}[look]
+
+
+def reference_q6(transitions, rewards, gamma, terminal):
+    """Evaluation by long sums instead of a solve, improvement state by state."""
+    states, actions, _ = transitions.shape
+    mean_rewards = np.einsum("sat,sat->sa", transitions, rewards)
+    policy, history = [0] * states, []
+    while True:
+        M, values = np.zeros((states, states)), np.zeros(states)
+        for s in np.flatnonzero(~terminal):
+            M[s], values[s] = gamma * transitions[s, policy[s]], mean_rewards[s, policy[s]]
+        for _ in range(25):
+            values, M = values + M @ values, M @ M
+        history.append(values)
+        changed = False
+        for s in np.flatnonzero(~terminal):
+            q = [mean_rewards[s, a] + gamma * transitions[s, a] @ values for a in range(actions)]
+            if q[policy[s]] < max(q) - 1e-9:
+                policy[s], changed = q.index(max(q)), True
+        if not changed:
+            return np.array(policy), np.array(history)
+
+
+def late_tie(rng):
+    """At first action 2 is better in state 0; one round later action 1 is as good: no reason to change."""
+    order = rng.permutation(4)
+    start, slow, quick, end = order
+    prize = float(rng.integers(2, 9) * 2)
+    transitions, rewards = np.zeros((4, 3, 4)), np.zeros((4, 3, 4))
+    transitions[start, 0, start] = transitions[start, 1, slow] = transitions[start, 2, quick] = 1
+    transitions[[slow, quick, end], :, end] = 1
+    rewards[slow, 1, end] = prize
+    rewards[quick, :, end] = prize
+    return transitions, rewards, np.arange(4) == end
+
+
+def cases_q6(rng):
+    for ends in (0, 1, 2):
+        P, R, terminal = random_world(rng, *sizes(rng), ends=ends)
+        yield Case((P, R, float(rng.uniform(0.5, 0.95)), terminal, "best"), "the best policy and its values")
+    P, R, terminal = corridor(rng, 4)
+    yield Case((P, R, float(rng.uniform(0.75, 0.9)), terminal, "best"), "the best policy and its values")
+    for length in (3, int(rng.integers(4, 7))):
+        P, R, terminal = corridor(rng, length)
+        yield Case((P, R, float(rng.uniform(0.75, 0.9)), terminal, "history"), "the values of every round")
+    for ends in (0, 1):
+        P, R, terminal = random_world(rng, *sizes(rng), ends=ends)
+        yield Case((P, R, float(rng.uniform(0.5, 0.95)), terminal, "history"), "the values of every round")
+    for gamma in (0.5, 0.25):
+        P, R, terminal = late_tie(rng)
+        yield Case((P, R, gamma, terminal, "all"), "ties")
+
+
+def policy_iteration_one_improvement(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here, alive = np.arange(S), ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    policy, history = np.zeros(S, dtype=int), []
+    for _ in range(2):
+        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
+        history.append(values)
+        policy = np.where(alive, (r + gamma * P @ values).argmax(axis=1), 0)
+    return policy, np.array(history)
+
+
+def policy_iteration_any_maximizer(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here, alive = np.arange(S), ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    policy, history = np.zeros(S, dtype=int), []
+    for _ in range(100):
+        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
+        history.append(values)
+        new = np.where(alive, (r + gamma * P @ values).argmax(axis=1), 0)
+        if (new == policy).all():
+            break
+        policy = new
+    return policy, np.array(history)
+
+
+def policy_iteration_one_backup(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here, alive = np.arange(S), ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    policy, values, history = np.zeros(S, dtype=int), np.zeros(S), []
+    for _ in range(100):
+        values = r[here, policy] + gamma * P[here, policy] @ values
+        history.append(values)
+        q = r + gamma * P @ values
+        new = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
+        if (new == policy).all():
+            break
+        policy = new
+    return policy, np.array(history)
+
+
+def policy_iteration_last_values_missing(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here, alive = np.arange(S), ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    policy, history = np.zeros(S, dtype=int), []
+    while True:
+        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
+        q = r + gamma * P @ values
+        new = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
+        if (new == policy).all():
+            return policy, np.array(history or [np.zeros(S)])
+        history.append(values)
+        policy = new
+
+
+def policy_iteration_last_values_twice(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here, alive = np.arange(S), ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    policy, history = np.zeros(S, dtype=int), []
+    while len(history) < 2 or not np.allclose(history[-1], history[-2]):
+        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
+        history.append(values)
+        q = r + gamma * P @ values
+        policy = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
+    return policy, np.array(history)
+
+
+def policy_iteration_greedy_for_rewards(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here, alive = np.arange(S), ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    policy, history = np.zeros(S, dtype=int), []
+    while True:
+        history.append(np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy]))
+        new = np.where(r[here, policy] < r.max(axis=1) - 1e-9, r.argmax(axis=1), policy)
+        if (new == policy).all():
+            return policy, np.array(history)
+        policy = new
+
+
+def policy_iteration_from_uniform(transitions, rewards, gamma, terminal):
+    S, A, _ = transitions.shape
+    alive = ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    rows, policy, history = np.full((S, A), 1 / A), np.zeros(S, dtype=int), []
+    while True:
+        M = np.einsum("sa,sat->st", rows, P)
+        values = np.linalg.solve(np.eye(S) - gamma * M, (rows * r).sum(axis=1))
+        history.append(values)
+        q = r + gamma * P @ values
+        new = np.where(q[np.arange(S), policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
+        if (new == policy).all() and len(history) > 1:
+            return policy, np.array(history)
+        policy, rows = new, np.eye(A)[new]
+
+
+def policy_iteration_one_state_at_a_time(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here, alive = np.arange(S), ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    policy, history = np.zeros(S, dtype=int), []
+    while True:
+        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
+        history.append(values)
+        q = r + gamma * P @ values
+        better = np.flatnonzero(q[here, policy] < q.max(axis=1) - 1e-9)
+        if len(better) == 0:
+            return policy, np.array(history)
+        policy[better[0]] = q[better[0]].argmax()
+
+
+def policy_iteration_keeps_maxima(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here, alive = np.arange(S), ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    policy, history = np.zeros(S, dtype=int), []
+    while True:
+        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
+        q = r + gamma * P @ values
+        history.append(q.max(axis=1))
+        new = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
+        if (new == policy).all():
+            return policy, np.array(history)
+        policy = new
+
+
+def policy_iteration_past_the_end(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here = np.arange(S)
+    r = (transitions * rewards).sum(axis=2)
+    policy, history = np.zeros(S, dtype=int), []
+    while True:
+        values = np.linalg.solve(np.eye(S) - gamma * transitions[here, policy], r[here, policy])
+        history.append(values)
+        q = r + gamma * transitions @ values
+        new = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
+        if (new == policy).all():
+            return policy, np.array(history)
+        policy = new
+
+
+def policy_iteration_by_loops(transitions, rewards, gamma, terminal):
+    S, A, _ = transitions.shape
+    chosen, tables = [0] * S, []
+    changed = True
+    while changed:
+        matrix, right = np.eye(S), np.zeros(S)
+        for s in range(S):
+            if not terminal[s]:
+                matrix[s] -= gamma * transitions[s, chosen[s]]
+                right[s] = np.dot(transitions[s, chosen[s]], rewards[s, chosen[s]])
+        V = np.linalg.inv(matrix) @ right
+        tables.append(V)
+        changed = False
+        for s in range(S):
+            if not terminal[s]:
+                q = [np.dot(transitions[s, a], rewards[s, a] + gamma * V) for a in range(A)]
+                if max(q) - q[chosen[s]] > 1e-9:
+                    chosen[s] = int(np.argmax(q))
+                    changed = True
+    return np.array(chosen), np.stack(tables)
+
+
+def policy_iteration_recursive(transitions, rewards, gamma, terminal):
+    alive = (~terminal).astype(float)
+    r = np.einsum("sat,sat,s->sa", transitions, rewards, alive)
+    P = np.einsum("sat,s->sat", transitions, alive)
+
+    def rounds(policy):
+        rows = np.eye(P.shape[1])[policy]
+        M = np.einsum("sa,sat->st", rows, P)
+        V = np.linalg.solve(np.eye(len(M)) - gamma * M, (rows * r).sum(axis=1))
+        Q = r + gamma * P @ V
+        keep = (Q * rows).sum(axis=1) >= Q.max(axis=1) - 1e-9
+        if keep.all():
+            return policy, [V]
+        best, tables = rounds(np.where(keep, policy, Q.argmax(axis=1)))
+        return best, [V, *tables]
+
+    policy, tables = rounds(np.zeros(len(alive), dtype=int))
+    return policy, np.array(tables)
+
+
+Q6 = Question(
+    name="q6",
+    title="Policy iteration",
+    function="policy_iteration",
+    parts={"the best policy and its values": 4, "the values of every round": 6, "ties": 3},
+    reference=reference_q6,
+    cases=lambda rng: list(cases_q6(rng)),
+    driver=drive_q6,
+    compare=close(1e-5, 1e-6),
+    seconds=5.0,
+    alternatives=(policy_iteration_by_loops, policy_iteration_recursive),
+    mistakes=(
+        Mistake(
+            policy_iteration_one_improvement,
+            "The policy is improved only once. Repeat until no state changes its action: in a corridor the news"
+            " travels one room per round.",
+        ),
+        Mistake(
+            policy_iteration_any_maximizer,
+            "A state changes to another action that is only equally good. Keep the old action unless a new one is"
+            " better by more than the margin in the task; otherwise the loop may go round in circles.",
+        ),
+        Mistake(
+            policy_iteration_one_backup,
+            "The policy is evaluated by a single backup. That is value iteration in disguise; here each policy is"
+            " evaluated exactly.",
+        ),
+        Mistake(
+            policy_iteration_last_values_missing,
+            "The values of the last policy are missing from the history: the round that changes nothing is evaluated"
+            " too, and its values are the ones that count.",
+        ),
+        Mistake(
+            policy_iteration_last_values_twice,
+            "The last policy is evaluated twice. Stop as soon as no action changes; then its values are already in"
+            " the history.",
+        ),
+        Mistake(
+            policy_iteration_greedy_for_rewards,
+            "The improvement looks at the expected reward of the next step only. Act greedily on Q, which adds the"
+            " discounted value of what follows.",
+        ),
+        Mistake(
+            policy_iteration_from_uniform,
+            "The first policy that is evaluated is the uniform one. Asked for is a start with action 0 in every"
+            " state.",
+        ),
+        Mistake(
+            policy_iteration_one_state_at_a_time,
+            "Only one state changes its action in each round. That gets there too, but asked for is an improvement in"
+            " all states at once.",
+        ),
+        Mistake(
+            policy_iteration_keeps_maxima,
+            "The history holds the maxima of Q, not the values of the policies. They agree for the last policy only.",
+        ),
+        Mistake(
+            policy_iteration_past_the_end,
+            "Terminal states are treated like others. They are worth 0 and keep action 0.",
+        ),
+    ),
+)
+
+ASSIGNMENT = Assignment(
+    title="MDPs, Bellman equations and the maze",
+    questions=(Q1, Q2, Q3, Q4, Q5, Q6),
+    written=Written("written", "A colleague's report", 10),
+    seconds=20.0,
+    memory_mb=512,
+)
