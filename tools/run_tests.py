@@ -37,18 +37,19 @@ class Stage:
 def unit_stage(workers: str, quick: bool) -> Stage:
     selection = ["-m", "not slow"] if quick else []
     command = [*PYTEST, "tests", "--ignore=tests/book", "-n", workers, "--dist", "loadfile", "--durations=5", *selection]
-    return Stage("unit", "the library's tests" + (", the quick ones" if quick else ""), command)
+    return Stage("unit", "the tests of library and grader" + (", the quick ones" if quick else ""), command)
 
 
 def stages(workers: str) -> list[Stage]:
     """All stages in order: library, notebooks, build, pages."""
-    notebooks = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "chapters").glob("*.ipynb"))
+    found = [*(ROOT / "chapters").glob("*.ipynb"), *(ROOT / "assignments").glob("[0-9]*/*.ipynb")]
+    notebooks = sorted(str(path.relative_to(ROOT)) for path in found)
     nbval = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval_sanitize.cfg"]
     return [
         unit_stage(workers, quick=False),
         Stage(
             "notebooks",
-            "every chapter is executed and its outputs are compared with the stored ones",
+            "every chapter and assignment is executed and its outputs are compared with the stored ones",
             # the plugin keeps the fresh outputs for the figure tests of the last stage
             [*PYTEST, "-p", "fresh_outputs", *nbval, "-n", workers, "--dist", "loadfile", *notebooks],
             {"PYTHONPATH": str(ROOT / "tests" / "book")},
