@@ -84,8 +84,8 @@ def cases_q1(rng):
         gamma, final = float(rng.uniform(0.4, 0.95)), float(rng.choice([-1, 1]) * rng.uniform(2, 9))
         yield Case((rng.normal(size=length), gamma, final, "returns"), "episodes that were cut off")
     for length in rng.integers(3, 9, 2):
-        whole = rng.integers(1, 9, length) * 2 + 1
-        yield Case((whole, float(rng.uniform(0.3, 0.9)), 0.0, "returns"), "whole numbers, and arguments left as they are")
+        whole, gamma = rng.integers(1, 9, length) * 2 + 1, float(rng.uniform(0.3, 0.9))
+        yield Case((whole, gamma, 0.0, "returns"), "whole numbers, and arguments left as they are")
     yield Case(
         (rng.normal(size=6), float(rng.uniform(0.3, 0.9)), 0.0, "arguments"),
         "whole numbers, and arguments left as they are",
