@@ -27,7 +27,7 @@ from nbformat import NotebookNode
 CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-KEPT_CELL_METADATA = {"tags", "mystnb", "editable", "deletable"}
+KEPT_CELL_METADATA = {"tags", "mystnb", "editable", "deletable", "nbgrader"}
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
