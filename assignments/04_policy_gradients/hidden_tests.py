@@ -40,7 +40,7 @@ def cases_q1(rng):
     for _ in range(3):
         add("values", "values", rng.normal(0.3, 2.0, (int(rng.integers(4, 9)), int(rng.integers(2, 4)))))
     add("values", "values", rng.normal(size=(1, 3)))
-    for scale in (1200.0, 4000.0):
+    for scale in (1000.0, 2400.0):
         logits = rng.normal(0.0, 3.0, (int(rng.integers(4, 8)), 3)) + scale * rng.choice([-1.0, 1.0], (1, 3))
         add("large logits", "values", np.vstack([logits, logits[:1] - scale, -logits[1:2]]))
     for _ in range(2):
