@@ -1467,7 +1467,7 @@ def update_q6(rng, double):
 
 
 def values_q6(rng):
-    states, actions = int(rng.integers(4, 6)), 2
+    states, actions = int(rng.integers(3, 5)), 2
     ends = np.arange(states + 1) == states
     moves = rng.integers(states, size=(states + 1, actions))
     for s in range(states):  # in every state one action leads round a loop, so that episodes can be long
@@ -1486,7 +1486,7 @@ def values_q6(rng):
         "gamma": float(rng.uniform(0.6, 0.7)),
         "interval": 4,
         "double": bool(rng.integers(2)),
-        "epsilon": np.ones(150),
+        "epsilon": np.ones(180),
         "seed": int(rng.integers(1000)),
     }
 
@@ -1504,7 +1504,7 @@ def cases_q6(rng):
 
 def compare_q6(got, want):
     if isinstance(want, dict) and "values" in want:
-        return close(rtol=0.0, atol=0.03)(got, want)  # learned, against exact values between 1 and 5
+        return close(rtol=0.0, atol=0.1)(got, want)  # learned, against exact values between 0.5 and 5
     return FLOAT32(got, want)
 
 
