@@ -40,7 +40,7 @@ SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt \
 	$(wildcard chapters/*.ipynb chapters/*.md rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup book test quick lab execute clean
+.PHONY: help setup book test quick lab execute grade release clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1|/' | column -t -s '|'
@@ -64,6 +64,16 @@ lab: $(READY)  ## open the chapters in JupyterLab
 
 execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTEBOOKS=chapters/02_mdps.ipynb
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)
+
+# Student code runs in a sandbox (bubblewrap); an interrupted run goes on where it was.
+grade: $(READY)  ## grade submissions: SUBMISSIONS=folder ASSIGNMENT=01_mdps, optional OUTPUT=folder, ROSTER=file, WORKERS=2
+	@[ -n "$(SUBMISSIONS)" ] || { echo 'make grade: SUBMISSIONS is missing: say SUBMISSIONS=folder' >&2; exit 2; }
+	@[ -n "$(ASSIGNMENT)" ] || { echo 'make grade: ASSIGNMENT is missing: say ASSIGNMENT=01_mdps' >&2; exit 2; }
+	@$(PYTHON) -m assignments.grader grade --workers $(WORKERS) $(if $(OUTPUT),--output "$(OUTPUT)") \
+		$(if $(ROSTER),--roster "$(ROSTER)") "$(SUBMISSIONS)" "$(ASSIGNMENT)"
+
+release: $(READY)  ## write the notebooks for students into assignments/release; one only: ASSIGNMENT=01_mdps
+	@$(PYTHON) -m assignments.grader release $(ASSIGNMENT)
 
 clean:  ## remove the built book and all caches; .venv stays
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/cache

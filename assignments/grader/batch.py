@@ -335,16 +335,16 @@ def result_of(course: Course, submission: Submission, data: bytes | None) -> Res
 
 def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionResult], str]:
     """Results of all questions, and the status."""
-    graded, status, names_missing = mark_all(course, chosen.first)
+    graded, status, names_missing = mark_all(course, chosen.setup, chosen.first)
     if names_missing and chosen.everything != chosen.first:
-        graded, status, _ = mark_all(course, chosen.everything)
+        graded, status, _ = mark_all(course, chosen.setup, chosen.everything)
     return graded, status
 
 
-def mark_all(course: Course, texts: list[str]) -> tuple[list[QuestionResult], str, bool]:
+def mark_all(course: Course, setup: list[str], texts: list[str]) -> tuple[list[QuestionResult], str, bool]:
     """Mark every question with these cells; also the status, and whether a call failed for want of a name."""
     names_missing = False
-    with Student(course.sandbox, texts, course.limits) as student:
+    with Student(course.sandbox, setup, texts, course.limits) as student:
 
         def call(question: Question, case: Case) -> Outcome:
             nonlocal names_missing
@@ -353,6 +353,6 @@ def mark_all(course: Course, texts: list[str]) -> tuple[list[QuestionResult], st
             return outcome
 
         graded = [mark(prepared, call) for prepared in course.prepared]
-    endings = [question.ending for question in graded] + list(student.left_out.values())
+    endings = [question.ending for question in graded] + list(student.left_out.values()) + [CRASHED] * student.disturbed
     status = next((kind for kind in (CRASHED, TIMEOUT) if kind in endings), results.GRADED)
     return graded, status, names_missing

@@ -31,8 +31,12 @@ class Given:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The cells to run: at first, and if a name was missing. ``written``: whether the written question has an answer."""
+    """The cells to run: ours before all others, then the student's, and more of them if a name was missing.
 
+    ``written``: whether the written question has an answer.
+    """
+
+    setup: list[str]
     first: list[str]
     everything: list[str]
     written: bool
@@ -89,8 +93,8 @@ def choose(notebook: Notebook, release: Given) -> Chosen:
             rows.append((text, bare in release.others))
     solved = set().union(*(defined(text, release.functions) for text, _ in rows))
     unsolved = [text for text in dict.fromkeys(stubs) if release.stubs[text] not in solved]
-    first = [*release.setup, *unsolved, *(text for text, unchanged in rows if not unchanged)]
-    return Chosen(first, [*release.setup, *unsolved, *(text for text, _ in rows)], answer)
+    first = [*unsolved, *(text for text, unchanged in rows if not unchanged)]
+    return Chosen(release.setup, first, [*unsolved, *(text for text, _ in rows)], answer)
 
 
 def defined(text: str, functions: tuple[str, ...]) -> set[str]:

@@ -74,7 +74,8 @@ def check(assignment: Assignment, known: dict[str, str], student: str, question:
     """The decision if it is possible; raises ``ValueError`` that names the argument."""
     if student not in known:
         raise ValueError(f"student: got {student!r}, who has no result and is not in the roster")
-    limits = {one.name: one.points for one in (*assignment.questions, assignment.written)} | {TOTAL: assignment.points}
+    limits = {one.name: one.points for one in assignment.questions}
+    limits |= {assignment.written.name: assignment.written.points, TOTAL: assignment.points}
     if question not in limits:
         raise ValueError(f"question: got {question!r}, expected one of {', '.join(limits)}")
     try:

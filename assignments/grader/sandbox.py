@@ -298,35 +298,57 @@ class Session:
     def alive(self) -> bool:
         return self.process is not None
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether the program has written something that nobody asked for."""
+        if self.process is None or self.process.stdout is None:
+            return False
+        return bool(self.buffer) or bool(select.select([self.process.stdout.fileno()], [], [], 0)[0])
+
 
 class Student:
-    """The cells of one submission, run in as many sandboxes one after the other as it takes.
+    """The cells of one submission, run in as many sandboxes one after the other as it takes; ``setup``: our own cells.
 
     A cell that hangs or ends the process is left out from then on. A call that does so costs its own question only:
     the next one starts afresh.
     """
 
-    def __init__(self, sandbox: Sandbox, cells: list[str], limits: Limits):
-        self.sandbox, self.cells, self.limits = sandbox, cells, limits
+    def __init__(self, sandbox: Sandbox, setup: list[str], cells: list[str], limits: Limits):
+        self.sandbox, self.setup, self.cells, self.limits = sandbox, setup, cells, limits
+        self.stretch = stretch()
         self.left_out: dict[int, str] = {}  # number of the cell, and how it ended
         self.session: Session | None = None
+        self.asked: Question | None = None
+        self.disturbed = False  # whether anything was written that nobody asked for
         self.until: float | None = None
 
     def left(self) -> float:
         """Seconds that remain for the submission."""
         if self.until is None:
-            self.until = time.monotonic() + self.limits.seconds
+            self.until = time.monotonic() + self.limits.seconds * self.stretch
         return self.until - time.monotonic()
+
+    def begin(self) -> Session:
+        """A sandbox in which the setup cells have run: ours, so that a failure is ours and the time is not counted."""
+        began = time.monotonic()
+        self.session = session = self.sandbox.start(self.limits)
+        for cell in self.setup:
+            try:
+                session.ask({"cell": cell}, START_SECONDS)
+            except Stopped as stopped:
+                raise InfrastructureError(f"a setup cell of the assignment did not end well: {stopped.kind}") from None
+        if self.until is not None:
+            self.until += time.monotonic() - began
+        return session
 
     def load(self) -> Session:
         """A sandbox in which every cell that can be run has run; raises :class:`Stopped` if the time is over."""
         while True:
-            session = self.sandbox.start(self.limits)
-            self.session = session
+            session = self.begin()
             for number, cell in enumerate(self.cells):
                 if number in self.left_out:
                     continue
-                seconds = min(self.limits.cell_seconds, self.left())
+                seconds = min(self.limits.cell_seconds * self.stretch, self.left())
                 if seconds <= 0:
                     session.close()
                     raise Stopped(TIMEOUT)
@@ -343,12 +365,21 @@ class Student:
         try:
             if self.left() <= 0:
                 return Outcome(TIMEOUT)
+            if self.session is not None and self.session.disturbed:
+                self.session.close()
+                self.disturbed = True
+                if self.asked is question:  # its own doing; another question starts afresh
+                    return Outcome(CRASHED)
+            self.asked = question
             session = self.session if self.session is not None and self.session.alive else self.load()
             driver = None
             if question.driver is not None:
                 driver = {"source": driver_source(question.driver), "name": question.driver.__name__}
             message = {"function": question.function, "driver": driver, "arguments": wire.encode(case.arguments)}
-            return outcome(session.ask(message, min(question.seconds, self.left())))
+            said = outcome(session.ask(message, min(question.seconds * self.stretch, self.left())))
+            if said.kind == CRASHED:  # an answer that an honest program does not give
+                session.close()
+            return said
         except Stopped as stopped:
             return Outcome(stopped.kind)
 
@@ -361,6 +392,12 @@ class Student:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def stretch() -> float:
+    """How much longer everything may take now: the limits are for a machine that is not overloaded."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(4.0, max(1.0, os.getloadavg()[0] / cores))
 
 
 def outcome(reply: dict[str, Any]) -> Outcome:

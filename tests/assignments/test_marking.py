@@ -1,0 +1,169 @@
+"""Tests of ``assignments.grader`` without a sandbox: comparing, marking, checking, and the choice of cells."""
+
+import copy
+import dataclasses
+
+import hostile
+import numpy as np
+import pytest
+
+from assignments.grader import cells, checking, comparing, marking, notebooks, questions
+from assignments.grader.marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, mark, prepare
+
+
+def test_the_small_assignment_is_in_order(small):
+    assert not [fault for seed in range(3) for fault in checking.faults(small, seed)]
+
+
+@pytest.mark.parametrize(
+    ("got", "message"),
+    [
+        (1.0000001, None), (True, None), (2.0, comparing.WRONG_VALUES),
+        (float("nan"), comparing.NOT_FINITE), (None, comparing.NOTHING), ("1", comparing.NOT_NUMBERS), ([1.0], comparing.WRONG_SHAPE),
+        ([[1.0], [1.0, 2.0]], comparing.NOT_NUMBERS), (["x" * 1000, 1.0], comparing.NOT_NUMBERS), ({"a": 1}, comparing.NOT_NUMBERS),
+        (10**4000, comparing.NOT_NUMBERS),
+    ],
+)  # fmt: skip
+def test_a_number_is_compared(got, message):
+    try:
+        assert comparing.close()(got, 1.0) == message
+    except OverflowError:  # marking takes any failure of a comparison for a wrong result
+        assert got == 10**4000
+
+
+def test_a_long_text_among_numbers_makes_no_array():
+    """numpy would give every element the room of the longest text: here 400 GB."""
+    assert not comparing.is_numeric(["x" * 1_000_000] + [1.0] * 100_000)
+
+
+def test_several_values_and_dictionaries():
+    compare = comparing.close()
+    want = [np.ones(2), {"a": 1.0, "b": "word"}, None]
+    assert compare([np.ones(2), {"a": 1.0, "b": "word"}, None], want) is None
+    assert compare([np.ones(2)], want) == comparing.WRONG_COUNT
+    assert compare([np.ones(2), {"a": 1.0}, None], want) == comparing.WRONG_WORDS
+    assert compare([np.ones(2), {"a": 1.0, "b": "other"}, None], want) == comparing.WRONG_WORDS
+    assert compare([np.zeros(2), {"a": 1.0, "b": "word"}, None], want) == comparing.WRONG_VALUES
+
+
+def test_where_the_reference_is_infinite_the_result_must_be(small):
+    assert comparing.close()(np.array([1.0, np.inf]), np.array([1.0, np.inf])) is None
+    assert comparing.close()(np.array([1.0, 5.0]), np.array([1.0, np.inf])) == comparing.WRONG_VALUES
+
+
+@pytest.mark.parametrize("outcome", [Outcome(TIMEOUT), Outcome(CRASHED), Outcome(MISSING), Outcome(RAISED, error="KeyError")])
+def test_a_call_that_does_not_return_scores_nothing(small, outcome):
+    prepared = prepare(small.questions[0], 1)
+    calls = []
+
+    def call(question, case):
+        calls.append(case)
+        return outcome
+
+    result = mark(prepared, call)
+    assert result.points == 0 and result.ending == outcome.kind and result.messages
+    assert len(calls) == (len(prepared.cases) if outcome.kind == RAISED else 1)
+
+
+def test_parts_are_earned_one_by_one(small):
+    question = small.questions[0]
+    prepared = prepare(question, 1)
+
+    def call(question, case):
+        right = marking.call_here(question, question.reference, case)
+        return right if case.part == "gamma 0" else Outcome(RETURNED, -1.0)
+
+    result = mark(prepared, call)
+    assert result.points == 10 and [part.points for part in result.parts] == [0, 10]
+
+
+def test_a_mistake_is_called_by_its_name(small):
+    question = small.questions[0]
+    result = checking.mark_solution(prepare(question, 4), question.mistakes[0].solution)
+    assert result.points < result.max_points and result.messages[-1].endswith("discounted once too often.")
+
+
+def test_only_names_of_pythons_own_errors_are_told():
+    assert marking.known_error("ValueError") == "ValueError"
+    for name in ("Leak_1_2_3", "SystemExit", "<script>", ""):
+        assert marking.known_error(name) == "an exception"
+
+
+def test_cases_depend_on_seed_and_question_only(small):
+    question = small.questions[1]
+    one, other, third = (prepare(question, seed).cases[0].arguments[1] for seed in (1, 1, 2))
+    assert np.array_equal(one, other) and not np.array_equal(one, third)
+
+
+def test_no_message_holds_a_number_of_a_case(small):
+    """Every message of every known mistake, over some seeds, against every number that went in or must come out."""
+    for question in small.questions:
+        for seed in range(3):
+            prepared = prepare(question, seed)
+            numbers = {f"{number:.4g}" for value in [case.arguments for case in prepared.cases] + prepared.wanted for number in flat(value)}
+            numbers -= {"0", "1", "0.5"}
+            for mistake in question.mistakes:
+                said = " ".join(checking.mark_solution(prepared, mistake.solution).messages)
+                assert not [number for number in numbers if number in said]
+
+
+def flat(value):
+    if isinstance(value, (list, tuple)):
+        return [number for item in value for number in flat(item)]
+    return np.asarray(value, dtype=float).ravel().tolist()
+
+
+def test_an_unknown_assignment_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match="assignment: got 'nothing', expected one of small"):
+        questions.load("nothing", hostile.HOME)
+
+
+# --- which cells are run
+
+
+def chosen(small, notebook):
+    return cells.choose(notebook, cells.given(small, notebooks.read(small.notebook)))
+
+
+def test_setup_and_answers_are_run_and_checks_are_not(small):
+    found = chosen(small, notebooks.read(small.notebook))
+    assert len(found.setup) == 1 and "import numpy" in found.setup[0]
+    assert [text.split("(")[0].split(":")[0] for text in found.first] == ["def discounted_sum", "def evaluate", "class RunningMean"]
+    assert len(found.everything) == 4 and "table" in found.everything[1]
+    assert not any("assert" in text for text in found.everything)
+
+
+def test_the_stub_is_run_only_where_there_is_no_answer(small, shop):
+    stub = notebooks.released(notebooks.read(small.notebook))
+    assert len(chosen(small, stub).first) == 3
+    both = copy.deepcopy(shop.notebook)
+    both["cells"] += [one for one in stub["cells"] if notebooks.role(one).get("grade_id") in ("q1", "q2")]
+    assert chosen(small, both).first == chosen(small, shop.notebook).first
+
+
+def test_an_answer_in_a_checks_cell_is_found(small, shop):
+    made = shop.first("x = 1")
+    for one in made["cells"]:
+        if notebooks.role(one).get("grade_id") == "q1-checks":
+            one["source"] = "def discounted_sum(rewards, gamma):\n    return 0\nassert False"
+    assert any(text.startswith("def discounted_sum") for text in chosen(small, made).first)
+
+
+def test_the_written_answer_is_noticed(small, shop):
+    assert chosen(small, shop.notebook).written
+    assert not chosen(small, notebooks.released(shop.notebook)).written
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(x): pass", True), ("async def f(): pass", True), ("class f:\n  pass", True), ("f = lambda x: x", True),
+        ("x = 1\nf: object = g", True), ("def ff(): pass", False), ("f == 3", False), ("  def f(): pass", False), ("f(3)", False),
+    ],
+)  # fmt: skip
+def test_definitions_are_found_by_their_text(text, found):
+    assert bool(cells.defined(text, ("f",))) is found
+
+
+def test_limits_come_from_the_assignment(small):
+    assert dataclasses.replace(small, seconds=5.0).name == "small" and small.cell_seconds == 3.0
