@@ -1077,7 +1077,8 @@ def cases_q6(rng):
     order = rng.permutation(3)  # the actions have other numbers in every run
     cases.append(Case(("learning", {
         "transitions": transitions[:, order], "rewards": rewards[:, order], "gamma": 0.95, "lam": 0.9, "limit": 8,
-        "steps": 20, "copies": 12, "updates": 40, "actor_rate": 3.0, "critic_rate": 1.0, "seed": int(rng.integers(10**6)),
+        "steps": 20, "copies": 12, "updates": 40, "actor_rate": 3.0, "critic_rate": 1.0,
+        "seed": int(rng.integers(10**6)),
     }), "learns to keep the bakery"))
     return cases
 
