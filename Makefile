@@ -37,13 +37,13 @@ unexport PYTHONPATH PYTHONHOME
 
 # What the built pages are made from.
 SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt \
-	$(wildcard chapters/*.ipynb chapters/*.md rlbook_lib/* tests/test_*.py) \
+	$(wildcard chapters/*.ipynb chapters/*.md assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup book test quick lab execute grade release clean
+.PHONY: help setup book test quick lab execute grade release round-trip clean
 
 help:  ## list the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1|/' | column -t -s '|'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
 
 setup: $(READY)  ## install what the book needs into .venv (the other commands do it by themselves)
 
@@ -66,14 +66,17 @@ execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTE
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)
 
 # Student code runs in a sandbox (bubblewrap); an interrupted run goes on where it was.
-grade: $(READY)  ## grade submissions: SUBMISSIONS=folder ASSIGNMENT=01_mdps, optional OUTPUT=folder, ROSTER=file, WORKERS=2
+grade: $(READY)  ## grade submissions: SUBMISSIONS=folder ASSIGNMENT=01_mdps, optional OUTPUT=folder ROSTER=file WORKERS=2 REGRADE=1 UNSAFE=1
 	@[ -n "$(SUBMISSIONS)" ] || { echo 'make grade: SUBMISSIONS is missing: say SUBMISSIONS=folder' >&2; exit 2; }
 	@[ -n "$(ASSIGNMENT)" ] || { echo 'make grade: ASSIGNMENT is missing: say ASSIGNMENT=01_mdps' >&2; exit 2; }
 	@$(PYTHON) -m assignments.grader grade --workers $(WORKERS) $(if $(OUTPUT),--output "$(OUTPUT)") \
-		$(if $(ROSTER),--roster "$(ROSTER)") "$(SUBMISSIONS)" "$(ASSIGNMENT)"
+		$(if $(ROSTER),--roster "$(ROSTER)") $(if $(REGRADE),--regrade) $(if $(UNSAFE),--unsafe) "$(SUBMISSIONS)" "$(ASSIGNMENT)"
 
 release: $(READY)  ## write the notebooks for students into assignments/release; one only: ASSIGNMENT=01_mdps
 	@$(PYTHON) -m assignments.grader release $(ASSIGNMENT)
+
+round-trip: $(READY)  ## grade forty made-up submissions of every assignment and compare with what each must get (minutes)
+	@$(PYTHON) tools/round_trip.py --workers $(WORKERS)
 
 clean:  ## remove the built book and all caches; .venv stays
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/cache
