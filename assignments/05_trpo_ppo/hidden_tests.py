@@ -268,7 +268,7 @@ Q1 = Question(
 # ------------------------------------------------------------------------------------------ q2: conjugate gradient
 
 
-def drive_q2(function, matrix, b, iterations, tolerance):
+def drive_q2(function, matrix, b, iterations, tolerance, what):
     import torch
 
     a, right = torch.tensor(matrix), torch.tensor(b)
@@ -281,7 +281,7 @@ def drive_q2(function, matrix, b, iterations, tolerance):
         return a @ v
 
     x = function(matvec, right, iterations, tolerance)
-    return {"x": x, "products": len(calls), "b": right}
+    return {"x": x, "x and products": [x, len(calls)], "b": right}[what]
 
 
 def conjugate_gradient_krylov(matvec, b, iterations, tolerance):
@@ -485,13 +485,13 @@ def cases_q2(rng):
     cases = []
     for _ in range(3):
         n, k = int(rng.integers(6, 12)), int(rng.integers(2, 5))
-        cases.append(Case((symmetric(rng.uniform(0.2, 8.0, n)), rng.normal(size=n), k, 1e-12), "so many iterations"))
-    cases.append(Case((np.array([[rng.uniform(0.5, 3.0)]]), rng.normal(size=1), 1, 1e-12), "so many iterations"))
+        cases.append(Case((symmetric(rng.uniform(0.2, 8.0, n)), rng.normal(size=n), k, 1e-12, "x"), "so many iterations"))
+    cases.append(Case((np.array([[rng.uniform(0.5, 3.0)]]), rng.normal(size=1), 1, 1e-12, "x"), "so many iterations"))
 
     for distinct in rng.permutation([2, 3])[:2]:  # as many iterations as there are different eigenvalues
         n = int(rng.integers(7, 12))
         values = np.resize(np.cumsum(rng.uniform(1.0, 3.0, distinct)), n)
-        cases.append(Case((symmetric(values), rng.normal(size=n), n, 1e-7), "stops when it is close enough"))
+        cases.append(Case((symmetric(values), rng.normal(size=n), n, 1e-7, "x and products"), "stops when it is close enough"))
     found = 0
     while found < 2:  # tolerances well between two residuals, lengths of b far from 1
         n = int(rng.integers(9, 13))
@@ -502,10 +502,12 @@ def cases_q2(rng):
         early = np.sqrt(tolerance)
         if size[:k].min() > 1.4 * tolerance and size[k] < tolerance / 1.4 and size[: k - 1].min() < early:
             b = b * [1e3, 1e-3][found]
-            cases.append(Case((matrix, b, n - 1, tolerance), "stops when it is close enough"))
+            cases.append(Case((matrix, b, n - 1, tolerance, "x and products"), "stops when it is close enough"))
             found += 1
     n = int(rng.integers(3, 6))
-    cases.append(Case((symmetric(rng.uniform(0.5, 2.0, n)), np.zeros(n), n, 1e-8), "nothing to solve"))
+    cases.append(Case((symmetric(rng.uniform(0.5, 2.0, n)), np.zeros(n), n, 1e-8, "x"), "nothing to solve"))
+    n = int(rng.integers(4, 8))
+    cases.append(Case((symmetric(rng.uniform(0.2, 8.0, n)), rng.normal(size=n), 3, 1e-12, "b"), "b stays as it is"))
     return cases
 
 
@@ -513,7 +515,7 @@ Q2 = Question(
     name="q2",
     title="Conjugate gradients",
     function="conjugate_gradient",
-    parts={"so many iterations": 6, "stops when it is close enough": 5, "nothing to solve": 2},
+    parts={"so many iterations": 5, "stops when it is close enough": 5, "nothing to solve": 2, "b stays as it is": 1},
     reference=conjugate_gradient_krylov,
     cases=cases_q2,
     driver=drive_q2,
@@ -577,7 +579,7 @@ Q2 = Question(
 # -------------------------------------------------------------------------------------- q3: Fisher-vector products
 
 
-def drive_q3(function, observations, weights, vector, damping):
+def drive_q3(function, observations, weights, vector, damping, what):
     import torch
 
     parameters = [torch.tensor(w).requires_grad_() for w in weights]
@@ -600,7 +602,7 @@ def drive_q3(function, observations, weights, vector, damping):
     product = function(kl_function, parameters, v, damping)  # the second call must not see the first one
     clean = all(p.grad is None for p in parameters)
     kept = all(bool((p.detach() == torch.tensor(w)).all()) for p, w in zip(parameters, weights))
-    return {"product": product, "no gradients left behind": clean, "parameters as before": kept}
+    return product if what == "product" else {"no gradients left behind": clean, "parameters as before": kept}
 
 
 def fisher_vector_product_differences(kl_function, parameters, vector, damping):
@@ -734,7 +736,9 @@ def cases_q3(rng):
             weights = [rng.normal(size=(d, hidden)), rng.normal(size=hidden),
                        rng.normal(size=(hidden, actions)), rng.normal(size=actions)]
         vector = rng.normal(size=sum(w.size for w in weights))
-        cases.append(Case((observations, weights, vector, damping), part))
+        cases.append(Case((observations, weights, vector, damping, "product"), part))
+        if part == "damping":
+            cases.append(Case((observations, weights, vector, damping, "traces"), "leaves no trace"))
 
     for _ in range(2):
         one(1, 0.0, "one tensor")
@@ -747,7 +751,7 @@ Q3 = Question(
     name="q3",
     title="Fisher-vector products",
     function="fisher_vector_product",
-    parts={"one tensor": 5, "several tensors": 5, "damping": 3},
+    parts={"one tensor": 4, "several tensors": 5, "damping": 2, "leaves no trace": 2},
     reference=fisher_vector_product_differences,
     cases=cases_q3,
     driver=drive_q3,
@@ -1005,7 +1009,7 @@ def cases_q4(rng):
 
     for _ in range(3):
         delta = float(rng.uniform(0.005, 0.1))
-        prescribed([good(delta)], delta, 10, "length of the full step")
+        prescribed([good(delta)], delta, 1, "length of the full step")
     for order in ([far, worse, good], [worse, far, both, good], [both, good]):
         delta = float(rng.uniform(0.005, 0.1))
         rows = [kind(delta) for kind in order]
@@ -1809,15 +1813,17 @@ def cases_q6(rng):
             "log_probs": log_pi[np.arange(rows), taken], "advantages": rng.normal(size=rows) + 0.3,
             "targets": rng.normal(size=rows) * 2, "rate": rate,
         }
+        both = float(part == "one step")  # values and entropy are judged there, passes and stops without them
         config = {
             "epochs": epochs, "minibatches": minibatches, "epsilon": float(rng.uniform(0.1, 0.3)),
-            "value_coefficient": float(rng.uniform(0.3, 0.9)), "entropy_coefficient": float(rng.uniform(0.05, 0.2)),
+            "value_coefficient": both * float(rng.uniform(0.3, 0.9)),
+            "entropy_coefficient": both * float(rng.uniform(0.1, 0.3)),
             "stop_kl": stop_kl,
         }
         return Case(("update", data, config, int(rng.integers(2**31))), part)
 
     for _ in range(2):
-        cases.append(update(int(rng.integers(4, 9)), 1, 1, None, 0.3, "one step"))
+        cases.append(update(int(rng.integers(4, 9)), 1, 1, None, 0.5, "one step"))
         size, parts = int(rng.integers(3, 6)), int(rng.integers(2, 5))
         cases.append(update(size * parts, int(rng.integers(2, 4)), parts, None, 0.4, "passes and minibatches"))
     def steps_of(rule, case, stop_kl=None):
@@ -1850,7 +1856,7 @@ Q6 = Question(
     name="q6",
     title="A PPO update",
     function="ppo_update",
-    parts={"one step": 4, "passes and minibatches": 5, "early stop": 4, "it learns": 3},
+    parts={"one step": 5, "passes and minibatches": 4, "early stop": 4, "it learns": 3},
     reference=ppo_update_closed_form,
     cases=cases_q6,
     driver=drive_q6,
