@@ -18,6 +18,7 @@ from .questions import Assignment
 from .results import write_whole
 
 TOTAL = "total"
+FORMULAS = ("=", "+", "-", "@", "|", "%", "'")
 COLUMNS = ("student", "question", "points", "note")
 
 
@@ -37,7 +38,12 @@ Overrides = dict[tuple[str, str], Override]
 def safe_cell(text: str) -> str:
     """Text for a table that a spreadsheet will not take for a formula: an apostrophe goes before what looks like one."""
     text = " ".join(text.split())
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "|", "%", "'") else text
+    return f"'{text}" if text.startswith(FORMULAS) else text
+
+
+def plain_cell(text: str) -> str:
+    """The text that :func:`safe_cell` was given."""
+    return text[1:] if text[:1] == "'" and text[1:].startswith(FORMULAS) else text
 
 
 def path_of(output: Path) -> Path:
@@ -63,7 +69,7 @@ def read(output: Path, assignment: Assignment, students: Collection[str]) -> Ove
         student = (row["student"] or "").strip()
         question, text = (row["question"] or "").strip(), (row["points"] or "").strip()
         try:
-            checked = check(assignment, known, student, question, text, row.get("note") or "")
+            checked = check(assignment, known, student, question, text, plain_cell((row.get("note") or "").strip()))
         except ValueError as error:
             raise ValueError(f"overrides.csv, line {reader.line_num}: {error}") from error
         found[checked.student, question] = checked

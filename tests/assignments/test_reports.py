@@ -1,0 +1,188 @@
+"""Tests of ``assignments.grader``: pages, tables, overrides and exports, from results without a sandbox."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import hostile
+import pytest
+
+from assignments.grader import checking, overrides, reports, results
+from assignments.grader.__main__ import main
+from assignments.grader.marking import prepare
+from assignments.grader.results import Result
+
+NASTY = "=cmd|' /C calc'!A0 <script>alert(1)</script>"
+
+
+@pytest.fixture
+def output(small, tmp_path):
+    """Results of every status."""
+    full, wrong = ([checking.mark_solution(prepare(question, 1), pick(question)) for question in small.questions] for pick in (lambda q: q.reference, lambda q: q.mistakes[0].solution))  # fmt: skip
+    for result in (
+        Result("ann", results.GRADED, "key", full, written=True, seconds=1.0),
+        Result("bob", results.GRADED, "key", wrong),
+        Result("dan", results.TIMEOUT, "key", wrong),
+        Result("eve", results.CRASHED, "key", full),
+        Result("kim", results.UNREADABLE, "key", note="The file is empty."),
+        Result("lee", results.NOT_SUBMITTED, "key"),
+        Result("max", results.INFRASTRUCTURE_ERROR, note="OSError: /secret/path"),
+        Result(NASTY, results.GRADED, "key", full),
+    ):
+        results.store(tmp_path, result)
+    (tmp_path / "settings.json").write_text('{"assignment": "small", "seed": 1}')
+    (tmp_path / "roster.json").write_text(json.dumps({"ann": {"name": "A., Ann", "email": "a@x.org", "id": "17", "section": "S1"}, "zoe": {}}))
+    return tmp_path
+
+
+def rows(text):
+    return {row["student"]: row for row in csv.DictReader(io.StringIO(text))}
+
+
+def everybody(output, small):
+    return reports.grades(output, small)
+
+
+def page(output, student):
+    return (output / "feedback" / f"{results.file_name(student)}.html").read_text("utf-8")
+
+
+def test_results_come_back_from_their_files(output, small):
+    (ann,) = [result for result in results.load_all(output) if result.student == "ann"]
+    assert ann.points == 80 and ann.questions[0].parts[0].name == "random rewards" and ann.seconds == 1.0
+    (output / "results" / "ann.json").write_text('{"student": "ann"')
+    assert results.load(output / "results" / "ann.json") is None
+
+
+def test_the_table(output, small):
+    found = rows(reports.grades_csv(small, everybody(output, small)))
+    assert found["ann"]["score"] == "80" and found["ann"]["written"] == "" and found["ann"]["max"] == "100"
+    assert found["bob"]["score"] == "0"
+    for student in ("kim", "lee", "max", "zoe"):
+        assert found[student]["score"] == found[student]["q1"] == ""
+    assert found["zoe"]["status"] == "not submitted" and found["max"]["status"] == "infrastructure error"
+    assert any(student.startswith("'=cmd") for student in found)
+
+
+def test_every_page_is_complete_and_safe(output, small):
+    reports.write_all(output, small)
+    for path in (output / "feedback").glob("*.html"):
+        text = path.read_text("utf-8")
+        assert "<script" not in text and "http://" not in text and "https://" not in text and "prefers-color-scheme: dark" in text
+    assert "&lt;script&gt;alert(1)" in page(output, NASTY)
+    assert "80 of 80 points, without the written question" in page(output, "ann")
+    assert "It is graded by hand later." in page(output, "ann") and "No answer was found" in page(output, "bob")
+    assert "looks like the following mistake: Every reward is discounted once too often." in page(output, "bob")
+    assert "No grade" in page(output, "kim") and "The file is empty." in page(output, "kim")
+    assert "secret" not in page(output, "max") and "not your fault" in page(output, "max")
+    assert "took too long" in page(output, "dan")
+
+
+def test_code_in_messages_is_shown_as_code():
+    assert reports.message_html("`f<x>` is not defined.") == "<code>f&lt;x&gt;</code> is not defined."
+    assert reports.message_html("one ` alone") == "one  alone"
+
+
+def test_pages_that_did_not_change_are_not_written_again(output, small):
+    reports.write_all(output, small)
+    before = {path: path.stat().st_mtime_ns for path in (output / "feedback").iterdir()}
+    reports.write_all(output, small)
+    assert before == {path: path.stat().st_mtime_ns for path in (output / "feedback").iterdir()}
+
+
+# --- overrides
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments], hostile.HOME)
+
+
+def test_points_of_the_written_question_count(output, small):
+    assert run("override", "small", "ann", "written", 15, "--note", "Clear.", "--output", output) == 0
+    found = rows((output / "grades.csv").read_text("utf-8"))["ann"]
+    assert (found["written"], found["score"], found["overridden"], found["note"]) == ("15", "95", "", "Clear.")
+    assert "95 of 100 points" in page(output, "ann") and "Clear." in page(output, "ann") and "Graded by hand." in page(output, "ann")
+
+
+def test_a_question_or_the_total_can_be_set(output, small):
+    assert run("override", "small", "bob", "q1", 12.5, "--note", "=late <b>", "--output", output) == 0
+    assert run("override", "small", "kim", "total", 40, "--output", output) == 0
+    assert run("override", "small", NASTY, "q2", 1, "--output", output) == 0
+    found = rows((output / "grades.csv").read_text("utf-8"))
+    assert (found["bob"]["q1"], found["bob"]["score"], found["bob"]["overridden"]) == ("12.5", "12.5", "q1")
+    assert found["bob"]["note"] == "'=late <b>" and "=late &lt;b&gt;" in page(output, "bob") and "set by your instructor" in page(output, "bob")
+    assert (found["kim"]["status"], found["kim"]["score"]) == ("unreadable", "40")
+    assert found[overrides.safe_cell(NASTY)]["score"] == "51"
+    assert run("override", "small", "bob", "q1", "--remove", "--output", output) == 0
+    assert rows((output / "grades.csv").read_text("utf-8"))["bob"]["score"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("nobody", "q1", "1"), "student: got 'nobody'"), (("ann", "q9", "1"), "question: got 'q9', expected one of q1, q2, q3, written, total"),
+        (("ann", "q1", "31"), "points: got '31', expected a number from 0 to 30"), (("ann", "q1", "-0.5"), "points"), (("ann", "q1", "nan"), "points"),
+        (("ann", "q1", "many"), "points"), (("ann", "q1"), "points: missing"), (("ann", "q1", "--remove"), "there is no override"),
+    ],
+)  # fmt: skip
+def test_impossible_overrides_are_refused(arguments, word, output, small, capsys):
+    arguments = [word.replace("-0.5", " -0.5") for word in arguments]
+    assert run("override", "small", *arguments, "--output", output) == 2
+    assert word in capsys.readouterr().err
+    assert not overrides.path_of(output).exists()
+
+
+def test_an_impossible_line_of_the_file_is_named(output, small):
+    overrides.path_of(output).write_text("student,question,points,note\nann,q1,3,fine\nann,q1,99,\n")
+    with pytest.raises(ValueError, match="overrides.csv, line 3: points: got '99'"):
+        reports.grades(output, small)
+    overrides.path_of(output).write_text("student,points\nann,3\n")
+    with pytest.raises(ValueError, match="no column 'question'"):
+        reports.grades(output, small)
+
+
+def test_overrides_survive_new_results(output, small):
+    assert run("override", "small", "bob", "q1", 20, "--output", output) == 0
+    results.store(output, Result("bob", results.GRADED, "other", results.load(results.path_of(output, "ann")).questions))
+    reports.write_all(output, small)
+    assert rows((output / "grades.csv").read_text("utf-8"))["bob"]["score"] == "70"
+
+
+# --- exports
+
+
+def test_the_layout_for_canvas(output, small, capsys):
+    assert run("export", "canvas", "small", "--output", output) == 0
+    made = list(csv.reader(io.StringIO((output / "canvas.csv").read_text("utf-8"))))
+    assert made[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "A small assignment"]
+    assert made[1] == ["Points Possible", "", "", "", "", "100"]
+    assert ["A., Ann", "17", "", "ann", "S1", "80"] in made and ["kim", "", "", "kim", "", ""] in made
+
+
+def test_the_layout_for_moodle(output, small):
+    assert run("export", "moodle", "small", "--output", output) == 0
+    made = list(csv.reader(io.StringIO((output / "moodle.csv").read_text("utf-8"))))
+    assert made[0][:4] == ["Username", "ID number", "Email address", "A small assignment"]
+    assert ["ann", "17", "a@x.org", "80", "graded: 80 of 100 points"] in made
+    assert not [row for row in made if row[0] in ("kim", "lee", "zoe", "max")]
+
+
+def test_the_gradebook_of_nbgrader(output, small):
+    api = pytest.importorskip("nbgrader.api")
+    overrides.add(output, small, ["ann"], "ann", "written", 15)
+    database = f"sqlite:///{output / 'gradebook.db'}"
+    for _ in range(2):  # again changes nothing
+        assert reports.write_gradebook(output, small, reports.grades(output, small), database) == 5
+    with api.Gradebook(database) as book:
+        ann, bob = (book.find_submission("small", student) for student in ("ann", "bob"))
+        assert (ann.score, ann.max_score, ann.needs_manual_grade) == (95, 100, False)
+        assert (bob.score, bob.needs_manual_grade) == (0, True)
+        assert len(book.students) == 5
+
+
+def test_without_nbgrader_the_export_says_so(output, small, capsys, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "nbgrader", None)
+    assert run("export", "gradebook", "small", "--output", output) == 2
+    assert "nbgrader" in capsys.readouterr().err
+    assert not Path(output / "gradebook.db").exists()
