@@ -702,7 +702,7 @@ Q3 = Question(
 # ---------------------------------------------------------------------- q4: epsilon-greedy
 
 
-def epsilon_greedy_action_reference(action_values, epsilon, rng, turns={}):  # noqa: B006
+def epsilon_greedy_action_reference(action_values, epsilon, rng, turns={}):
     """Evenly spread in place of random: a golden-ratio sequence, counted per generator.
 
     So the frequencies are exact to about 0.001, and all the noise in a comparison is the student's own.
