@@ -425,6 +425,26 @@ def build_maze_overwrites(layout, slip):
     return P, R, terminal
 
 
+def build_maze_sides_overwrite(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] = weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
 def build_maze_runs_into_the_next_row(layout, slip):
     cells, columns = "".join(layout), len(layout[0])
     S = len(cells)
@@ -559,6 +579,26 @@ def build_maze_walls_not_terminal(layout, slip):
     return P, R, terminal
 
 
+def build_maze_walls_like_floor(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((sides[a][0], slip / 2), (sides[a][1], slip / 2), (a, 1 - slip)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] += weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
+
 def build_maze_with_coordinates(layout, slip):
     height, width = len(layout), len(layout[0])
     number = {(i, j): i * width + j for i in range(height) for j in range(width)}
@@ -636,6 +676,11 @@ Q2 = Question(
             " look at the sum of the row of a corner cell.",
         ),
         Mistake(
+            build_maze_sides_overwrite,
+            "Where two pushes lead to the same cell, the probability of the slip replaces the one of the action itself,"
+            " even if it is 0. They must be added; look at the sum of the row of a corner cell.",
+        ),
+        Mistake(
             build_maze_runs_into_the_next_row,
             "A move to the right from the last column arrives in the next row (and to the left in the row above)."
             " Check the row and the column of the neighbor, not only its number.",
@@ -666,6 +711,11 @@ Q2 = Question(
         Mistake(
             build_maze_walls_not_terminal,
             "Wall cells are not marked as terminal. Nobody is ever there, and marking them keeps their value at 0.",
+        ),
+        Mistake(
+            build_maze_walls_like_floor,
+            "Wall cells are treated like the floor: the arrays hold moves out of them. A wall is marked as terminal and"
+            " leads to itself.",
         ),
     ),
 )
@@ -900,7 +950,7 @@ def evaluate_policy_terminal_rows(transitions, rewards, gamma, terminal, policy)
 def evaluate_policy_terminal_set_afterwards(transitions, rewards, gamma, terminal, policy):
     P = np.einsum("sa,sat->st", policy, transitions)
     r = np.einsum("sa,sat,sat->s", policy, transitions, rewards)
-    values = np.linalg.lstsq(np.eye(len(P)) - gamma * P, r, rcond=None)[0]
+    values = np.linalg.solve(np.eye(len(P)) - gamma * P, r)
     values[terminal] = 0
     return values
 
@@ -962,6 +1012,26 @@ def evaluate_policy_sign(transitions, rewards, gamma, terminal, policy):
     P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
     r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
     return np.linalg.solve(gamma * P - np.eye(len(P)), r)
+
+
+def evaluate_policy_plus(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
+    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
+    return np.linalg.solve(np.eye(len(P)) + gamma * P, r)
+
+
+def evaluate_policy_rewards_of_the_uniform_policy(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
+    r = (transitions * rewards).sum(axis=2).mean(axis=1) * alive
+    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
+
+
+def evaluate_policy_ends_still_paid(transitions, rewards, gamma, terminal, policy):
+    P = np.einsum("sa,sat->st", policy, transitions) * ~terminal[:, None]
+    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards)
+    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
 
 
 def evaluate_policy_best_action(transitions, rewards, gamma, terminal, policy):
@@ -1049,6 +1119,21 @@ Q4 = Question(
         Mistake(
             evaluate_policy_sign,
             "All values have the wrong sign: the matrix of the system is I minus gamma P, in this order.",
+        ),
+        Mistake(
+            evaluate_policy_plus,
+            "The matrix of the system is I plus gamma P. Bring gamma P V to the other side of V = r + gamma P V: its"
+            " sign changes.",
+        ),
+        Mistake(
+            evaluate_policy_rewards_of_the_uniform_policy,
+            "The policy is used for the transitions only; the rewards are averaged as if all actions were equally"
+            " likely. It enters in both.",
+        ),
+        Mistake(
+            evaluate_policy_ends_still_paid,
+            "The rows of terminal states are emptied in the matrix, but not in the rewards. An end earns nothing: its"
+            " reward is 0 too.",
         ),
         Mistake(
             evaluate_policy_best_action,
@@ -1207,6 +1292,26 @@ def value_iteration_returns_the_old_table(transitions, rewards, gamma, terminal,
         values = new
 
 
+def value_iteration_without_the_last_sweep(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps = np.zeros(len(terminal)), 0
+    while True:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        q_values[terminal] = 0
+        new = q_values.max(axis=1)
+        if gamma / (1 - gamma) * np.abs(new - values).max() <= tolerance:
+            return values, q_values.argmax(axis=1), sweeps
+        values, sweeps = new, sweeps + 1
+
+
+def value_iteration_one_array(transitions, rewards, gamma, terminal, tolerance):
+    q_values = (transitions * rewards).sum(axis=2)
+    q_values[terminal] = 0
+    values = q_values.max(axis=1)
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.argmax(axis=1), 1
+
+
 def value_iteration_policy_of_the_old_table(transitions, rewards, gamma, terminal, tolerance):
     values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
     while bound > tolerance:
@@ -1331,6 +1436,15 @@ Q5 = Question(
         Mistake(
             value_iteration_returns_the_old_table,
             "The table before the last sweep comes back. The bound speaks about the table after it.",
+        ),
+        Mistake(
+            value_iteration_without_the_last_sweep,
+            "The last sweep is thrown away and not counted. The bound speaks about the table after it.",
+        ),
+        Mistake(
+            value_iteration_one_array,
+            "The loop ends after one sweep. Are the old and the new table the same array? Then nothing seems to"
+            " change; compare with a copy.",
         ),
         Mistake(
             value_iteration_policy_of_the_old_table,
