@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tqdm import tqdm
+
 from . import batch, checking, notebooks, overrides, questions, reports, results
 from .sandbox import InfrastructureError, Sandbox
 
@@ -18,7 +20,8 @@ def check(options: argparse.Namespace) -> int:
     for name in options.assignments or questions.names(options.home):
         began = time.monotonic()
         assignment = questions.load(name, options.home)
-        found = [fault for seed in range(options.seeds) for fault in checking.faults(assignment, seed)]
+        seeds = tqdm(range(options.seeds), desc=name, unit="seed", disable=None, leave=False)
+        found = list(checking.faults(assignment, seeds))
         for fault in dict.fromkeys(found):
             print(f"{name}: {fault}")
         mistakes = sum(len(question.mistakes) for question in assignment.questions)

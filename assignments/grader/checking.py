@@ -6,10 +6,12 @@ by its name, and the notebook's points are those of the hidden tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import io
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from . import notebooks
+from . import cells, notebooks
 from .marking import MISSING, Outcome, Prepared, QuestionResult, call_here, mark, prepare
 from .questions import Assignment, Case, Question
 
@@ -21,57 +23,61 @@ def mark_solution(prepared: Prepared, solution: Callable[..., Any]) -> QuestionR
     return mark(prepared, lambda question, case: call_here(question, solution, case))
 
 
-def run_cells(cells: list[str], stub: bool = False) -> dict[str, Any]:
-    """Run trusted code cells; a cell that fails raises, but in a stub one that uses an answer may fail."""
+def run_cells(cells: list[str]) -> dict[str, Any]:
+    """Run trusted code cells, silently; a cell that fails raises."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for number, cell in enumerate(cells):
-        try:
+    with contextlib.redirect_stdout(io.StringIO()):
+        for number, cell in enumerate(cells):
             exec(compile(cell, f"<cell {number}>", "exec"), namespace)
-        except Exception:
-            if not stub:
-                raise
     return namespace
 
 
-def mark_cells(assignment: Assignment, cells: list[str], seed: int, stub: bool = False) -> list[QuestionResult]:
-    """Grade trusted cells in this process, question by question."""
-    namespace = run_cells(cells, stub)
+def solutions(assignment: Assignment, notebook: notebooks.Notebook) -> dict[str, Any]:
+    """What the cells of a trusted notebook define that the grader runs: the given ones and the answers."""
+    given = cells.given(assignment, notebooks.read(assignment.notebook))
+    return run_cells(cells.choose(notebook, given).first)
+
+
+def mark_namespace(prepared: Prepared, namespace: dict[str, Any]) -> QuestionResult:
+    """Grade what trusted cells have defined, in this process."""
 
     def call(question: Question, case: Case) -> Outcome:
         if question.function not in namespace:
             return Outcome(MISSING)
         return call_here(question, namespace[question.function], case)
 
-    return [mark(prepare(question, seed), call) for question in assignment.questions]
+    return mark(prepared, call)
 
 
-def faults(assignment: Assignment, seed: int = 0) -> Iterator[str]:
+def faults(assignment: Assignment, seeds: Iterable[int] = (0,)) -> Iterator[str]:
     """Everything about an assignment that is not as it must be, as sentences."""
     notebook = notebooks.read(assignment.notebook)
     yield from notebook_faults(assignment, notebook)
-    for result in mark_cells(assignment, notebooks.code_cells(notebook), seed):
-        if result.points != result.max_points:
-            yield f"{result.name}: the notebook's solution loses points: {result.messages}"
-    stub = notebooks.released(notebook)
-    for result in mark_cells(assignment, notebooks.code_cells(stub), seed, stub=True):
-        if result.points:
-            yield f"{result.name}: the stub scores {result.points}"
-    for question in assignment.questions:
-        yield from question_faults(prepare(question, seed))
+    solved, stub = solutions(assignment, notebook), solutions(assignment, notebooks.released(notebook))
+    for seed in seeds:
+        for question in assignment.questions:
+            prepared = prepare(question, seed)
+            result = mark_namespace(prepared, solved)
+            if result.points != result.max_points:
+                yield f"{result.name}: the notebook's solution loses points: {result.messages}"
+            result = mark_namespace(prepared, stub)
+            if result.points:
+                yield f"{result.name}: the stub scores {result.points}"
+            yield from question_faults(prepared)
 
 
 def notebook_faults(assignment: Assignment, notebook: notebooks.Notebook) -> Iterator[str]:
     """Cells and points against the hidden tests."""
-    cells = {notebooks.role(cell).get("grade_id"): notebooks.role(cell) for cell in notebook["cells"]}
+    roles = {notebooks.role(cell).get("grade_id"): notebooks.role(cell) for cell in notebook["cells"]}
     for question in assignment.questions:
-        solution, checks = cells.get(question.name), cells.get(f"{question.name}-checks")
+        solution, checks = roles.get(question.name), roles.get(f"{question.name}-checks")
         if not solution or not solution.get("solution") or solution.get("grade"):
             yield f"{question.name}: no solution cell with this grade_id (solution true, grade false)"
         if not checks or not checks.get("grade") or not checks.get("locked"):
             yield f"{question.name}: no cell {question.name}-checks (grade true, locked true)"
         elif checks.get("points") != question.points:
             yield f"{question.name}: {checks.get('points')} points in the notebook, {question.points} in the hidden tests"
-    written = cells.get(assignment.written.name)
+    written = roles.get(assignment.written.name)
     if not written or not written.get("solution") or not written.get("grade"):
         yield f"{assignment.written.name}: no cell of the written question (solution true, grade true)"
     elif written.get("points") != assignment.written.points:

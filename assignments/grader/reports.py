@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
@@ -173,6 +175,8 @@ def write_gradebook(output: Path, assignment: Assignment, everybody: list[Grade]
     """
     from nbgrader.api import Gradebook  # an extra for instructors: not needed to grade
 
+    # it starts the program alembic, which stands beside this Python even where the environment is not activated
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     checks = {question.name: f"{question.name}-checks" for question in assignment.questions}
     with Gradebook(database) as book:
         book.update_or_create_assignment(assignment.name)

@@ -168,6 +168,7 @@ def test_the_layout_for_moodle(output, small):
     assert not [row for row in made if row[0] in ("kim", "lee", "zoe", "max")]
 
 
+@pytest.mark.filterwarnings("ignore")  # of the database library, inside nbgrader
 def test_the_gradebook_of_nbgrader(output, small):
     api = pytest.importorskip("nbgrader.api")
     overrides.add(output, small, ["ann"], "ann", "written", 15)
