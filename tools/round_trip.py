@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assignments.grader import notebooks  # noqa: E402
 from assignments.grader.batch import grade  # noqa: E402
-from assignments.grader.checking import mark_cells, mark_solution  # noqa: E402
+from assignments.grader.checking import mark_namespace, mark_solution, solutions  # noqa: E402
 from assignments.grader.marking import prepare  # noqa: E402
 from assignments.grader.questions import Assignment, as_solution, load, names  # noqa: E402
 
@@ -47,11 +47,11 @@ def pieces(assignment: Assignment) -> dict[str, list[tuple[str | None, float]]]:
     """For each question, pairs of a cell's text (None: as in the release) and the points that it must score."""
     notebook = notebooks.read(assignment.notebook)
     texts = {notebooks.role(cell).get("grade_id"): notebooks.text_of(cell) for cell in notebook["cells"]}
-    full = {result.name: result.points for result in mark_cells(assignment, notebooks.code_cells(notebook), SEED)}
+    solved = solutions(assignment, notebook)
     found: dict[str, list[tuple[str | None, float]]] = {}
     for question in assignment.questions:
         prepared = prepare(question, SEED)
-        found[question.name] = [(None, 0.0), (texts[question.name], full[question.name])]
+        found[question.name] = [(None, 0.0), (texts[question.name], mark_namespace(prepared, solved).points)]
         for solution in (*question.alternatives, *(mistake.solution for mistake in question.mistakes)):
             found[question.name].append((as_solution(question, solution), mark_solution(prepared, solution).points))
     return found
