@@ -410,7 +410,7 @@ ALL: list[Bad] = [
     first("forged answers from a thread", FORGE + "import threading\ndef work():\n    while True: forge(b'{\"id\": \"0\", \"kind\": \"returned\", \"value\": 1}\\n')\nthreading.Thread(target=work, daemon=True).start()\nimport time; time.sleep(0.2)\nreturn 0", "crashed"),
     first("not a message", FORGE + "forge(b'hello\\n')", "crashed"),
     cheat("patched wire", "import sys\nwire = sys.modules.get('wire')\nwire.encode = lambda *a: 1e9\nwire.decode = lambda *a: [1]", deserves=NOTHING),
-    cheat("patched JSON", "import json\njson.loads = lambda *a, **k: {'id': '0'}\njson.dumps = lambda *a, **k: '{}'", "crashed", deserves=NOTHING),
+    cheat("patched JSON", "import json\njson.loads = lambda *a, **k: {'id': '0'}\njson.dumps = lambda *a, **k: '{}'", "crashed"),
     cheat("exit code", "import atexit, os\natexit.register(os._exit, 0)"),
     cheat("traces every call", "import sys\nsys.settrace(lambda *a: None); sys.setprofile(lambda *a: None)"),
     cheat("writes points into its notebook", "open('grades.csv', 'w').write('me,graded,100'); open('result.json', 'w').write('{\"score\": 100}')"),
@@ -468,8 +468,8 @@ def is_right(bad: Bad, result: results.Result, points: dict[str, float | None], 
     """
     statuses = (bad.status,) if isinstance(bad.status, str) else bad.status
     wanted = points[bad.deserves]
-    if bad.deserves == BUT_FIRST and not exact and result.points is not None and wanted is not None:
-        return result.status in statuses and result.points <= wanted
+    if not exact and bad.deserves in (BUT_FIRST, DESERVED) and result.points is not None and points[FULL] is not None:
+        return result.status in statuses and result.points < points[FULL]
     return result.status in statuses and result.points == wanted
 
 
