@@ -34,14 +34,15 @@ def cases_q1(rng):
 
     def add(part, what, logits):
         actions = rng.integers(logits.shape[1], size=len(logits))
-        actions[0] = (logits[0].argmax() + 1) % logits.shape[1]
+        actions[0] = logits[0].argmin()
         cases.append(Case((what, logits, actions, rng.normal(size=len(logits))), part))
 
     for _ in range(3):
         add("values", "values", rng.normal(0.3, 2.0, (int(rng.integers(4, 9)), int(rng.integers(2, 4)))))
     add("values", "values", rng.normal(size=(1, 3)))
     for scale in (1000.0, 2400.0):
-        logits = rng.normal(0.0, 3.0, (int(rng.integers(4, 8)), 3)) + scale * rng.choice([-1.0, 1.0], (1, 3))
+        sides = rng.permutation([-1.0, 1.0, rng.choice([-1.0, 1.0])])
+        logits = rng.normal(0.0, 3.0, (int(rng.integers(4, 8)), 3)) + scale * sides
         add("large logits", "values", np.vstack([logits, logits[:1] - scale, -logits[1:2]]))
     for _ in range(2):
         add("gradient", "gradient", rng.normal(0.3, 1.5, (int(rng.integers(5, 9)), int(rng.integers(2, 5)))))
@@ -77,6 +78,16 @@ def categorical_log_prob_overflow(logits, actions):
     exponentials = torch.exp(logits)
     probabilities = exponentials / exponentials.sum(dim=1, keepdim=True)
     return torch.log(probabilities[torch.arange(len(actions)), actions])
+
+
+def categorical_log_prob_small_number(logits, actions):
+    return torch.log(torch.softmax(logits, dim=1)[torch.arange(len(actions)), actions] + 1e-8)
+
+
+def categorical_log_prob_one_maximum(logits, actions):
+    shifted = logits - logits.max()
+    log_probs = shifted - torch.log(torch.exp(shifted).sum(dim=1, keepdim=True))
+    return log_probs[torch.arange(len(actions)), actions]
 
 
 def categorical_log_prob_not_normalized(logits, actions):
@@ -132,6 +143,12 @@ Q1 = Question(
         Mistake(categorical_log_prob_overflow,
                 "the exponentials are computed before anything is subtracted, so large logits give infinity divided by"
                 " infinity. Only differences of logits matter: make the numbers small first, or use logsumexp."),
+        Mistake(categorical_log_prob_small_number,
+                "a small number is added to the probability inside the logarithm. That makes the result finite, but"
+                " wrong where an action is very unlikely. Work with the logits, and use logsumexp."),
+        Mistake(categorical_log_prob_one_maximum,
+                "the largest logit of the whole batch is subtracted. In a row that lies far below, all exponentials"
+                " become 0: subtract from each row its own largest logit."),
         Mistake(categorical_log_prob_not_normalized,
                 "a logit is not yet a log-probability. The logarithm of the sum of all exponentials of the row is not"
                 " subtracted, so the probabilities of a row do not sum to one."),
@@ -231,6 +248,11 @@ def gaussian_log_prob_std_for_variance(mean, log_std, actions):
     return (-((actions - mean) ** 2) / (2 * std) - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
+def gaussian_log_prob_no_half(mean, log_std, actions):
+    z = (actions - mean) / log_std.exp()
+    return (-(z**2) - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
 def gaussian_log_prob_log_std_as_std(mean, log_std, actions):
     z = (actions - mean) / log_std
     return (-0.5 * z**2 - torch.log(log_std.abs()) - 0.5 * math.log(2 * math.pi)).sum(-1)
@@ -292,6 +314,8 @@ Q2 = Question(
         Mistake(gaussian_log_prob_std_for_variance,
                 "the squared distance is divided by the standard deviation. It must be divided by the variance, its"
                 " square; both sides of a fraction have the same unit then."),
+        Mistake(gaussian_log_prob_no_half,
+                "the factor one half in front of the squared distance is missing: divide by twice the variance."),
         Mistake(gaussian_log_prob_log_std_as_std,
                 "`log_std` is used as if it were the standard deviation. It is its logarithm, so that it may be"
                 " negative: take the exponential first."),
@@ -620,6 +644,12 @@ def policy_loss_normalized(log_prob, returns, values):
     return -(advantages * log_prob).mean()
 
 
+def policy_loss_normalized_ddof_zero(log_prob, returns, values):
+    advantages = (returns - values).detach()
+    advantages = (advantages - advantages.mean()) / (advantages.std(unbiased=False) + 1e-8)
+    return -(advantages * log_prob).mean()
+
+
 def policy_loss_probability(log_prob, returns, values):
     return -((returns - values).detach() * log_prob.exp()).mean()
 
@@ -642,6 +672,10 @@ def policy_loss_products_of_means(log_prob, returns, values):
 
 def policy_loss_detached_policy(log_prob, returns, values):
     return -((returns - values) * log_prob.detach()).mean()
+
+
+def policy_loss_no_gradient(log_prob, returns, values):
+    return -((returns - values) * log_prob).mean().detach()
 
 
 def policy_loss_squared(log_prob, returns, values):
@@ -674,6 +708,9 @@ Q4 = Question(
         Mistake(policy_loss_normalized,
                 "the advantages are normalized inside the loss. That is a separate step, in another question; here"
                 " they are used in reward units."),
+        Mistake(policy_loss_normalized_ddof_zero,
+                "the advantages are normalized inside the loss. That is a separate step, in another question; here"
+                " they are used in reward units."),
         Mistake(policy_loss_probability,
                 "the weights multiply probabilities. The policy gradient theorem has the gradient of the logarithm:"
                 " without it, likely actions are pushed more because they are likely."),
@@ -689,6 +726,9 @@ Q4 = Question(
         Mistake(policy_loss_detached_policy,
                 "the log-probabilities are cut off, so the policy gets no gradient at all. The constant is the"
                 " advantage; the log-probability is what learns."),
+        Mistake(policy_loss_no_gradient,
+                "the number is right, but no gradient flows from the loss at all. Stay with torch operations, and"
+                " detach the advantages only."),
         Mistake(policy_loss_squared,
                 "the advantages are squared. That is the critic's loss; for the policy the sign of the advantage is"
                 " the whole message."),
@@ -1186,6 +1226,71 @@ def actor_critic_update_ddof_one(logits, values, batch, gamma, lam, actor_rate, 
     return new_logits, new_values
 
 
+def actor_critic_update_per_row(logits, values, batch, gamma, lam, actor_rate, critic_rate):
+    s, a = batch["states"], batch["actions"]
+    advantages, targets = book_returns.gae(
+        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
+    weights = (advantages - advantages.mean(1, keepdims=True)) / (advantages.std(1, keepdims=True) + 1e-8)
+    policy = np.exp(logits - logits.max(1, keepdims=True))
+    policy = policy / policy.sum(1, keepdims=True)
+    new_logits, new_values = logits.copy(), values.copy()
+    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
+    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
+    return new_logits, new_values
+
+
+def actor_critic_update_per_copy(logits, values, batch, gamma, lam, actor_rate, critic_rate):
+    s, a = batch["states"], batch["actions"]
+    advantages, targets = book_returns.gae(
+        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
+    weights = (advantages - advantages.mean(0)) / (advantages.std(0) + 1e-8)
+    policy = np.exp(logits - logits.max(1, keepdims=True))
+    policy = policy / policy.sum(1, keepdims=True)
+    new_logits, new_values = logits.copy(), values.copy()
+    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
+    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
+    return new_logits, new_values
+
+
+def actor_critic_update_only_scaled(logits, values, batch, gamma, lam, actor_rate, critic_rate):
+    s, a = batch["states"], batch["actions"]
+    advantages, targets = book_returns.gae(
+        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
+    weights = advantages / (advantages.std() + 1e-8)
+    policy = np.exp(logits - logits.max(1, keepdims=True))
+    policy = policy / policy.sum(1, keepdims=True)
+    new_logits, new_values = logits.copy(), values.copy()
+    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
+    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
+    return new_logits, new_values
+
+
+def actor_critic_update_only_centered(logits, values, batch, gamma, lam, actor_rate, critic_rate):
+    s, a = batch["states"], batch["actions"]
+    advantages, targets = book_returns.gae(
+        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
+    weights = advantages - advantages.mean()
+    policy = np.exp(logits - logits.max(1, keepdims=True))
+    policy = policy / policy.sum(1, keepdims=True)
+    new_logits, new_values = logits.copy(), values.copy()
+    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
+    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
+    return new_logits, new_values
+
+
+def actor_critic_update_baseline_twice(logits, values, batch, gamma, lam, actor_rate, critic_rate):
+    s, a = batch["states"], batch["actions"]
+    advantages, targets = book_returns.gae(
+        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
+    weights = book_returns.normalize_advantages(advantages) - values[s]
+    policy = np.exp(logits - logits.max(1, keepdims=True))
+    policy = policy / policy.sum(1, keepdims=True)
+    new_logits, new_values = logits.copy(), values.copy()
+    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
+    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
+    return new_logits, new_values
+
+
 def actor_critic_update_only_last_visit(logits, values, batch, gamma, lam, actor_rate, critic_rate):
     s, a = batch["states"], batch["actions"]
     advantages, targets = book_returns.gae(
@@ -1356,6 +1461,19 @@ Q6 = Question(
         Mistake(actor_critic_update_ddof_one,
                 "the standard deviation divides by one less than the number of steps (ddof 1, torch's default). The"
                 " task asks for ddof 0, numpy's default."),
+        Mistake(actor_critic_update_per_row,
+                "the advantages are normalized row by row, over the copies. The mean and the deviation are those of"
+                " all steps of all copies together."),
+        Mistake(actor_critic_update_per_copy,
+                "the advantages are normalized copy by copy, over time. The mean and the deviation are those of all"
+                " steps of all copies together."),
+        Mistake(actor_critic_update_only_scaled,
+                "the advantages are divided by their deviation, but their mean is not subtracted before."),
+        Mistake(actor_critic_update_only_centered,
+                "the mean of the advantages is subtracted, but they are not divided by their deviation."),
+        Mistake(actor_critic_update_baseline_twice,
+                "the values are subtracted from the normalized advantages. The baseline is in the TD errors already:"
+                " the weight of a step is its normalized advantage, nothing else."),
         Mistake(actor_critic_update_only_last_visit,
                 "a state that occurs several times in the batch is moved by its last visit only: `array[index] += ...`"
                 " adds once per place. All visits count: use np.add.at, a loop, or automatic differentiation."),
