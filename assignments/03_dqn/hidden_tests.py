@@ -875,7 +875,7 @@ def cases_q4(rng):
         found.append(Case(("value", *batch_q4(rng, None, batch)), "half the mean square"))
     for kappa in (1.0, float(rng.uniform(0.3, 0.7)), float(rng.uniform(1.6, 3))):
         found.append(Case(("value", *batch_q4(rng, kappa, int(rng.integers(4, 12)))), "Huber's loss"))
-    for kappa in (None, float(rng.uniform(0.3, 0.7)), float(rng.uniform(1.6, 3))):
+    for kappa in (None, 1.0, None):  # a wrong use of the threshold has cost its points above
         found.append(Case(("gradient", *batch_q4(rng, kappa, int(rng.integers(4, 12)))), "the gradient"))
     return found
 
@@ -2065,6 +2065,96 @@ def train_dqn_discounted_returns(
     return returns
 
 
+def train_dqn_huber(
+    env, online, target, optimizer, memory, epsilon, *,
+    steps, learning_starts, batch_size, gamma, interval, double, rng,
+):  # fmt: skip
+    returns, total, x = [], 0.0, env.reset()
+    for t in range(1, steps + 1):
+        q = online(torch.as_tensor(x)[None]).detach()[0]
+        random = rng.random() < epsilon(t)
+        action = int(rng.integers(len(q))) if random else int(q.argmax())
+        x_next, reward, terminated, truncated = env.step(action)
+        memory.add(x, action, reward, x_next, terminated)
+        x, total = x_next, total + reward
+        if terminated or truncated:
+            returns.append(total)
+            x, total = env.reset(), 0.0
+        if t >= learning_starts:
+            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
+            with torch.no_grad():
+                judge = target(s_next)
+                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
+                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
+            loss = torch.nn.functional.huber_loss(online(s).gather(1, a[:, None]).squeeze(1), y, delta=1.0)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if t % interval == 0:
+                target.load_state_dict(online.state_dict())
+    return returns
+
+
+def train_dqn_without_half(
+    env, online, target, optimizer, memory, epsilon, *,
+    steps, learning_starts, batch_size, gamma, interval, double, rng,
+):  # fmt: skip
+    returns, total, x = [], 0.0, env.reset()
+    for t in range(1, steps + 1):
+        q = online(torch.as_tensor(x)[None]).detach()[0]
+        random = rng.random() < epsilon(t)
+        action = int(rng.integers(len(q))) if random else int(q.argmax())
+        x_next, reward, terminated, truncated = env.step(action)
+        memory.add(x, action, reward, x_next, terminated)
+        x, total = x_next, total + reward
+        if terminated or truncated:
+            returns.append(total)
+            x, total = env.reset(), 0.0
+        if t >= learning_starts:
+            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
+            with torch.no_grad():
+                judge = target(s_next)
+                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
+                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
+            loss = ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if t % interval == 0:
+                target.load_state_dict(online.state_dict())
+    return returns
+
+
+def train_dqn_swaps_networks(
+    env, online, target, optimizer, memory, epsilon, *,
+    steps, learning_starts, batch_size, gamma, interval, double, rng,
+):  # fmt: skip
+    returns, total, x = [], 0.0, env.reset()
+    for t in range(1, steps + 1):
+        q = online(torch.as_tensor(x)[None]).detach()[0]
+        random = rng.random() < epsilon(t)
+        action = int(rng.integers(len(q))) if random else int(q.argmax())
+        x_next, reward, terminated, truncated = env.step(action)
+        memory.add(x, action, reward, x_next, terminated)
+        x, total = x_next, total + reward
+        if terminated or truncated:
+            returns.append(total)
+            x, total = env.reset(), 0.0
+        if t >= learning_starts:
+            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
+            with torch.no_grad():
+                judge = online(s_next) if double else target(s_next)
+                pick = target(s_next).argmax(1, keepdim=True)
+                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
+            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if t % interval == 0:
+                target.load_state_dict(online.state_dict())
+    return returns
+
+
 
 Q6 = Question(
     "q6",
@@ -2135,6 +2225,18 @@ Q6 = Question(
         Mistake(
             train_dqn_discounted_returns,
             "the returns that the function reports are discounted. It is asked for the plain sums of the rewards; the discount belongs into the targets.",
+        ),
+        Mistake(
+            train_dqn_huber,
+            "the loss is Huber's. This loop asks for half the mean squared error: `dqn_loss` with `kappa=None`.",
+        ),
+        Mistake(
+            train_dqn_without_half,
+            "the steps are twice as large as they should be: the factor one half of the loss is missing.",
+        ),
+        Mistake(
+            train_dqn_swaps_networks,
+            "with `double` the two networks have changed places. The online network picks the next action and the target network judges it.",
         ),
     ),
     alternatives=(train_dqn_functions, train_dqn_gradient),
