@@ -87,6 +87,14 @@ def kl_and_entropy_of_old(logits_old, logits_new):
     return kl.mean(), entropy.mean()
 
 
+def kl_and_entropy_weighed_with_old(logits_old, logits_new):
+    log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
+    p = log_p.exp()
+    kl = torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum(-1)
+    entropy = -torch.where(p > 0, p * log_q, torch.zeros_like(p)).sum(-1)
+    return kl.mean(), entropy.mean()
+
+
 def kl_and_entropy_sum_over_states(logits_old, logits_new):
     log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
     p, q = log_p.exp(), log_q.exp()
@@ -214,6 +222,11 @@ Q1 = Question(
             kl_and_entropy_of_old,
             "the entropy is that of the old policy. Asked for is the entropy of the new one, the policy that is "
             "being changed.",
+        ),
+        Mistake(
+            kl_and_entropy_weighed_with_old,
+            "the logarithms of the new policy are weighed with the probabilities of the old one. That is the "
+            "cross-entropy; the entropy of the new policy takes both from the new policy.",
         ),
         Mistake(
             kl_and_entropy_sum_over_states,
