@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter
@@ -195,4 +196,5 @@ def main(arguments: list[str] | None = None, home: Path = questions.HOME) -> int
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch queue that ends a job: clean up as for Ctrl-C
     sys.exit(main())

@@ -25,7 +25,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from . import cells, notebooks, questions, reports, results, submissions
-from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, prepare
+from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_spoiled, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
 from .sandbox import InfrastructureError, Limits, Sandbox, Student
@@ -335,9 +335,13 @@ def result_of(course: Course, submission: Submission, data: bytes | None) -> Res
 
 def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionResult], str]:
     """Results of all questions, and the status."""
-    graded, status, names_missing = mark_all(course, chosen.setup, chosen.first)
+    texts = chosen.first
+    graded, status, names_missing = mark_all(course, chosen.setup, texts)
     if names_missing and chosen.everything != chosen.first:
-        graded, status, _ = mark_all(course, chosen.setup, chosen.everything)
+        texts = chosen.everything
+        graded, status, _ = mark_all(course, chosen.setup, texts)
+    functions = [prepared.question.function for prepared in course.prepared]
+    note_spoiled(graded, functions, [cells.calls(function, texts, functions) for function in functions])
     return graded, status
 
 

@@ -8,6 +8,7 @@ and plots) are run only if a call fails because a name is missing: they take tim
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .notebooks import TEXT_STUB, Notebook, released, role, text_of
@@ -108,3 +109,9 @@ def defined(text: str, functions: tuple[str, ...]) -> set[str]:
         if re.search(rf"^(?:(?:async[ \t]+)?def|class)[ \t]+{re.escape(function)}\b", text, re.MULTILINE)
         or re.search(rf"^{re.escape(function)}[ \t]*(?::[^=\n]*)?=(?!=)", text, re.MULTILINE)
     }
+
+
+def calls(function: str, texts: list[str], functions: Sequence[str]) -> set[str]:
+    """Those of the functions whose names stand in the cell that defines this one."""
+    own = [text for text in texts if function in defined(text, (function,))]
+    return {name for name in functions if name != function and any(re.search(rf"\b{re.escape(name)}\b", text) for text in own)}

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 
 from . import wire
+from .comparing import WRONG_VALUES
 from .questions import Case, Question
 
 RETURNED, RAISED, MISSING, TIMEOUT, CRASHED = "returned", "raised", "missing", "timeout", "crashed"
-# the only names of exceptions that a student is told: those of Python itself
+# the only names of exceptions that a student is told: those of Python itself, and numpy's for a singular matrix
 KNOWN_ERRORS = {
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)
-}
+} | {"LinAlgError"}
+DIAGNOSIS = "This looks like the following mistake: "
 ENDINGS = {
     MISSING: "`{function}` is not defined. Is the cell there, and does it run without an error from top to bottom?",
     TIMEOUT: "A call took too long and was stopped.",
@@ -155,8 +157,25 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
     messages = list(dict.fromkeys(wrong for wrong in verdicts if wrong is not None))
     found = diagnose(prepared, outcomes, verdicts)
     if found is not None:
-        messages.append(f"This looks like the following mistake: {prepared.question.mistakes[found].says}")
+        messages = [message for message in messages if message != WRONG_VALUES]  # the next sentence says more
+        messages.append(DIAGNOSIS + prepared.question.mistakes[found].says)
     return messages
+
+
+def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:
+    """Say where an answer calls the function of another question that lost points.
+
+    ``functions`` and ``called`` belong to the results, in order: what each question asks for, and which functions of other
+    questions its answer calls. A diagnosis is taken back there: it would blame the wrong answer.
+    """
+    lost = {name for name, result in zip(functions, results, strict=True) if result.points < result.max_points}
+    for result, names in zip(results, called, strict=True):
+        spoiling = [f"`{name}`" for name in functions if name in names & lost]
+        if result.points < result.max_points and spoiling:
+            result.messages = [message for message in result.messages if not message.startswith(DIAGNOSIS)]
+            result.messages.append(
+                f"This answer calls {' and '.join(spoiling)}, which lost points as well: mend that first, and look here again."
+            )
 
 
 def diagnose(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> int | None:

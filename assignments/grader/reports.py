@@ -23,7 +23,7 @@ from .results import Result
 from .submissions import Roster
 
 MEANINGS = {
-    results.GRADED: "All questions were graded.",
+    results.GRADED: "All questions were graded. A part earns its points when all of its tests pass.",
     results.TIMEOUT: "Some code took too long and was stopped. The questions that it did not concern keep their points.",
     results.CRASHED: "Some code ended its process or was stopped: too much memory or output, too many files or processes, or"
     " an exit. The questions that it did not concern keep their points.",
@@ -214,7 +214,8 @@ h1 { font-size: 1.5rem; margin-bottom: 0.2rem; } h2 { font-size: 1.15rem; margin
 .dim { color: var(--dim); } .score { font-size: 1.3rem; font-weight: 600; }
 section { border: 1px solid var(--line); border-radius: 0.5rem; padding: 0.9rem 1.1rem; margin: 1rem 0; }
 header { display: flex; justify-content: space-between; gap: 1rem; }
-table { border-collapse: collapse; width: 100%; margin-top: 0.5rem; }
+table { border-collapse: collapse; width: 100%; margin-top: 0.5rem; table-layout: fixed; }
+th:nth-child(2), td:nth-child(2) { width: 9rem; } th:last-child, td:last-child { width: 6rem; }
 th, td { text-align: left; padding: 0.2rem 0.5rem 0.2rem 0; border-bottom: 1px solid var(--line); font-weight: normal; }
 td:last-child, th:last-child { text-align: right; padding-right: 0; white-space: nowrap; }
 .status { background: var(--soft); border-radius: 0.5rem; padding: 0.7rem 1.1rem; }
@@ -232,7 +233,7 @@ def feedback_page(assignment: Assignment, grade: Grade) -> str:
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", "</head>", "<body>", "<main>",
-        f"<h1>{escape(assignment.title)}</h1>", f'<p class="dim">Feedback for {escape(result.student[:200])}</p>',
+        f"<h1>{escape(assignment.title)}</h1>", f'<p class="dim">{escape(assignment.name)}, feedback for {escape(result.student[:200])}</p>',
         f'<p class="score">{score_line(assignment, grade)}</p>',
         f'<p class="status"><strong>Status: {escape(result.status)}.</strong> {escape(MEANINGS[result.status])}'
         + (f" {escape(result.note)}" if result.note and result.status != results.INFRASTRUCTURE_ERROR else "") + "</p>",
@@ -289,9 +290,9 @@ def written_section(assignment: Assignment, grade: Grade) -> str:
     if grade.written is not None:
         says, points = "Graded by hand.", f"{number(grade.written)} of {number(written.points)}"
     elif not grade.result.written:
-        says, points = "No answer was found in the notebook.", f"of {number(written.points)}"
+        says, points = "No answer was found in the notebook.", f"– of {number(written.points)}"
     else:
-        says, points = "It is graded by hand later.", f"of {number(written.points)}"
+        says, points = "It is graded by hand later.", f"– of {number(written.points)}"
     return (
         f"<section>\n<header><h2>{escape(written.name)}: {escape(written.title)}</h2><span>{points}</span></header>\n"
         f"<p>{says}</p>\n</section>"

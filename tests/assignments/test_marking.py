@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assignments.grader import cells, checking, comparing, marking, notebooks, questions
-from assignments.grader.marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, mark, prepare
+from assignments.grader.marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, QuestionResult, mark, note_spoiled, prepare
 
 
 def test_the_small_assignment_is_in_order(small):
@@ -167,3 +167,21 @@ def test_definitions_are_found_by_their_text(text, found):
 
 def test_limits_come_from_the_assignment(small):
     assert dataclasses.replace(small, seconds=5.0).name == "small" and small.cell_seconds == 3.0
+
+
+def test_an_answer_that_calls_a_wrong_one_says_so_and_is_not_diagnosed():
+    texts = ["def first(x):\n    return x", "def second(x):\n    return first(x) + 1", "def third(x):\n    return x  # no firstling"]
+    functions = ["first", "second", "third"]
+    called = [cells.calls(function, texts, functions) for function in functions]
+    assert called == [set(), {"first"}, set()]
+
+    def result(points):
+        return QuestionResult("q", "", points, 5, "returned", messages=["This looks like the following mistake: something."])
+
+    found = [result(0), result(2), result(5)]
+    note_spoiled(found, functions, called)
+    assert "looks like" in found[0].messages[0]
+    assert found[1].messages == ["This answer calls `first`, which lost points as well: mend that first, and look here again."]
+    found = [result(5), result(2), result(2)]
+    note_spoiled(found, functions, called)
+    assert all("looks like" in one.messages[0] for one in found)
