@@ -1087,6 +1087,42 @@ def grpo_loss_old_as_reference(
     return (terms.sum(1) / mask.sum(1)).mean()
 
 
+def grpo_loss_divergence_detached(
+    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
+):
+    rho, d = (log_prob - log_prob_old.detach()).exp(), (log_prob_ref - log_prob).detach()
+    a = advantages[:, None]
+    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
+    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
+    if normalize == "token":
+        return terms.sum() / mask.sum()
+    return (terms.sum(1) / mask.sum(1)).mean()
+
+
+def grpo_loss_divergence_of_old(
+    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
+):
+    rho, d = (log_prob - log_prob_old.detach()).exp(), (log_prob_ref - log_prob_old).detach()
+    a = advantages[:, None]
+    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
+    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
+    if normalize == "token":
+        return terms.sum() / mask.sum()
+    return (terms.sum(1) / mask.sum(1)).mean()
+
+
+def grpo_loss_k3_without_one(
+    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
+):
+    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
+    a = advantages[:, None]
+    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
+    terms = (beta * (torch.exp(d) - d) - terms).masked_fill(~mask, 0.0)
+    if normalize == "token":
+        return terms.sum() / mask.sum()
+    return (terms.sum(1) / mask.sum(1)).mean()
+
+
 def grpo_loss_normalizations_swapped(
     log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
 ):
@@ -1233,6 +1269,18 @@ Q5 = Question(
         Mistake(
             grpo_loss_old_as_reference,
             "the divergence is measured from the policy that sampled. The anchor is the frozen reference; the old policy belongs to the ratio only.",
+        ),
+        Mistake(
+            grpo_loss_divergence_detached,
+            "the value of the divergence is right, but no gradient flows through it, so it holds nothing. Only the reference is a constant in k3; the policy there is the one that is trained.",
+        ),
+        Mistake(
+            grpo_loss_divergence_of_old,
+            "k3 compares the reference with the policy that sampled. It has to be the policy that is trained, and the gradient flows through it.",
+        ),
+        Mistake(
+            grpo_loss_k3_without_one,
+            "k3 is not 0 where policy and reference agree. Look for the constant at the end of its formula.",
         ),
         Mistake(
             grpo_loss_normalizations_swapped,
@@ -1649,6 +1697,87 @@ def train_grpo_table_global_seed(logits, reward, group, updates, epochs, learnin
     return torch.stack(path)
 
 
+def train_grpo_table_axes_mixed(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
+    generator = torch.Generator().manual_seed(seed)
+    reference, z = logits.clone(), logits.clone()
+    prompts, places, size = z.shape
+    mask = torch.ones(prompts * group, places, dtype=torch.bool)
+    path = [z.clone()]
+    for _ in range(updates):
+        chances = z.softmax(-1).reshape(-1, size)
+        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
+        tokens = tokens.reshape(prompts, group, places)
+        scores = reward(tokens)
+        advantages = book_grpo.group_advantages(scores).reshape(-1)
+
+        def log_prob(z, tokens=tokens):
+            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
+            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
+
+        old, ref = log_prob(z), log_prob(reference)
+        for _ in range(epochs):
+            leaf = z.clone().requires_grad_(True)
+            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
+            (gradient,) = torch.autograd.grad(loss, leaf)
+            z = z - learning_rate * gradient
+        path.append(z.clone())
+    return torch.stack(path)
+
+
+def train_grpo_table_one_tensor(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
+    generator = torch.Generator().manual_seed(seed)
+    reference, z = logits.clone(), logits.clone()
+    prompts, places, size = z.shape
+    mask = torch.ones(prompts * group, places, dtype=torch.bool)
+    path = [z.clone()]
+    for _ in range(updates):
+        chances = z.softmax(-1).reshape(-1, size)
+        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
+        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
+        scores = reward(tokens)
+        advantages = book_grpo.group_advantages(scores).reshape(-1)
+
+        def log_prob(z, tokens=tokens):
+            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
+            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
+
+        old, ref = log_prob(z), log_prob(reference)
+        for _ in range(epochs):
+            leaf = z.clone().requires_grad_(True)
+            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
+            (gradient,) = torch.autograd.grad(loss, leaf)
+            z -= learning_rate * gradient
+        path.append(z)
+    return torch.stack(path)
+
+
+def train_grpo_table_one_epoch(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
+    generator = torch.Generator().manual_seed(seed)
+    reference, z = logits.clone(), logits.clone()
+    prompts, places, size = z.shape
+    mask = torch.ones(prompts * group, places, dtype=torch.bool)
+    path = [z.clone()]
+    for _ in range(updates):
+        chances = z.softmax(-1).reshape(-1, size)
+        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
+        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
+        scores = reward(tokens)
+        advantages = book_grpo.group_advantages(scores).reshape(-1)
+
+        def log_prob(z, tokens=tokens):
+            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
+            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
+
+        old, ref = log_prob(z), log_prob(reference)
+        for _ in range(1):
+            leaf = z.clone().requires_grad_(True)
+            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
+            (gradient,) = torch.autograd.grad(loss, leaf)
+            z = z - learning_rate * gradient
+        path.append(z.clone())
+    return torch.stack(path)
+
+
 def train_grpo_table_own_parts(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
     generator = torch.Generator()
     generator.manual_seed(seed)
@@ -1758,6 +1887,18 @@ Q6 = Question(
         Mistake(
             train_grpo_table_in_place,
             "the caller's table is changed, and the reference with it, because two names mean one tensor. Begin with copies (clone).",
+        ),
+        Mistake(
+            train_grpo_table_axes_mixed,
+            "places and answers are mixed up: some tokens were drawn from the logits of another place. The numbers drawn for one prompt and place lie in one row; swap axes instead of a reshape.",
+        ),
+        Mistake(
+            train_grpo_table_one_tensor,
+            "all later entries of the path are the last table, because they are one tensor that is changed in place. Store a copy (clone) after each update.",
+        ),
+        Mistake(
+            train_grpo_table_one_epoch,
+            "only one step is taken in each update. The same answers are used for as many steps as epochs says.",
         ),
         Mistake(
             train_grpo_table_global_seed,
