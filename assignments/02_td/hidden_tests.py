@@ -171,6 +171,19 @@ def first_visit_values_seen_kept(episodes, n_states, gamma):
     return total / np.maximum(counts, 1), counts
 
 
+def first_visit_values_whole_numbers(episodes, n_states, gamma):
+    total, counts = np.zeros(n_states, dtype=int), np.zeros(n_states, dtype=int)
+    for states, rewards in episodes:
+        g, first = 0.0, {}
+        for t in reversed(range(len(rewards))):
+            g = rewards[t] + gamma * g
+            first[int(states[t])] = g
+        for s, g in first.items():
+            total[s] = total[s] + g
+            counts[s] += 1
+    return total / np.maximum(counts, 1), counts
+
+
 def cases_q1(rng):
     """The last number is the terminal state; one state in each case is visited by no episode."""
 
@@ -247,6 +260,11 @@ Q1 = Question(
             first_visit_values_seen_kept,
             "A state is counted in one episode only. What you use to remember the visited states has to be emptied at the"
             " start of each episode.",
+        ),
+        Mistake(
+            first_visit_values_whole_numbers,
+            "The returns are collected in an array of integers, which cuts off everything behind the decimal point. Make the"
+            " array of the sums with floats; only the counts are whole numbers.",
         ),
     ),
 )
@@ -1279,6 +1297,21 @@ def q_learning_agent_greedy(env, episodes, gamma, alpha, epsilon, seed, initial_
     return q, returns
 
 
+def q_learning_agent_always_random(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
+    rng = np.random.default_rng(seed)
+    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
+    returns = np.zeros(episodes)
+    for i in range(episodes):
+        s, over = env.reset()[0], False
+        while not over:
+            a = rng.integers(q.shape[1])
+            after, r, terminated, truncated, _ = env.step(int(a))
+            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
+            returns[i] += r
+            s, over = after, terminated or truncated
+    return q, returns
+
+
 def q_learning_agent_starts_at_zero(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
     rng = np.random.default_rng(seed)
     q = np.zeros((env.observation_space.n, env.action_space.n))
@@ -1496,7 +1529,7 @@ def cases_q6(rng):
         Case(("all", line(size + 1, 100, True), int(rng.integers(2, 6)), *numbers(), seed(), start()), updates),
         Case(("all", line(cut, cut + 2, False), int(rng.integers(3, 6)), *numbers(), seed(), start()), limits),
         Case(("all", line(4, 2, False), int(rng.integers(3, 6)), *numbers(), seed(), start()), limits),
-        Case(("actions", bandit(3), 1400, 0.9, 0.5, float(rng.uniform(0.5, 0.7)), seed(), 0.0), "exploration"),
+        Case(("actions", bandit(3), 1400, 0.9, 0.5, float(rng.uniform(0.45, 0.55)), seed(), 0.0), "exploration"),
         Case(("repeats", town(), 8, 0.7, 0.5, 0.5, seed(), 0.0), "exploration"),
         Case(("learned", town(), 150, 0.6, 0.9, 1.0, seed(), 0.0), "what the agent has learned"),
         Case(("learned", town(), 150, 0.6, 0.9, 0.8, seed(), 4.0), "what the agent has learned"),
@@ -1542,6 +1575,11 @@ Q6 = Question(
         Mistake(
             q_learning_agent_greedy,
             "The agent never explores. Pass epsilon to the choice of the action, in every step.",
+        ),
+        Mistake(
+            q_learning_agent_always_random,
+            "The agent learns, but it never uses what it has learned: all actions are taken equally often. With probability"
+            " 1 - epsilon it has to take a best action of its table.",
         ),
         Mistake(
             q_learning_agent_starts_at_zero,
