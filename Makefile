@@ -40,7 +40,7 @@ SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt \
 	$(wildcard chapters/*.ipynb chapters/*.md assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup book test quick lab execute grade release round-trip clean
+.PHONY: help setup book test test-grader quick lab execute grade release clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -52,6 +52,9 @@ book: $(BOOK)  ## build the book: _build/html/index.html
 
 test: $(READY)  ## run every test: library, notebooks, strict build, browser
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS)
+
+test-grader: $(READY)  ## run the grader's long tests: attacks on it, and forty submissions of every assignment (minutes; needs bubblewrap)
+	@$(PYTHON) tools/run_tests.py --grader --workers $(WORKERS)
 
 quick: $(READY)  ## run the unit tests that take no more than seconds (under 2 minutes in all)
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS) --quick
@@ -74,9 +77,6 @@ grade: $(READY)  ## grade submissions: SUBMISSIONS=folder ASSIGNMENT=01_mdps, op
 
 release: $(READY)  ## write the notebooks for students into assignments/release; one only: ASSIGNMENT=01_mdps
 	@$(PYTHON) -m assignments.grader release $(ASSIGNMENT)
-
-round-trip: $(READY)  ## grade forty made-up submissions of every assignment and compare with what each must get (minutes)
-	@$(PYTHON) tools/round_trip.py --workers $(WORKERS)
 
 clean:  ## remove the built book and all caches; .venv stays
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/cache

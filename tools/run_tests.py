@@ -1,4 +1,4 @@
-"""Run the tests in stages and say at the end what passed: what `make test` and `make quick` call.
+"""Run the tests in stages and say at the end what passed: what `make test`, `make quick` and `make test-grader` call.
 
 A stage that fails does not stop the later ones, so that one run shows all there is to see; the exit code is 1 if any
 stage failed. The output of each stage is also kept in ``_build/test-logs``.
@@ -36,8 +36,23 @@ class Stage:
 
 def unit_stage(workers: str, quick: bool) -> Stage:
     selection = ["-m", "not slow"] if quick else []
-    command = [*PYTEST, "tests", "--ignore=tests/book", "-n", workers, "--dist", "loadfile", "--durations=5", *selection]
-    return Stage("unit", "the tests of library and grader" + (", the quick ones" if quick else ""), command)
+    left_out = ["--ignore=tests/book", "--ignore=tests/assignments"]
+    command = [*PYTEST, "tests", *left_out, "-n", workers, "--dist", "loadfile", "--durations=5", *selection]
+    return Stage("unit", "the library's tests" + (", the quick ones" if quick else ""), command)
+
+
+def grader_stage(workers: str, slow: bool) -> Stage:
+    command = [*PYTEST, "tests/assignments", "-n", workers, "--durations=5", "-m", "slow" if slow else "not slow"]
+    return Stage("grader", "the grader's tests" + (", the slow ones: attacks, kills, full disks" if slow else ""), command)
+
+
+def grader_stages(workers: str) -> list[Stage]:
+    """What takes minutes and needs the sandbox."""
+    round_trip = [sys.executable, "tools/round_trip.py", "--workers", workers]
+    return [
+        grader_stage(workers, slow=True),
+        Stage("course", "forty submissions of every assignment, from release to grades", round_trip),
+    ]
 
 
 def stages(workers: str) -> list[Stage]:
@@ -47,6 +62,7 @@ def stages(workers: str) -> list[Stage]:
     nbval = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval_sanitize.cfg"]
     return [
         unit_stage(workers, quick=False),
+        grader_stage(workers, slow=False),
         Stage(
             "notebooks",
             "every chapter and assignment is executed and its outputs are compared with the stored ones",
@@ -94,13 +110,17 @@ def summary(done: list[Stage]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the book's tests in stages.")
     parser.add_argument("--quick", action="store_true", help="only the unit tests that are not marked slow")
+    parser.add_argument("--grader", action="store_true", help="the grader's long tests")
     parser.add_argument("--workers", default="2", help="how many test processes (default: 2)")
     options = parser.parse_args()
     os.chdir(ROOT)
     LOGS.mkdir(parents=True, exist_ok=True)
     # Chromium keeps crash reports in its configuration folder: let that be ours, not the home's
     os.environ["XDG_CONFIG_HOME"] = str(LOGS.parent / "config")
-    done = [unit_stage(options.workers, quick=True)] if options.quick else stages(options.workers)
+    if options.quick:
+        done = [unit_stage(options.workers, quick=True)]
+    else:
+        done = grader_stages(options.workers) if options.grader else stages(options.workers)
     for stage in done:
         run(stage)
     print(f"\n=== summary\n{summary(done)}")
