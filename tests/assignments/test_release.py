@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -124,3 +125,16 @@ def test_nothing_leaks_into_wheel_and_sdist(tmp_path):
         files = [member for member in archive.getmembers() if member.isfile()]
         assert not [member.name for member in files if MARKER.search(archive.extractfile(member).read())]
         assert not [member.name for member in files if "hidden_tests" in member.name or "rubric" in member.name]
+
+
+@pytest.mark.parametrize("name", questions.names())
+def test_a_release_imports_only_what_readers_have(name):
+    allowed = {"numpy", "torch", "matplotlib", "gymnasium", "rlbook_lib", *sys.stdlib_module_names}
+    for cell in notebooks.read(questions.HOME / "release" / f"{name}.ipynb")["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        for node in ast.walk(ast.parse(notebooks.text_of(cell))):
+            if isinstance(node, ast.Import):
+                assert {alias.name.split(".")[0] for alias in node.names} <= allowed
+            elif isinstance(node, ast.ImportFrom):
+                assert node.module and node.module.split(".")[0] in allowed
