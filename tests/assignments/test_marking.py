@@ -169,7 +169,7 @@ def test_limits_come_from_the_assignment(small):
     assert dataclasses.replace(small, seconds=5.0).name == "small" and small.cell_seconds == 3.0
 
 
-def test_an_answer_that_calls_a_wrong_one_says_so_and_is_not_diagnosed():
+def test_an_answer_that_calls_a_wrong_one_says_so_first():
     texts = ["def first(x):\n    return x", "def second(x):\n    return first(x) + 1", "def third(x):\n    return x  # no firstling"]
     functions = ["first", "second", "third"]
     called = [cells.calls(function, texts, functions) for function in functions]
@@ -181,7 +181,8 @@ def test_an_answer_that_calls_a_wrong_one_says_so_and_is_not_diagnosed():
     found = [result(0), result(2), result(5)]
     note_spoiled(found, functions, called)
     assert "looks like" in found[0].messages[0]
-    assert found[1].messages == ["This answer calls `first`, which lost points as well: mend that first, and look here again."]
+    assert found[1].messages[0].startswith("This answer calls `first`, which lost points as well")
+    assert "looks like" in found[1].messages[1]
     found = [result(5), result(2), result(2)]
     note_spoiled(found, functions, called)
     assert all("looks like" in one.messages[0] for one in found)
