@@ -176,52 +176,6 @@ def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], ca
             result.messages = [calls + " What follows may come from there.", *result.messages]
 
 
-def verdict(question: Question, outcome: Outcome, want: Any) -> str | None:
-    """None if the outcome is right, else a sentence."""
-    if outcome.kind in ENDINGS:
-        return ENDINGS[outcome.kind].format(function=question.function)
-    if outcome.kind == RAISED:
-        if outcome.error == "NotImplementedError":
-            return "The answer is not written yet: the call raises NotImplementedError."
-        return f"The call raises {outcome.error}."
-    try:
-        return question.compare(outcome.value, want)
-    except Exception:  # whatever a student returned, a comparison that cannot read it means that it is wrong
-        return "The result is not of the kind that is asked for."
-
-
-def part_result(question: Question, name: str, cases: Sequence[Case], verdicts: Sequence[str | None]) -> PartResult:
-    chosen = [wrong is None for case, wrong in zip(cases, verdicts, strict=True) if case.part == name]
-    points = question.parts[name]
-    return PartResult(name, points if all(chosen) else 0.0, points, sum(chosen), len(chosen))
-
-
-def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> list[str]:
-    """What is wrong, and which known mistake it looks like."""
-    messages = list(dict.fromkeys(wrong for wrong in verdicts if wrong is not None))
-    found = diagnose(prepared, outcomes, verdicts)
-    if found is not None:
-        messages = [message for message in messages if message != WRONG_VALUES]  # the next sentence says more
-        messages.append(DIAGNOSIS + prepared.question.mistakes[found].says)
-    return messages
-
-
-def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:
-    """Say where an answer calls the function of another question that lost points.
-
-    ``functions`` and ``called`` belong to the results, in order: what each question asks for, and which functions of other
-    questions its answer calls. It comes first, because a diagnosis may then blame the wrong answer.
-    """
-    lost = {name for name, result in zip(functions, results, strict=True) if result.points < result.max_points}
-    for result, names in zip(results, called, strict=True):
-        spoiling = [f"`{name}`" for name in functions if name in names & lost]
-        if result.points < result.max_points and spoiling:
-            result.messages = [message for message in result.messages if not message.startswith(DIAGNOSIS)]
-            result.messages.append(
-                f"This answer calls {' and '.join(spoiling)}, which lost points as well: mend that first, and look here again."
-            )
-
-
 def diagnose(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> int | None:
     """The first mistake that gives the same result on every case; else one that does on every wrong case."""
     if outcomes[-1].kind in ENDINGS:
