@@ -71,7 +71,7 @@ def stages(workers: str) -> list[Stage]:
             {"PYTHONPATH": str(ROOT / "tests" / "book")},
         ),
         Stage("build", "the book, built with warnings as errors", ["make", "book"]),
-        Stage("book", "the notebooks' form, the built pages, and every page in a browser", [*PYTEST, "tests/book", "-n", workers, "--dist", "loadgroup"]),
+        Stage("book", "the notebooks' form, the built pages, and every page in a browser", [*PYTEST, "tests/book", "-n", workers, "--dist", "loadfile"]),
     ]
 
 

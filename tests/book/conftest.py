@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,13 +30,20 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(PARTS, ignore_errors=True)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Work for two processes: the tests of one page go together, because they share one visit; so do those of any other file."""
-    for item in items:
-        page = getattr(item, "callspec", None) and item.callspec.params.get("name")  # type: ignore[attr-defined]
-        together = page if page and item.path.name == "test_pages.py" else item.path.name
-        item.add_marker(pytest.mark.xdist_group(together))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Work for two processes: the tests of one page go together, because they share one visit; so do those of any other file.
+
+    A scheduler of our own, because pytest-xdist's groups (3.8) do not reach it with pytest 9.2.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class PageScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            page = re.search(r"test_pages\.py::.*\[(?:light-|dark-)?(.+)\]$", nodeid)
+            return page[1] if page else nodeid.split("::")[0]
+
+    return PageScheduling(config, log)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
