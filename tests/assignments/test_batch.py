@@ -288,7 +288,8 @@ def test_the_commands(graded, tmp_path, capsys):
 
 
 def start_grader(folder, output):
-    code = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; from pathlib import Path; from assignments.grader.__main__ import main;"
+    # a job in the background of a shell starts with Ctrl-C ignored: the one here must hear it
+    code = f"import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.path[:0] = [{str(ROOT)!r}]; from pathlib import Path; from assignments.grader.__main__ import main;"
     code += f"sys.exit(main(['grade', {str(folder)!r}, 'small', '--output', {str(output)!r}, '--seed', '20'], Path({str(hostile.HOME)!r})))"
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 

@@ -252,12 +252,12 @@ def use_quizzes(page: Page, seen: Visit) -> None:
 
 # ---------------------------------------------------------------- interactive figures
 
-# Steps through all values of a range and times each step, layout included; the better of two rounds, so that a busy
+# Steps through all values of a range and times each step, layout included; the best of three rounds, so that a busy
 # machine does not count.
 TIME_STEPS = """range => {
   const svg = range.closest(".rlx").querySelector("svg");
   const times = [];
-  for (let round = 0; round < 2; round++)
+  for (let round = 0; round < 3; round++)
     for (let value = +range.min, index = 0; value <= +range.max; value += +range.step || 1, index++) {
       const began = performance.now();
       range.value = value;
