@@ -1,4 +1,4 @@
-"""Notebooks in nbgrader's format: which cells are whose, what students get, what is run.
+"""Notebooks in nbgrader's format: which cells are whose, and what students get.
 
 A cell's ``metadata.nbgrader`` says what it is: ``solution`` cells are the student's, ``locked`` cells are not, a
 ``grade`` cell carries points. Text between ``### BEGIN SOLUTION`` and ``### END SOLUTION`` is never handed out.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -39,29 +38,6 @@ def text_of(cell: Any) -> str:
     if isinstance(source, list):
         source = "".join(line for line in source if isinstance(line, str))
     return source if isinstance(source, str) else ""
-
-
-def code_cells(notebook: Notebook) -> list[str]:
-    """What is run of a notebook: every code cell but the locked checks, in order; magics are left out.
-
-    The checks that a student has are not run: the student may have edited them, and the hidden tests decide.
-    """
-    found = []
-    for cell in notebook.get("cells", []):
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        says = role(cell)
-        if says.get("grade") and says.get("locked", not says.get("solution")):
-            continue
-        found.append(without_magics(text_of(cell)))
-    return found
-
-
-def without_magics(text: str) -> str:
-    """Lines that only IPython understands become comments, so that line numbers stay."""
-    if text.lstrip().startswith("%%"):
-        return ""
-    return re.sub(r"^(\s*)[%!]", r"\1pass  # %", text, flags=re.MULTILINE)
 
 
 def released(notebook: Notebook) -> Notebook:
