@@ -12,7 +12,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from . import batch, checking, notebooks, overrides, questions, reports, results
-from .sandbox import InfrastructureError, Sandbox
+from .sandbox import InfrastructureError, Limits, Sandbox
 
 
 def check(options: argparse.Namespace) -> int:
@@ -109,9 +109,11 @@ def export(options: argparse.Namespace) -> int:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Say what the sandbox does on this machine."""
+    """Start a sandbox, and say what is in force on this machine."""
     with Sandbox(options.unsafe) as sandbox:
+        sandbox.start(Limits()).close()
         print(sandbox.describe())
+        print("A program was started this way, and answered.")
     return 0
 
 
@@ -140,10 +142,13 @@ def parser() -> argparse.ArgumentParser:
     def add_output(made: argparse.ArgumentParser) -> None:
         made.add_argument("--output", type=Path, help="where results are kept (default: grades/ASSIGNMENT in the project)")
 
+    def add_unsafe(made: argparse.ArgumentParser) -> None:
+        made.add_argument("--unsafe", action="store_true", help="run student code without a sandbox")
+
     def add_grading(made: argparse.ArgumentParser) -> None:
         add_output(made)
         made.add_argument("--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)")
-        made.add_argument("--unsafe", action="store_true", help="run student code without a sandbox")
+        add_unsafe(made)
         made.add_argument("--regrade", action="store_true", help="grade again what is already graded")
 
     made = command("check", check)
@@ -177,8 +182,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("assignment")
     made.add_argument("--database", help="of nbgrader (default: gradebook.db in the output folder)")
     add_output(made)
-    made = command("sandbox", explain)
-    made.add_argument("--unsafe", action="store_true")
+    add_unsafe(command("sandbox", explain))
     return top
 
 

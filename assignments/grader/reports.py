@@ -189,8 +189,10 @@ def write_gradebook(output: Path, assignment: Assignment, everybody: list[Grade]
         for grade in everybody:
             if grade.score is None:
                 continue
-            student = results.file_name(grade.result.student)
-            book.update_or_create_student(student, last_name=grade.result.student[:120])
+            student = grade.result.student
+            if len(student) > 128:  # nbgrader's limit
+                student = results.file_name(student)
+            book.update_or_create_student(student)
             submission = book.update_or_create_submission(assignment.name, student)
             by_cell = {cell: grade.questions[name] for name, cell in checks.items()}
             for notebook in submission.notebooks:

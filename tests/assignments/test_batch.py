@@ -281,7 +281,18 @@ def test_the_commands(graded, tmp_path, capsys):
     assert main(["report", "small", "--output", str(tmp_path)], hostile.HOME) == 2
     assert "nothing was graded yet" in capsys.readouterr().err
     assert main(["check", "small", "--seeds", "1"], hostile.HOME) == 0
+
+
+def test_the_sandbox_command_starts_one(box, tmp_path, monkeypatch, capsys):
     assert main(["sandbox"], hostile.HOME) == 0
+    assert "was started this way, and answered" in capsys.readouterr().out
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'setting up uid map: Permission denied' >&2; exit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["sandbox"], hostile.HOME) == 2
+    said = capsys.readouterr()
+    assert "the sandbox did not start" in said.err and "uid map: Permission denied" in said.err and not said.out
 
 
 # --- interruptions

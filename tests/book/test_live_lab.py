@@ -210,9 +210,6 @@ def test_the_play_button_moves_the_picture(page):
     before = _picture(page)
     page.locator(".jp-OutputArea .widget-play button").first.click()
     _wait_until_changed(page, before)
-    folder = os.environ.get("RLBOOK_SCREENSHOTS")
-    if folder:
-        page.screenshot(path=Path(folder) / "live_lab.png")
 
 
 def test_a_stored_output_works_without_running_anything(lab, page):
