@@ -72,12 +72,26 @@ def describe_machine(device: str | torch.device | None = None) -> dict[str, str]
 
     Returns:
         The names of the device and the processor, and the versions of Python, torch and numpy.
+
+    Raises:
+        ValueError: this machine has no such device.
     """
-    device = torch.device(device or "cpu")
+    device = _checked_device(device)
     processor = _processor()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
     return {"device": name, "processor": processor, "system": platform.system(),
             "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+
+
+def _checked_device(device: str | torch.device | None) -> torch.device:
+    """The device, the CPU for None; an error if there is no such device here."""
+    try:
+        made = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be a device's name, such as 'cpu' or 'cuda', got {device!r}") from None
+    if made.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device must be one that this machine has, but it has no CUDA GPU, got {device!r}")
+    return made
 
 
 def _processor() -> str:
@@ -100,8 +114,11 @@ def peak_memory(device: str | torch.device | None = None) -> int:
 
     Returns:
         Bytes.
+
+    Raises:
+        ValueError: this machine has no such device.
     """
-    device = torch.device(device or "cpu")
+    device = _checked_device(device)
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource                                           # not on Windows
@@ -115,10 +132,13 @@ class Throughput:
 
     Args:
         device: a GPU, which is waited for before its clock is read; None is the CPU.
+
+    Raises:
+        ValueError: this machine has no such device.
     """
 
     def __init__(self, device: str | torch.device | None = None) -> None:
-        self.device = torch.device(device or "cpu")
+        self.device = _checked_device(device)
         self.items = 0
         self._wall, self._cpu = self._clocks()
 
@@ -161,7 +181,10 @@ def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
     Raises:
         ValueError: the name has other characters, the experiment returns something else, or the recording is
             damaged.
+        TypeError: the experiment is not a function.
     """
+    if not callable(experiment):
+        raise TypeError(f"experiment must be a function of a device, got {experiment!r}")
     path = RECORDINGS / f"{_checked_name(name)}.json"
     if torch.cuda.is_available():
         record = make_record(name, experiment, choose_device("cuda"))
@@ -200,6 +223,14 @@ def make_record(name: str, experiment: Callable[[torch.device], dict[str, Any]],
     if not isinstance(result, dict) or not set(RECORDED_BY_EXPERIMENT) <= result.keys():
         raise ValueError(f"experiment must return a dict with {', '.join(RECORDED_BY_EXPERIMENT)}, "
                          f"got {result!r}")
+    for part, kind in zip(RECORDED_BY_EXPERIMENT, (dict, list, dict, dict)):
+        if not isinstance(result[part], kind):
+            raise ValueError(f"experiment must return plain data with a {kind.__name__} as {part!r}, "
+                             f"got {result[part]!r}")
+    lengths = {key: len(column) if isinstance(column, list) else None
+               for key, column in result["curve"].items()}
+    if None in lengths.values() or len(set(lengths.values())) > 1:
+        raise ValueError(f"experiment must return a curve of equally long lists, got lengths {lengths}")
     versions = describe_machine(device)
     record = {**result, "name": name, "device": versions.pop("device"), "rehearsal": device.type != "cuda",
               "versions": versions, "date": datetime.date.today().isoformat(), "seconds": round(seconds, 2),

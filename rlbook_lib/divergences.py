@@ -61,7 +61,7 @@ def code_length(p: Array, base: float | None = None) -> Array:
         The same shape; 0 for a certain outcome, inf for an impossible one. A float for a number.
 
     Raises:
-        ValueError: a probability outside [0, 1] or NaN; a base of 1 or less.
+        ValueError: a probability outside [0, 1] or NaN; an empty array; a base of 1 or less.
         TypeError: p or base are not numbers.
 
     Source: Shannon (1948); Cover & Thomas (2006), chapter 5.
@@ -161,11 +161,11 @@ def gaussian_kl(mean_p: Array, std_p: Array, mean_q: Array, std_q: Array) -> Arr
         The sum over the last axis; a float where all arguments are numbers or numpy vectors.
 
     Raises:
-        ValueError: a standard deviation that is not positive; a value that is not finite; shapes that do
-            not go together.
+        ValueError: a standard deviation that is not positive; a value that is not finite; an empty array;
+            shapes that do not go together.
         TypeError: an argument is not a number or an array of numbers.
 
-    Source: Schulman et al. (2015), appendix C; a Gaussian integral.
+    Source: a Gaussian integral, worked out in chapter 8.
     """
     library = _library_of(mean_p, std_p, mean_q, std_q)
     named = {"mean_p": mean_p, "std_p": std_p, "mean_q": mean_q, "std_q": std_q}
@@ -221,7 +221,8 @@ def kl_estimate(log_prob: Array, log_prob_ref: Array, kind: str = "k3") -> Array
         One estimate per sample, nats; inf where ref cannot have the sample. A float for numbers.
 
     Raises:
-        ValueError: shapes that differ, NaN, a log_prob that is not finite, a kind of another name.
+        ValueError: shapes that differ, an empty array, NaN, a log_prob that is not finite, a kind of another
+            name.
         TypeError: an argument of the wrong type.
 
     Source: Schulman (2020), "Approximating KL divergence".
@@ -282,7 +283,7 @@ def kl_gradient_of_estimate(logits: Array, logits_ref: Array, kind: str = "k3") 
         The expected gradient with respect to the logits, the same shape.
 
     Raises:
-        ValueError: shapes that differ, values that are not finite, a kind of another name.
+        ValueError: shapes that differ, an empty array, values that are not finite, a kind of another name.
         TypeError: an argument is not an array of numbers.
 
     Source: Tang & Munos (2025); the derivation is in chapter 8.
@@ -292,6 +293,8 @@ def kl_gradient_of_estimate(logits: Array, logits_ref: Array, kind: str = "k3") 
     for name, array in arrays.items():
         finite = bool(library.isfinite(array).all())
         _check(array.ndim > 0 and finite, f"{name} must be finite, of shape (K,) or (..., K)")
+    shapes = [tuple(array.shape) for array in arrays.values()]
+    _check(shapes[0] == shapes[1], f"logits_ref has shape {shapes[1]}; logits has {shapes[0]}")
     log_p, log_ref = (_log_softmax(library, x) for x in arrays.values())
     log_ratio = log_ref - log_p  # log u
     factor = {
@@ -320,7 +323,7 @@ def importance_weights(log_prob: Array, log_prob_proposal: Array) -> Array:
         One weight per sample, 0 or more, same shape; its mean over q is 1 if q can have all that p can.
 
     Raises:
-        ValueError: shapes that differ, NaN, or a sample that the proposal cannot have given.
+        ValueError: shapes that differ, an empty array, NaN, or a sample that the proposal cannot have given.
         TypeError: an argument is not an array of numbers.
 
     Source: Sutton & Barto (2018), section 5.5; Owen (2013), chapter 9.
@@ -376,7 +379,7 @@ def self_normalized_estimate(values: Array, log_prob: Array, log_prob_proposal: 
     Source: Sutton & Barto (2018), equation 5.6; Owen (2013), section 9.2.
     """
     library, proposal, target = _log_pair("log_prob_proposal", log_prob_proposal, "log_prob", log_prob)
-    _check(target.ndim == 1 and len(target) > 0, "log_prob must have shape (n,), not empty")
+    _check(target.ndim == 1, "log_prob must have shape (n,)")
     _check(bool((target > -math.inf).any()), "all weights are 0: the target can have none of the samples")
     ratio = target - proposal
     largest = ratio.max() if library is np else ratio.max().detach()  # cancels; keeps exp from overflowing
@@ -403,7 +406,7 @@ def effective_sample_size(weights: Array) -> Array:
     """
     library = _library_of(weights)
     weights = _floats(library, "weights", weights)
-    _check(weights.ndim > 0 and 0 not in weights.shape, "weights must have shape (n,) or (n, ...), not empty")
+    _check(weights.ndim > 0, "weights must have shape (n,) or (n, ...)")
     _check(bool(library.isfinite(weights).all()), "weights holds NaN or infinite values")
     _check(bool((weights >= 0).all()), "weights holds negative values; expected 0 or more")
     _check(bool((weights > 0).any(0).all()), "weights are all 0; expected at least one positive weight")
@@ -465,7 +468,7 @@ def trajectory_ratio(log_prob: Array, log_prob_old: Array) -> Array:
     Source: Sutton & Barto (2018), equation 5.3.
     """
     library, old, new = _log_pair("log_prob_old", log_prob_old, "log_prob", log_prob)
-    _check(old.ndim in (1, 2) and 0 not in old.shape, "log_prob must have shape (T,) or (T, N), not empty")
+    _check(old.ndim in (1, 2), "log_prob must have shape (T,) or (T, N)")
     return _plain(library, _weights(library, new.sum(0), old.sum(0)))
 
 
@@ -527,9 +530,7 @@ def _distributions(**named: Array) -> tuple[Any, list[Array]]:
     library = _library_of(*named.values())
     arrays = _together(library, named)
     for name, array in arrays.items():
-        shape = tuple(array.shape)
-        filled = array.ndim > 0 and 0 not in shape
-        _check(filled, f"{name} has shape {shape}; expected (K,) or (..., K), not empty")
+        _check(array.ndim > 0, f"{name} is a number; expected (K,) or (..., K)")
         _check(bool((array >= 0).all()), f"{name} holds negative values or NaN; expected probabilities")
         total = array.sum(-1) if library is np else array.detach().sum(-1)
         error = float(abs(total - 1).max())
@@ -557,7 +558,7 @@ def _weighted_samples(values: Array, log_prob: Array, log_prob_proposal: Array) 
     library = _library_of(values, log_prob, log_prob_proposal)
     _, proposal, target = _log_pair("log_prob_proposal", log_prob_proposal, "log_prob", log_prob)
     values = _floats(library, "values", values, getattr(target, "device", None))
-    _check(target.ndim == 1 and len(target) > 0, "log_prob must have shape (n,), not empty")
+    _check(target.ndim == 1, "log_prob must have shape (n,)")
     _check(values.ndim > 0 and len(values) == len(target),
            f"values has shape {tuple(values.shape)}; expected ({len(target)},) or ({len(target)}, ...)")
     _check(bool(library.isfinite(values).all()), "values holds NaN or infinite values")
@@ -581,7 +582,9 @@ def _together(library: Any, named: dict[str, Array]) -> dict[str, Array]:
 
 
 def _floats(library: Any, name: str, array: Array, device: Any = None) -> Array:
-    """One argument as an array of floating numbers; beside tensors, a tensor."""
+    """One argument as an array of floating numbers, not empty; beside tensors, a tensor."""
+    shape = tuple(np.shape(array))
+    _check(0 not in shape, f"{name} has shape {shape}; expected an array that is not empty")
     if library is not np and isinstance(array, library.Tensor):
         if array.is_complex():
             raise TypeError(f"{name} has type {array.dtype}; expected real numbers")

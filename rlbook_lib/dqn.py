@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import numbers
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from rlbook_lib.devices import choose_device
 from rlbook_lib.environments import Step, VectorEnvironment, vectorize
 from rlbook_lib.experience import check_count, check_flag, linear_decay
 from rlbook_lib.mdp import check_seed, check_unit_interval
-from rlbook_lib.networks import ACTIVATIONS, QNetwork
+from rlbook_lib.networks import ACTIVATIONS, QNetwork, check_positive, check_sizes
 from rlbook_lib.replay_buffer import Batch, ReplayBuffer
 from rlbook_lib.training import (
     State, TrainingResult, Update, check_state, config_dict, pack, rng_state, set_rng_state, train, unpack,
@@ -95,12 +96,14 @@ class DQNConfig:
         for name in ("gamma", "epsilon_start", "epsilon_end"):
             check_unit_interval(name, getattr(self, name))
         _check_tau(self.tau)
-        for name in ("learning_rate", "return_scale", "max_gradient_norm"):
-            _check_positive(name, getattr(self, name))
+        for name in ("learning_rate", "return_scale"):
+            check_positive(name, getattr(self, name))
+        if self.max_gradient_norm != math.inf:
+            check_positive("max_gradient_norm", self.max_gradient_norm)
         for name, words in (("target", TARGETS), ("loss", LOSSES), ("activation", ACTIVATIONS)):
             _check_word(name, getattr(self, name), words)
         check_flag("double", self.double)
-        object.__setattr__(self, "hidden", tuple(check_count("hidden", size) for size in self.hidden))
+        object.__setattr__(self, "hidden", check_sizes("hidden", self.hidden))
         if self.learning_starts >= self.total_steps:
             raise ValueError(f"learning_starts is {self.learning_starts}; expected less than total_steps, "
                              f"which is {self.total_steps}")
@@ -131,8 +134,8 @@ def dqn_targets(rewards: Tensor, next_q: Tensor, terminated: Tensor, gamma: floa
 
     Source: Mnih et al. (2015), equation 2 and algorithm 1.
     """
-    gamma = check_unit_interval("gamma", gamma)
-    rewards, flags = _vector("rewards", rewards), _flags(terminated, rewards)
+    gamma, rewards = check_unit_interval("gamma", gamma), _vector("rewards", rewards)
+    flags = _flags(terminated, rewards)
     return _targets(rewards, gamma * (1 - flags), _table("next_q", next_q, rewards))
 
 
@@ -158,8 +161,8 @@ def double_dqn_targets(rewards: Tensor, next_q_online: Tensor, next_q_target: Te
 
     Source: van Hasselt, Guez & Silver (2016), equation 4.
     """
-    gamma = check_unit_interval("gamma", gamma)
-    rewards, flags = _vector("rewards", rewards), _flags(terminated, rewards)
+    gamma, rewards = check_unit_interval("gamma", gamma), _vector("rewards", rewards)
+    flags = _flags(terminated, rewards)
     online, target = (_table(name, table, rewards) for name, table in
                       (("next_q_online", next_q_online), ("next_q_target", next_q_target)))
     if online.shape != target.shape:
@@ -220,7 +223,7 @@ def huber_loss(errors: Tensor, delta: float = 1.0) -> Tensor:
 
     Args:
         errors: any shape.
-        delta: where the line begins, above 0.
+        delta: where the line begins, above 0 and finite.
 
     Returns:
         The same shape.
@@ -230,7 +233,7 @@ def huber_loss(errors: Tensor, delta: float = 1.0) -> Tensor:
 
     Source: Huber (1964).
     """
-    delta = _check_positive("delta", delta)
+    delta = check_positive("delta", delta)
     errors = torch.as_tensor(errors)
     if not bool(errors.isfinite().all()):
         raise ValueError(f"errors must be finite, got {errors}")
@@ -262,9 +265,9 @@ def dqn_loss(q_values: Tensor, actions: Tensor, targets: Tensor, kind: str = "hu
     """
     _check_word("kind", kind, LOSSES)
     targets = _vector("targets", targets)
-    q_values = _table("q_values", q_values, targets)
-    if actions.shape != targets.shape or actions.is_floating_point() or actions.min() < 0 \
-            or actions.max() >= q_values.shape[1]:
+    q_values, actions = _table("q_values", q_values, targets), torch.as_tensor(actions)
+    if actions.shape != targets.shape or actions.dtype == torch.bool or actions.is_floating_point() \
+            or actions.min() < 0 or actions.max() >= q_values.shape[1]:
         raise ValueError(f"actions must be {tuple(targets.shape)} integers from 0 to "
                          f"{q_values.shape[1] - 1}, got {actions}")
     return _loss(q_values, actions.long(), targets, kind)
@@ -353,7 +356,11 @@ def ema_weights(steps: int, tau: float) -> NDArray[np.float64]:
 
     Source: unrolling the recursion.
     """
-    steps, tau = check_count("steps + 1", steps + 1) - 1, _check_tau(tau)
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)):
+        raise TypeError(f"steps must be an integer of at least 0, got {steps!r}")
+    if steps < 0:
+        raise ValueError(f"steps must be an integer of at least 0, got {steps}")
+    tau = _check_tau(tau)
     weights = tau * (1 - tau) ** np.arange(steps, -1.0, -1.0)                 # entry k: tau (1 - tau)^(t - k)
     weights[0] = (1 - tau) ** steps
     return weights
@@ -398,8 +405,8 @@ class NStepWindow:
             step: what came of it.
 
         Returns:
-            The transitions that this step completes, oldest first: observations (m, d), actions (m,), returns
-            (m,), next observations (m, d), discounts (m,); what ``ReplayBuffer.add`` takes.
+            The transitions that this step completes: observations (m, d), actions (m,), returns (m,), next
+            observations (m, d), discounts (m,); what ``ReplayBuffer.add`` takes.
         """
         new, self.slot = self.slot, (self.slot + 1) % self.n     # self.slot is now the oldest window
         self.observations[new], self.actions[new] = observations, actions
@@ -428,7 +435,13 @@ class NStepWindow:
 
         Args:
             state: from ``state()`` of a window of the same size.
+
+        Raises:
+            ValueError: a state of another size.
         """
+        ours, theirs = self.observations.shape, tuple(state["observations"].shape)
+        if ours != theirs:
+            raise ValueError(f"state has windows (n, copies, d) = {theirs}, expected {ours}")
         self.slot = state["slot"]
         for name in self._arrays:
             getattr(self, name)[:] = state[name].numpy()
@@ -516,11 +529,11 @@ class _Learner:
     def load_state(self, state: State) -> None:
         """Go on from where ``state`` was taken."""
         check_state(state, self.config, self.seed)
-        self.update, self.env_steps = state["update"], state["env_steps"]
+        for name in ("environments", "buffer", "window"):        # the environments say whether they are others
+            getattr(self, name).load_state(state[name])
         for name in ("online", "target", "optimizer"):
             unpack(getattr(self, name), state[name])
-        for name in ("buffer", "window", "environments"):
-            getattr(self, name).load_state(state[name])
+        self.update, self.env_steps = state["update"], state["env_steps"]
         set_rng_state(self.rng, state["rng"])
 
 
@@ -540,7 +553,7 @@ def iterate_dqn(env: Any, config: DQNConfig | None = None, *, seed: int, state: 
 
     Raises:
         ValueError: an action space that is not Discrete, a NaN from the environment, a negative seed, or a
-            state of other settings.
+            state of other settings or of another environment.
         TypeError: an argument of the wrong type.
 
     Source: Mnih et al. (2015), algorithm 1; van Hasselt, Guez & Silver (2016).
@@ -666,7 +679,10 @@ def double_estimator_bias(outcomes: ArrayLike, probabilities: ArrayLike | None =
 
 def _checked_outcomes(outcomes: ArrayLike, probabilities: ArrayLike | None
                       ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    x = np.asarray(outcomes, dtype=float)
+    try:
+        x = np.asarray(outcomes, dtype=float)
+    except (TypeError, ValueError):
+        x = np.zeros(0)
     if x.ndim != 2 or x.size == 0 or not np.isfinite(x).all():
         raise ValueError(f"outcomes must be a finite table (actions, outcomes), got {outcomes!r}")
     p = np.full(x.shape, 1 / x.shape[1]) if probabilities is None else np.asarray(probabilities, dtype=float)
@@ -697,6 +713,7 @@ def naf_q(value: Array, mean: Array, precision: Array, actions: Array) -> Array:
     Raises:
         ValueError: shapes that do not fit, a number that is not finite, or a precision that is not symmetric
             and positive definite.
+        TypeError: neither all arrays nor all tensors.
 
     Source: Gu, Lillicrap, Sutskever & Levine (2016), equations 2 and 3.
     """
@@ -707,6 +724,9 @@ def naf_q(value: Array, mean: Array, precision: Array, actions: Array) -> Array:
 
 def _check_naf(*arguments: Array) -> None:
     names = ("value", "mean", "precision", "actions")
+    if not any(all(isinstance(a, kind) for a in arguments) for kind in (np.ndarray, Tensor)):
+        raise TypeError(f"{', '.join(names)} must be all numpy arrays or all tensors, got "
+                        f"{', '.join(type(a).__name__ for a in arguments)}")
     arrays = [np.asarray(a.detach().cpu() if isinstance(a, Tensor) else a) for a in arguments]
     mean, precision = arrays[1], arrays[2]
     n, d = mean.shape if mean.ndim == 2 else (-1, -1)
@@ -725,15 +745,22 @@ def _seeds(seed: int, count: int) -> list[int]:
     return [int(s) for s in np.random.SeedSequence(seed).generate_state(count)]
 
 
+def _as_tensor(name: str, values: Any) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be a tensor, got {values!r}") from None
+
+
 def _vector(name: str, values: Tensor) -> Tensor:
-    values = torch.as_tensor(values)
+    values = _as_tensor(name, values)
     if values.ndim != 1 or values.numel() == 0 or not bool(values.isfinite().all()):
         raise ValueError(f"{name} must be (B,) finite numbers, B at least 1, got {values}")
     return values if values.is_floating_point() else values.to(torch.get_default_dtype())
 
 
 def _table(name: str, values: Tensor, like: Tensor) -> Tensor:
-    values = torch.as_tensor(values)
+    values = _as_tensor(name, values)
     if values.ndim != 2 or len(values) != len(like) or values.shape[1] == 0 \
             or not bool(values.isfinite().all()):
         raise ValueError(f"{name} must be ({len(like)}, A) finite numbers, got shape {tuple(values.shape)}: "
@@ -742,24 +769,18 @@ def _table(name: str, values: Tensor, like: Tensor) -> Tensor:
 
 
 def _flags(values: Tensor, like: Tensor) -> Tensor:
-    values = torch.as_tensor(values)
+    values = _as_tensor("terminated", values)
     if values.shape != like.shape or not bool(((values == 0) | (values == 1)).all()):
         raise ValueError(f"terminated must be {tuple(like.shape)} flags, 0 or 1, got {values}")
     return values.to(like.dtype)
 
 
 def _check_tau(tau: float) -> float:
-    if isinstance(tau, bool) or not 0 < tau <= 1:
+    if isinstance(tau, bool) or not isinstance(tau, numbers.Real) or not 0 < tau <= 1:
         raise ValueError(f"tau must be in (0, 1], got {tau!r}")
     return float(tau)
 
 
-def _check_positive(name: str, value: float) -> float:
-    if isinstance(value, bool) or not value > 0:
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return float(value)
-
-
 def _check_word(name: str, word: str, words: Any) -> None:
-    if word not in words:
+    if word not in list(words):
         raise ValueError(f"{name} must be one of {sorted(words)}, got {word!r}")

@@ -103,8 +103,8 @@ class VectorEnvironment:
             A ``Step``.
 
         Raises:
-            ValueError: actions of another shape or kind, or out of range; a NaN from the environment; no
-                ``reset`` before.
+            ValueError: actions of another shape or kind, or out of range; a NaN or an observation outside
+                its space from the environment; no ``reset`` before.
         """
         raise NotImplementedError
 
@@ -188,12 +188,21 @@ class VectorEnvironment:
 
     def _encode(self, observations: Any) -> Array:
         """Observations of the environment as (n, d) float32 rows, a copy: flattened, or one-hot."""
-        space = self.raw_observation_space
+        space, n = self.raw_observation_space, len(observations)
         if isinstance(space, Discrete):
-            index = np.asarray(observations, dtype=np.int64) - int(space.start)          # (n,)
-            return np.eye(int(space.n), dtype=np.float32)[index]
-        rows = np.array(observations, dtype=np.float32)
-        return rows.reshape(len(rows), self.observation_size)
+            first, size = int(space.start), int(space.n)
+            index = np.asarray(observations)
+            if index.shape != (n,) or index.dtype.kind not in "iu" or index.min() < first \
+                    or index.max() >= first + size:
+                raise ValueError(f"{self.name}: observations must be integers from {first} to "
+                                 f"{first + size - 1}, got {observations!r}")
+            return np.eye(size, dtype=np.float32)[index - first]
+        try:
+            return np.array(observations, dtype=np.float32).reshape(n, self.observation_size)
+        except (TypeError, ValueError):
+            shapes = sorted({np.shape(observation) for observation in observations})
+            raise ValueError(f"{self.name}: observations must be numbers of shape {space.shape}, got "
+                             f"{type(observations[0]).__name__} of shape {shapes}") from None
 
     def _base_state(self) -> dict[str, Any]:
         return {
@@ -204,12 +213,15 @@ class VectorEnvironment:
 
     def _load_base_state(self, state: dict[str, Any]) -> None:
         _check_same_kind(self, state)
+        self.__dict__.pop("observations", None)          # set again, unless the state is from before a reset
         self.steps = state["steps"]
         self._finished = [(r.numpy(), n.numpy()) for r, n in state["finished"]]
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
 
 
 def _check_same_kind(environment: Any, state: dict[str, Any]) -> None:
+    if not isinstance(state, dict) or not {"kind", "name", "copies"} <= state.keys():
+        raise ValueError(f"state must be what state() of an environment gave, got {state!r}")
     ours = (type(environment).__name__, environment.name, environment.copies)
     theirs = tuple(state.get(key) for key in ("kind", "name", "copies"))
     if ours != theirs:
@@ -433,13 +445,13 @@ class TorchCartPole:
             A ``Step`` of tensors on the device.
 
         Raises:
-            ValueError: actions of another shape; no ``reset`` before.
+            ValueError: actions of another shape or kind; no ``reset`` before.
         """
         if not hasattr(self, "observations"):
             raise ValueError(f"{self.name}: call reset() before the first step()")
-        if actions.shape != (self.copies,):
-            raise ValueError(f"{self.name}: actions must be ({self.copies},) integers, "
-                             f"got {tuple(actions.shape)}")
+        if not isinstance(actions, Tensor) or actions.shape != (self.copies,) or actions.is_floating_point():
+            got = f"{tuple(actions.shape)} of {actions.dtype}" if isinstance(actions, Tensor) else repr(actions)
+            raise ValueError(f"{self.name}: actions must be a tensor of ({self.copies},) integers, got {got}")
         angle = self.physics[2]
         change = cartpole_change(self.physics, actions.to(torch.float32), angle.cos(), angle.sin())
         moved = self.physics + TIME_STEP * torch.stack(change)                           # (4, N)
@@ -498,6 +510,7 @@ class TorchCartPole:
         self.physics, self._lengths = state["physics"].to(self.device), state["lengths"].to(self.device)
         self._generator.set_state(state["generator"].cpu())
         self._finished = deque([n.to(self.device) for n in state["finished"]], maxlen=self.kept_steps)
+        self.__dict__.pop("observations", None)
         if state["running"]:
             self.observations = self.physics.T.contiguous()
 

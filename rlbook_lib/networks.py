@@ -19,7 +19,8 @@ Weights start orthogonal, drawn from a generator of their own: nothing touches t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import numbers
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +53,7 @@ def softmax_log_probs(logits: Array) -> Array:
 
     Raises:
         ValueError: no action, or a logit that is not finite.
+        TypeError: no numbers.
 
     Source: Sutton & Barto (2018), equation 13.2.
     """
@@ -83,9 +85,13 @@ def gaussian_log_prob(mean: Array, log_std: Array, actions: Array) -> Array:
 
     Raises:
         ValueError: shapes that do not fit, or a number that is not finite.
+        TypeError: arrays and tensors mixed, or no numbers.
 
     Source: Williams (1992), section 6; Sutton & Barto (2018), equation 13.19.
     """
+    if len({isinstance(value, Tensor) for value in (mean, log_std, actions)}) > 1:
+        raise TypeError("mean, log_std and actions must be all numpy arrays or all tensors, got "
+                        f"{', '.join(type(value).__name__ for value in (mean, log_std, actions))}")
     mean, log_std, actions = (_float_array(name, value) for name, value in
                               (("mean", mean), ("log_std", log_std), ("actions", actions)))
     if mean.ndim == 0 or mean.shape != actions.shape or log_std.shape not in (mean.shape, mean.shape[-1:]):
@@ -107,14 +113,31 @@ def _float_array(name: str, value: Array) -> Array:
     if isinstance(value, Tensor):
         array = value if value.is_floating_point() else value.to(torch.get_default_dtype())
     else:
-        array = np.asarray(value)
-        array = array if array.dtype.kind == "f" else array.astype(float)
+        try:
+            array = np.asarray(value)
+            array = array if array.dtype.kind == "f" else array.astype(float)
+        except (TypeError, ValueError):
+            raise TypeError(f"{name} must be an array of numbers, got {value!r}") from None
     if not (torch if isinstance(array, Tensor) else np).isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {value!r}")
     return array
 
 
 # ---------------------------------------------------------------------- the perceptron
+
+def check_sizes(name: str, sizes: Sequence[int]) -> tuple[int, ...]:
+    """``sizes`` as a tuple of integers of at least 1, or an error that names it."""
+    if isinstance(sizes, str) or not isinstance(sizes, Iterable):
+        raise TypeError(f"{name} must be a sequence of integers of at least 1, got {sizes!r}")
+    return tuple(check_count(name, size) for size in sizes)
+
+
+def check_positive(name: str, value: float) -> float:
+    """``value`` as a float above 0 and finite, or an error that names it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive finite number, got {value!r}")
+    return float(value)
+
 
 def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 1.0, seed: int
         ) -> nn.Sequential:
@@ -132,16 +155,16 @@ def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 
 
     Raises:
         ValueError: fewer than two sizes, one below 1, an unknown activation, or a gain that is not positive.
+        TypeError: sizes that are not integers.
 
     Source: orthogonal weights: Saxe, McClelland & Ganguli (2014).
     """
-    sizes = [check_count("sizes", size) for size in sizes]
+    sizes = check_sizes("sizes", sizes)
     if len(sizes) < 2:
         raise ValueError(f"sizes must name the input and the output at least, got {sizes}")
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
-    if not 0 < output_gain < math.inf:
-        raise ValueError(f"output_gain must be a positive number, got {output_gain!r}")
+    check_positive("output_gain", output_gain)
     generator = torch.Generator().manual_seed(check_seed(seed))
     layers: list[nn.Module] = []
     for inputs, outputs in zip(sizes[:-2], sizes[1:-1]):
@@ -169,7 +192,8 @@ def numpy_forward(network: nn.Sequential) -> NumpyForward:
         A callable.
 
     Raises:
-        ValueError: the network holds another kind of layer.
+        ValueError: the network holds another kind of layer, none at all, or a linear one without a bias.
+        TypeError: not an ``nn.Sequential``.
     """
     return NumpyForward(network)
 
@@ -182,14 +206,19 @@ class NumpyForward:
     """
 
     def __init__(self, network: nn.Sequential) -> None:
+        if not isinstance(network, nn.Sequential):
+            raise TypeError(f"network must be an nn.Sequential, got {type(network).__name__}")
         self.layers: list[tuple[Tensor, Tensor, str]] = []       # weight (out, in), bias (out,), activation
         for module in network:
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and module.bias is not None:
                 self.layers.append((module.weight, module.bias, ""))
             elif isinstance(module, (nn.Tanh, nn.ReLU)) and self.layers and not self.layers[-1][2]:
                 self.layers[-1] = (*self.layers[-1][:2], "tanh" if isinstance(module, nn.Tanh) else "relu")
             else:
-                raise ValueError(f"network must be linear layers with tanh or ReLU between, got {module}")
+                raise ValueError("network must be linear layers with biases, and tanh or ReLU between, "
+                                 f"got {module}")
+        if not self.layers:
+            raise ValueError("network must have at least one linear layer, got none")
         self._views: list[tuple[FloatArray, FloatArray, str]] = []
         self._addresses: list[int] = []
 
@@ -226,7 +255,7 @@ class _Perceptron(nn.Module):
                  output_gain: float) -> None:
         super().__init__()
         self.observation_size = check_count("observation_size", observation_size)
-        sizes = (observation_size, *hidden, outputs)
+        sizes = (observation_size, *check_sizes("hidden", hidden), outputs)
         self.use(mlp(sizes, activation=activation, output_gain=output_gain, seed=seed))
 
     def use(self, network: nn.Sequential) -> None:
@@ -246,6 +275,8 @@ class _Perceptron(nn.Module):
     def _rows(self, observations: Array) -> FloatArray:
         """Observations as float32 rows (n, observation_size), checked; integers (n,) become one-hot rows."""
         array = np.asarray(observations)
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"observations must be numbers, got an array of {array.dtype}")
         if array.ndim == 1 and array.dtype.kind in "iu":
             if array.size and not 0 <= array.min() <= array.max() < self.observation_size:
                 raise ValueError(f"observations must lie in 0..{self.observation_size - 1}, got {array}")
@@ -271,6 +302,12 @@ class CategoricalPolicy(_Perceptron):
         activation: "tanh" or "relu".
         seed: of the weights.
         output_gain: scale of the last layer; small, so that all actions start about equally likely.
+
+    Raises:
+        ValueError: a number out of range, or an unknown activation.
+        TypeError: sizes that are not integers.
+
+    Source: Sutton & Barto (2018), section 13.1.
     """
 
     def __init__(self, observation_size: int, n_actions: int, *, hidden: Sequence[int] = (64,),
@@ -366,6 +403,12 @@ class GaussianPolicy(_Perceptron):
         initial_log_std: where the logarithms of the standard deviations start.
         low, high: bounds of an action, numbers or (d,), or None.
         output_gain: scale of the last layer.
+
+    Raises:
+        ValueError: a number out of range, bounds that do not fit, or an unknown activation.
+        TypeError: sizes that are not integers.
+
+    Source: Sutton & Barto (2018), section 13.7.
     """
 
     low: FloatArray | None
@@ -376,12 +419,14 @@ class GaussianPolicy(_Perceptron):
                  high: Any = None, output_gain: float = 0.01) -> None:
         super().__init__(observation_size, check_count("action_size", action_size), hidden, activation, seed,
                          output_gain)
-        if not math.isfinite(initial_log_std):
+        if not isinstance(initial_log_std, (int, float, np.floating)) or not math.isfinite(initial_log_std):
             raise ValueError(f"initial_log_std must be a finite number, got {initial_log_std!r}")
         self.action_size = int(action_size)
         self.log_std = nn.Parameter(torch.full((self.action_size,), float(initial_log_std)))
         self.low, self.high = (_bound(name, value, self.action_size) for name, value in
                                (("low", low), ("high", high)))
+        if self.low is not None and self.high is not None and (self.low > self.high).any():
+            raise ValueError(f"low must not exceed high, got {low!r} and {high!r}")
 
     def forward(self, observations: Tensor) -> Tensor:
         """Means and log standard deviations side by side, (n, 2 d), for observations; with gradients."""
@@ -468,7 +513,10 @@ def _bound(name: str, value: Any, size: int) -> FloatArray | None:
     """A bound of the actions as a float32 array (d,), or None."""
     if value is None:
         return None
-    array = np.asarray(value, dtype=np.float32).ravel()
+    try:
+        array = np.asarray(value, dtype=np.float32).ravel()
+    except (TypeError, ValueError):
+        array = np.zeros(0, np.float32)
     if array.size not in (1, size) or np.isnan(array).any():
         raise ValueError(f"{name} must be a number or {size} numbers, got {value!r}")
     return np.broadcast_to(array, (size,)).copy()
@@ -485,12 +533,16 @@ class ValueNetwork(_Perceptron):
         activation: "tanh" or "relu".
         seed: of the weights.
         scale: size of typical returns, so that the perceptron itself computes numbers around one.
+
+    Raises:
+        ValueError: a number out of range, or an unknown activation.
+        TypeError: sizes that are not integers.
     """
 
     def __init__(self, observation_size: int, *, hidden: Sequence[int] = (64,), activation: str = "tanh",
                  seed: int, scale: float = 1.0) -> None:
         super().__init__(observation_size, 1, hidden, activation, seed, 1.0)
-        self.scale = _positive("scale", scale)
+        self.scale = check_positive("scale", scale)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Values (n,) for observations (n, d); with gradients."""
@@ -515,12 +567,16 @@ class QNetwork(_Perceptron):
         activation: "tanh" or "relu".
         seed: of the weights.
         scale: size of typical returns.
+
+    Raises:
+        ValueError: a number out of range, or an unknown activation.
+        TypeError: sizes that are not integers.
     """
 
     def __init__(self, observation_size: int, n_actions: int, *, hidden: Sequence[int] = (128,),
                  activation: str = "relu", seed: int, scale: float = 1.0) -> None:
         super().__init__(observation_size, check_count("n_actions", n_actions), hidden, activation, seed, 1.0)
-        self.n_actions, self.scale = int(n_actions), _positive("scale", scale)
+        self.n_actions, self.scale = int(n_actions), check_positive("scale", scale)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Action values (n, A) for observations (n, d); with gradients."""
@@ -544,7 +600,7 @@ class QNetwork(_Perceptron):
             Integers (n,).
 
         Raises:
-            ValueError: observations of another shape, or no ``rng`` to draw with.
+            ValueError: observations of another shape, no ``rng`` to draw with, or epsilon out of range.
         """
         best = self._raw(self._rows(observations)).argmax(-1)
         if greedy:
@@ -552,12 +608,6 @@ class QNetwork(_Perceptron):
         rng = _needed(rng)
         explore = rng.random(len(best)) < check_unit_interval("epsilon", epsilon)
         return np.where(explore, rng.integers(self.n_actions, size=len(best)), best)
-
-
-def _positive(name: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return float(value)
 
 
 class SharedPolicyValue(nn.Module):
@@ -570,10 +620,16 @@ class SharedPolicyValue(nn.Module):
         policy: a policy with at least one hidden layer; its hidden layers become the trunk.
         scale: of the values, as in ``ValueNetwork``.
         seed: of the value head's weights.
+
+    Raises:
+        ValueError: the policy has no hidden layer, or the scale is not positive.
+        TypeError: not a policy.
     """
 
     def __init__(self, policy: Policy, *, seed: int, scale: float = 1.0) -> None:
         super().__init__()
+        if not isinstance(policy, (CategoricalPolicy, GaussianPolicy)):
+            raise TypeError(f"policy must be a CategoricalPolicy or a GaussianPolicy, got {policy!r}")
         if len(policy.network) < 2:
             raise ValueError("policy must have a hidden layer to share, got hidden=()")
         last = policy.network[-1]

@@ -20,15 +20,19 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg
 import torch
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rlbook_lib.dynamic_programming import action_values, policy_evaluation, q_from_values
-from rlbook_lib.environments import TorchCartPole, vectorize
+from rlbook_lib.environments import TorchCartPole, VectorEnvironment, vectorize
 from rlbook_lib.experience import check_count, check_flag
 from rlbook_lib.mdp import MDP, Trajectory, check_seed, check_unit_interval, enumerate_trajectories
 from rlbook_lib.networks import CategoricalPolicy, ValueNetwork, make_policy, softmax_log_probs
 from rlbook_lib.returns import (
+    _check_finite,
+    _float_arrays,
+    _library_of,
     effective_horizon,
     gae,
     lambda_returns,
@@ -468,7 +472,7 @@ def gradient_variance(gradients: ArrayLike, probabilities: ArrayLike | None = No
         ValueError: shapes that do not fit, no gradient, probabilities that do not sum to one, or a number
             that is not finite.
 
-    Source: Greensmith, Bartlett & Baxter (2004), section 2.
+    Source: Greensmith, Bartlett & Baxter (2004).
     """
     gradients = _finite("gradients", gradients)
     if gradients.ndim < 1 or len(gradients) == 0:
@@ -499,7 +503,7 @@ def optimal_baseline(squared_scores: ArrayLike, returns: ArrayLike, probabilitie
         ValueError: shapes that do not fit, no sample, a negative square, probabilities that do not sum to
             one, or a number that is not finite.
 
-    Source: Greensmith, Bartlett & Baxter (2004), theorem 13; Weaver & Tao (2001).
+    Source: Greensmith, Bartlett & Baxter (2004); Weaver & Tao (2001).
     """
     squares, returns = _finite("squared_scores", squared_scores), _finite("returns", returns)
     if squares.shape != returns.shape or squares.ndim == 0 or squares.size == 0:
@@ -540,9 +544,11 @@ def n_step_advantage(
     Source: Mnih et al. (2016), section 4.
     """
     returns = n_step_returns(rewards, next_values, terminated, truncated, gamma, n)
-    if tuple(values.shape if hasattr(values, "shape") else np.shape(values)) != tuple(returns.shape):
-        raise ValueError(f"values has shape {np.shape(values)}; the rewards have {tuple(returns.shape)}")
-    return returns - (values if hasattr(values, "shape") else np.asarray(values))
+    (values,) = _float_arrays(_library_of(returns), {"values": values})
+    if values.shape != returns.shape:
+        raise ValueError(f"values has shape {tuple(values.shape)}; the rewards have {tuple(returns.shape)}")
+    _check_finite("values", values)
+    return returns - values
 
 
 def psi_weights(
@@ -573,7 +579,8 @@ def psi_weights(
         discount_time: multiply by gamma^t, t counted from the start of the episode (or of the buffer).
             Without it the estimate is the usual one, not of the gradient of J. No effect on "return", which
             has it.
-        mask: same shape; weights are 0 where it is 0, and such steps count for no baseline.
+        mask: same shape, flags 0 or 1, not all 0; weights are 0 where it is 0, and such steps count for no
+            baseline.
         squared_scores: |grad log pi|^2 of each step, same shape; for the baseline "optimal".
 
     Returns:
@@ -588,6 +595,7 @@ def psi_weights(
     """
     _check_word("kind", kind, SAMPLED_KINDS)
     _check_word("baseline", baseline, BASELINES)
+    check_flag("discount_time", discount_time)
     gamma = check_unit_interval("gamma", gamma)
     needed = {"values": values} if kind not in SAMPLED_KINDS[:2] or baseline == "value" else {}
     needed |= {"next_values": next_values} if kind not in SAMPLED_KINDS[:2] else {}
@@ -606,12 +614,15 @@ def psi_weights(
         if array is not None and tuple(array.shape) != tuple(weights.shape):
             raise ValueError(f"{name} has shape {tuple(array.shape)}; "
                              f"the rewards have {tuple(weights.shape)}")
+    if mask is not None and not (bool(((mask == 0) | (mask == 1)).all()) and bool((mask != 0).any())):
+        raise ValueError("mask must hold flags 0 or 1, at least one of them 1")
     counted = weights == weights if mask is None else mask != 0             # (T,) or (T, N) bool
     discount = gamma ** _time_in_episode(ends, weights) if discount_time and kind != "return" else 1.0
     if baseline == "mean":
         weights = weights - weights[counted].mean()
     elif baseline == "value":
-        weights = weights - values
+        _check_finite("values", values[counted])
+        weights = _where(counted, weights - values, weights)
     elif baseline == "optimal":
         squares = (squared_scores * discount**2)[counted]
         weights = weights - optimal_baseline(_on_cpu(squares), _on_cpu(weights[counted]))
@@ -671,15 +682,12 @@ def policy_gradient_loss(log_prob: Tensor, psi: Tensor, weights: Tensor | None =
         A scalar, to be minimized.
 
     Raises:
-        ValueError: shapes that differ, or an empty tensor.
+        ValueError: shapes that differ, an empty tensor, or a value that is not finite.
+        TypeError: an argument is no tensor.
 
     Source: Schulman et al. (2016), equation 1.
     """
-    if log_prob.shape != psi.shape or log_prob.numel() == 0:
-        raise ValueError(f"log_prob and psi must have one shape, not empty; got {tuple(log_prob.shape)} and "
-                         f"{tuple(psi.shape)}")
-    if weights is not None and weights.shape != psi.shape:
-        raise ValueError(f"weights must have the shape {tuple(psi.shape)}, got {tuple(weights.shape)}")
+    _check_tensors(log_prob=log_prob, psi=psi, **({} if weights is None else {"weights": weights}))
     return _policy_loss(log_prob, psi, weights)
 
 
@@ -701,13 +709,12 @@ def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
         A scalar, to be minimized.
 
     Raises:
-        ValueError: shapes that differ, or an empty tensor.
+        ValueError: shapes that differ, an empty tensor, or a value that is not finite.
+        TypeError: an argument is no tensor.
 
     Source: Mnih et al. (2016), algorithm 3.
     """
-    if values.shape != targets.shape or values.numel() == 0:
-        raise ValueError(f"values and targets must have one shape, not empty; got {tuple(values.shape)} and "
-                         f"{tuple(targets.shape)}")
+    _check_tensors(values=values, targets=targets)
     return _critic_loss(values, targets)
 
 
@@ -733,7 +740,8 @@ class ReinforceConfig:
         discount_time: weight with gamma^t, as the gradient of the discounted objective asks.
         normalize: shift and scale the weights of an update to mean 0 and deviation 1.
         entropy_coefficient: reward for entropy, 0 to 0.05.
-        max_steps: cut longer episodes; None trusts the environment's limit.
+        max_steps: cut longer episodes; None trusts the environment's limit. What would come after a cut, or
+            after a truncation, counts by its value with the baseline "value", and not at all with the others.
         hidden: sizes of the hidden layers of both networks; () with one-hot observations is a table.
         activation: "tanh" or "relu".
         initial_log_std: of a Gaussian policy.
@@ -759,6 +767,8 @@ class ReinforceConfig:
         _check_word("baseline", self.baseline, BASELINES)
         _check_common(self)
         check_count("episodes", self.episodes)
+        if self.max_steps is not None:
+            check_count("max_steps", self.max_steps)
 
 
 def iterate_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: int,
@@ -779,20 +789,25 @@ def iterate_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: 
     Raises:
         ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of
             another run.
+        TypeError: config is no ``ReinforceConfig``.
+        TrainingError: a loss that is not finite.
 
     Source: Williams (1992); Sutton & Barto (2018), section 13.4.
     """
-    config = ReinforceConfig() if config is None else config
+    config = _settings(config, ReinforceConfig)
     learner = _Learner(env, config, seed, config.episodes, 1, state)
-    if learner.env_steps >= config.total_steps:  # a state of a run that had ended
-        yield Update(learner.update, learner.env_steps, {}, learner.policy, learner.state)
-    while learner.env_steps < config.total_steps:
-        rollout, mask = learner.collector.collect_episodes(config.max_steps)
-        metrics = _reinforce_update(learner, rollout, mask)
-        episodes = mask.sum(0)
-        metrics["episode_return"] = float((rollout.rewards * mask).sum() / rollout.copies)
-        metrics["episode_length"] = float(episodes.sum() / rollout.copies)
-        yield learner.record(int(episodes.sum()), metrics)
+    try:
+        if learner.env_steps >= config.total_steps:  # a state of a run that had ended
+            yield Update(learner.update, learner.env_steps, {}, learner.policy, learner.state)
+        while learner.env_steps < config.total_steps:
+            rollout, mask = learner.collector.collect_episodes(config.max_steps)
+            metrics = _reinforce_update(learner, rollout, mask)
+            steps = int(mask.sum())
+            metrics["episode_return"] = float((rollout.rewards * mask).sum() / rollout.copies)
+            metrics["episode_length"] = steps / rollout.copies
+            yield learner.record(steps, metrics)
+    finally:
+        learner.close()
 
 
 def _reinforce_update(learner: _Learner, rollout: Rollout, mask: Array) -> dict[str, float]:
@@ -850,7 +865,7 @@ def train_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: in
     Raises:
         ValueError, TrainingError: as ``training.train``.
     """
-    return train(iterate_reinforce, env, config or ReinforceConfig(), seed=seed, **options)
+    return train(iterate_reinforce, env, _settings(config, ReinforceConfig), seed=seed, **options)
 
 
 # ---------------------------------------------------------------------- A2C
@@ -925,18 +940,23 @@ def iterate_a2c(env: Any, config: A2CConfig | None = None, *, seed: int, state: 
     Raises:
         ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of
             another run.
+        TypeError: config is no ``A2CConfig``.
+        TrainingError: a loss that is not finite.
 
     Source: Mnih et al. (2016), in its synchronous form.
     """
-    config = A2CConfig() if config is None else config
+    config = _settings(config, A2CConfig)
     learner = _Learner(env, config, seed, config.copies, config.steps, state)
-    if learner.env_steps >= config.total_steps:  # a state of a run that had ended
-        yield Update(learner.update, learner.env_steps, {}, learner.policy, learner.state)
-    while learner.env_steps < config.total_steps:
-        rollout = learner.collector.collect()
-        advantages, targets = a2c_targets(rollout, learner.value, config)
-        metrics = _a2c_update(learner, rollout, advantages, targets)
-        yield learner.record(len(rollout), metrics | _finished_episodes(learner.collector.environments))
+    try:
+        if learner.env_steps >= config.total_steps:  # a state of a run that had ended
+            yield Update(learner.update, learner.env_steps, {}, learner.policy, learner.state)
+        while learner.env_steps < config.total_steps:
+            rollout = learner.collector.collect()
+            advantages, targets = a2c_targets(rollout, learner.value, config)
+            metrics = _a2c_update(learner, rollout, advantages, targets)
+            yield learner.record(len(rollout), metrics | _finished_episodes(learner.collector.environments))
+    finally:
+        learner.close()
 
 
 def a2c_targets(rollout: Rollout, value_network: Any, config: A2CConfig) -> tuple[Array, Array]:
@@ -991,7 +1011,7 @@ def train_a2c(env: Any, config: A2CConfig | None = None, *, seed: int, **options
     Raises:
         ValueError, TrainingError: as ``training.train``.
     """
-    return train(iterate_a2c, env, config or A2CConfig(), seed=seed, **options)
+    return train(iterate_a2c, env, _settings(config, A2CConfig), seed=seed, **options)
 
 
 # ---------------------------------------------------------------------- what both trainers keep
@@ -1002,6 +1022,7 @@ class _Learner:
     def __init__(self, env: Any, config: Any, seed: int, copies: int, steps: int,
                  state: dict[str, Any] | None) -> None:
         self.config, self.seed = config, check_seed(seed)
+        self.ready_made = isinstance(env, (VectorEnvironment, VectorEnv, TorchCartPole))
         environment_seed, policy_seed, value_seed, action_seed = (
             int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4))
         environments = env
@@ -1058,6 +1079,18 @@ class _Learner:
             unpack(getattr(self, name), state[name])
         self.collector.load_state(state["collector"])
         self.update, self.env_steps = state["update"], state["env_steps"]
+
+    def close(self) -> None:
+        """Close the environments, unless they came ready-made."""
+        if not self.ready_made:
+            self.collector.environments.close()
+
+
+def _settings(config: Any, kind: type) -> Any:
+    """The config, or the defaults for None."""
+    if not isinstance(config, kind) and config is not None:
+        raise TypeError(f"config is {type(config).__name__}; expected {kind.__name__}")
+    return kind() if config is None else config
 
 
 def _return_scale(config: Any) -> float:
@@ -1131,8 +1164,17 @@ def _for_mdp(mdp: MDP, logits: ArrayLike) -> FloatArray:
     return table
 
 
-def _library_of(array: Array) -> Any:
-    return torch if isinstance(array, Tensor) else np
+def _check_tensors(**named: Tensor) -> None:
+    """Tensors of one shape, finite and not empty."""
+    first, like = next(iter(named.items()))
+    for name, tensor in named.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is {type(tensor).__name__}; expected a tensor")
+        if tensor.shape != like.shape or tensor.numel() == 0:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; {first} has {tuple(like.shape)}, "
+                             "expected equal shapes, not empty")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
 
 
 def _where(condition: Array, one: Array, other: Array) -> Array:

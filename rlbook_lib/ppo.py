@@ -23,10 +23,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
 from rlbook_lib.environments import TorchCartPole, VectorEnvironment, vectorize
-from rlbook_lib.experience import check_count
+from rlbook_lib.experience import check_count, check_flag
 from rlbook_lib.mdp import check_seed, check_unit_interval
 from rlbook_lib.networks import SharedPolicyValue, ValueNetwork, make_policy
 from rlbook_lib.returns import gae, normalize_advantages
@@ -72,6 +73,7 @@ __all__ = [
 Array: TypeAlias = Any  # a torch tensor, a numpy array or a number; tensor in, tensor out
 
 KL_RULES = {"paper": 1.5, "doubled": 2.0}  # how far the divergence may be off its target, as a factor
+KL_COEFFICIENTS = 1e-12, 1e12  # halving or doubling in every update of a long run would end at 0 or inf
 
 
 # ---------------------------------------------------------------------------------- the objective of one step
@@ -182,7 +184,8 @@ def kl_penalty_objective(
         log_prob: any shape; log pi_new(a|s).
         log_prob_old: same shape; log pi_old(a|s).
         advantage: same shape, reward units.
-        kl: same shape, nats, 0 or more; the divergence of the two policies in each state.
+        kl: same shape, nats; the divergence of the two policies in each state. An estimate of it may be
+            negative.
         beta: price of one nat, reward units, 0 or more.
 
     Returns:
@@ -231,7 +234,7 @@ def update_kl_coefficient(beta: float, kl: float, target: float, rule: str = "pa
     beta = _checked_number("beta", beta, "above 0", lambda x: x > 0)
     kl = _checked_number("kl", kl, "finite", lambda x: True)  # a sampled estimate may fall below 0
     target = _checked_number("target", target, "above 0", lambda x: x > 0)
-    if rule not in KL_RULES:
+    if not isinstance(rule, str) or rule not in KL_RULES:
         raise ValueError(f"rule is {rule!r}; expected one of {', '.join(map(repr, KL_RULES))}")
     factor = KL_RULES[rule]
     too_far, too_short = factor * target, target / factor
@@ -433,10 +436,12 @@ def interpolate_objectives(
     """
     epsilon = _checked_epsilon(epsilon)
     (advantages,), _ = _checked(advantages=advantages)
-    observations, actions = torch.as_tensor(observations), torch.as_tensor(actions)
-    if not len(observations) == len(actions) == len(advantages):
-        raise ValueError(f"observations, actions and advantages have lengths {len(observations)}, "
-                         f"{len(actions)} and {len(advantages)}; expected the same number of steps")
+    (observations,), _ = _checked(observations=observations)
+    actions = torch.as_tensor(actions)
+    if advantages.ndim != 1 or not len(observations) == len(actions) == len(advantages):
+        shapes = [tuple(x.shape) for x in (observations, actions, advantages)]
+        raise ValueError(f"observations, actions and advantages have shapes {shapes[0]}, {shapes[1]} and "
+                         f"{shapes[2]}; expected (B, d), (B,) or (B, k), and (B,)")
     theta_old, theta_new = old.state_dict(), new.state_dict()
     between: Any = copy.deepcopy(old)
     points = []
@@ -473,7 +478,7 @@ class PPOConfig:
         clip: epsilon; 0.1 to 0.3.
         kl_coefficient: the penalty's first coefficient, per nat.
         kl_target: nats that an update should reach, for the penalty; 0.003 to 0.03.
-        kl_rule: how the coefficient adapts: "paper" or "doubled"; "fixed" keeps it.
+        kl_rule: how the coefficient adapts, within 1e-12 and 1e12: "paper" or "doubled"; "fixed" keeps it.
         stop_kl: nats; an update ends when KL(old || new) on a minibatch exceeds this; None never stops early.
         learning_rate: of Adam; 3e-4 to 1e-2, less for larger networks.
         learning_rate_end: it falls linearly to this over ``total_steps``; None keeps it.
@@ -537,9 +542,11 @@ class PPOConfig:
         for name in ("stop_kl", "return_scale", "value_clip", "max_gradient_norm"):
             if getattr(self, name) is not None:
                 _checked_number(name, getattr(self, name), "above 0", lambda x: x > 0)
-        for name in ("learning_rate_end", "clip_end"):
-            if getattr(self, name) is not None:
-                _checked_number(name, getattr(self, name), "0 or more", lambda x: x >= 0)
+        if self.learning_rate_end is not None:
+            _checked_number("learning_rate_end", self.learning_rate_end, "0 or more", lambda x: x >= 0)
+        if self.clip_end is not None:
+            _checked_number("clip_end", self.clip_end, "0 or more and below 1", lambda x: 0 <= x < 1)
+        check_flag("shared", self.shared)
         _checked_number("initial_log_std", self.initial_log_std, "finite", lambda x: True)
 
     @property
@@ -596,6 +603,8 @@ def prepare_batch(rollout: Rollout, value_network: ValueNetwork, config: PPOConf
 
     Returns:
         T N steps in a row.
+
+    Source: Schulman et al. (2017), equations 10 and 11; Schulman et al. (2016).
     """
     values, next_values = value_estimates(rollout, value_network)
     advantages, targets = gae(rollout.rewards, values, next_values, rollout.terminated, rollout.truncated,
@@ -619,6 +628,8 @@ def ppo_loss(
 
     Returns:
         (loss, policy outputs), the outputs for whoever wants the divergence.
+
+    Source: Schulman et al. (2017), equations 7 to 9.
     """
     outputs, values = networks(batch.observations)
     policy, advantages = networks.policy, batch.advantages
@@ -656,6 +667,9 @@ def ppo_update(
 
     Returns:
         The number of gradient steps done.
+
+    Raises:
+        ValueError: a batch that does not divide into the minibatches.
     """
     parameters, done = list(networks.parameters()), 0
     for _ in range(config.epochs):
@@ -682,11 +696,17 @@ def minibatches(batch: Batch, count: int, shuffle: np.random.Generator) -> Itera
 
     Yields:
         Batches of B / count steps.
+
+    Raises:
+        ValueError: a count below 1, or one that does not divide B.
     """
+    size = len(batch.log_probs)
+    if check_count("count", count) and size % count:
+        raise ValueError(f"count is {count}; it does not divide the batch of {size} steps")
     if count == 1:
         yield batch
         return
-    order = torch.from_numpy(shuffle.permutation(len(batch.log_probs))).to(batch.log_probs.device)
+    order = torch.from_numpy(shuffle.permutation(size)).to(batch.log_probs.device)
     for index in order.chunk(count):
         yield batch.rows(index)
 
@@ -743,7 +763,10 @@ def iterate_ppo(
 
     Raises:
         ValueError: spaces of another kind, a batch that does not divide into the minibatches, NaN from the
-            environment.
+            environment, a state of another run.
+        TypeError: config is no ``PPOConfig``.
+
+    Source: Schulman et al. (2017), algorithm 1.
     """
     learner = Learner(env, PPOConfig() if config is None else config, seed)
     try:
@@ -757,7 +780,7 @@ def iterate_ppo(
             metrics = learner.improve(batch)
             yield learner.record(metrics)
     finally:
-        if not isinstance(env, (VectorEnvironment, TorchCartPole)):  # what came ready-made stays open
+        if not isinstance(env, (VectorEnvironment, VectorEnv, TorchCartPole)):  # not ours to close
             learner.environments.close()
 
 
@@ -831,7 +854,7 @@ class Learner:
         return self.env_steps >= self.config.total_steps
 
     def improve(self, batch: Batch) -> dict[str, float]:
-        """One update: gradient steps, then measurements, then the penalty's next coefficient."""
+        """One update on ``batch``: gradient steps, measurements (returned), the penalty's next coefficient."""
         config, left = self.config, 1.0 - self.env_steps / self.config.total_steps
         learning_rate = _annealed(config.learning_rate, config.learning_rate_end, left)
         epsilon = _annealed(config.clip, config.clip_end, left)
@@ -844,7 +867,8 @@ class Learner:
         if config.objective == "penalty":
             metrics["kl_coefficient"] = self.beta
             if config.kl_rule != "fixed":
-                self.beta = update_kl_coefficient(self.beta, metrics["kl"], config.kl_target, config.kl_rule)
+                beta = update_kl_coefficient(self.beta, metrics["kl"], config.kl_target, config.kl_rule)
+                self.beta = min(max(beta, KL_COEFFICIENTS[0]), KL_COEFFICIENTS[1])
         self.updates += 1
         returns, _ = self.environments.pop_episodes()
         if len(returns):

@@ -80,18 +80,26 @@ class ReplayBuffer:
             discounts: (n,) discounts of the next observation's value, in [0, 1].
 
         Raises:
-            ValueError: shapes that do not fit together, or a number that is not finite.
+            ValueError: shapes that do not fit together, a number that is not finite, actions that are not
+                integers from 0, or discounts outside [0, 1].
         """
-        count = len(np.asarray(actions))
-        columns = [np.asarray(column, dtype=np.float32) for column in
-                   (observations, actions, returns, next_observations, discounts)]
+        columns = [_float_column(name, values) for name, values in
+                   zip(Batch._fields, (observations, actions, returns, next_observations, discounts))]
+        if columns[1].ndim != 1:
+            raise ValueError(f"actions must have shape (n,), got {columns[1].shape}")
+        count = len(columns[1])
         wide = (count, self.observation_size)
         for name, column, shape in zip(Batch._fields, columns, (wide, (count,), (count,), wide, (count,))):
             if column.shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, got {column.shape}")
         rows = np.column_stack(columns)                                       # (n, 2 d + 3)
         if not np.isfinite(rows).all():
-            raise ValueError("a transition holds a number that is not finite; expected finite numbers")
+            name = next(name for name, column in zip(Batch._fields, columns) if not np.isfinite(column).all())
+            raise ValueError(f"{name} holds a number that is not finite; expected finite numbers")
+        if np.asarray(actions).dtype.kind not in "iu" or columns[1].min(initial=0) < 0:
+            raise ValueError(f"actions must be integers from 0, got {actions!r}")
+        if columns[4].min(initial=0) < 0 or columns[4].max(initial=1) > 1:
+            raise ValueError(f"discounts must be in [0, 1], got {discounts!r}")
         rows = rows[-self.capacity:]
         places = (self._next + np.arange(len(rows))) % self.capacity
         self._rows[torch.from_numpy(places)] = torch.from_numpy(rows).to(self._rows.device)
@@ -135,8 +143,10 @@ class ReplayBuffer:
             state: from ``state()`` of a buffer of the same size.
 
         Raises:
-            ValueError: a state of another size.
+            ValueError: a state of something else, or of another size.
         """
+        if not isinstance(state, dict) or not {"capacity", "rows", "next", "generator"} <= state.keys():
+            raise ValueError(f"state must be what state() of a ReplayBuffer gave, got {state!r}")
         size, width = state["rows"].shape
         if (state["capacity"], width) != (self.capacity, sum(self._widths)):
             raise ValueError(f"the state has {state['capacity']} rows of {width} numbers, this buffer "
@@ -144,6 +154,13 @@ class ReplayBuffer:
         self._rows[:size] = state["rows"].to(self._rows.device)
         self._size, self._next = size, state["next"]
         self._generator.set_state(state["generator"])
+
+
+def _float_column(name: str, values: ArrayLike) -> NDArray[np.float32]:
+    try:
+        return np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be an array of numbers, got {values!r}") from None
 
 
 def draw_chance(updates: ArrayLike, batch_size: int, capacity: int) -> NDArray[np.float64]:

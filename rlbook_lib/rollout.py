@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlbook_lib.environments import TorchCartPole, VectorEnvironment
 from rlbook_lib.experience import check_count
 from rlbook_lib.training import rng_state, set_rng_state
 
@@ -89,7 +90,10 @@ def flatten(array: Array) -> Tensor:
 
     Raises:
         ValueError: fewer than two axes.
+        TypeError: neither a numpy array nor a tensor.
     """
+    if not isinstance(array, (np.ndarray, Tensor)):
+        raise TypeError(f"array is {type(array).__name__}; expected a numpy array or a tensor")
     if array.ndim < 2:
         raise ValueError(f"array has shape {tuple(array.shape)}; expected (T, N, ...)")
     return torch.as_tensor(array).flatten(0, 1)
@@ -107,11 +111,14 @@ class Collector:
 
     Raises:
         ValueError: steps below 1.
-        TypeError: steps is no whole number, or rng is of the wrong kind.
+        TypeError: steps is no whole number, environments are no vector environment, or rng is of the wrong
+            kind.
     """
 
     def __init__(self, environments: Any, policy: Any, steps: int,
                  rng: np.random.Generator | torch.Generator) -> None:
+        if not isinstance(environments, (VectorEnvironment, TorchCartPole)):
+            raise TypeError(f"environments is {environments!r}; expected what environments.vectorize gives")
         self.environments, self.policy = environments, policy
         self.steps, self.rng = check_count("steps", steps), rng
         self.observations = environments.reset()  # (N, d): where the next step starts

@@ -118,9 +118,14 @@ def run_updates(
 
     Raises:
         TrainingError: a metric or a parameter is NaN; the last good checkpoint stays as it is.
-        ValueError: the trainer made no update.
+        ValueError: the trainer made no update, or ``checkpoint`` cannot be a file.
+        TypeError: ``stop`` is not a function.
     """
     check_count("checkpoint_every", checkpoint_every)
+    if stop is not None and not callable(stop):
+        raise TypeError(f"stop must be a function of one record, got {stop!r}")
+    if checkpoint is not None and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
+        raise ValueError(f"checkpoint must be a file in a folder that exists, got {str(checkpoint)!r}")
     history = History(before)
     last, saved = None, 0
     with _progress_bar(progress, total_steps, total_updates) as bar, _interrupt_between_updates() as interrupted:
@@ -164,7 +169,8 @@ def train(
         As ``run_updates``.
 
     Raises:
-        ValueError: the state was made with another config or seed; the file is damaged.
+        ValueError: the state was made with another config or seed; the file is damaged; otherwise as
+            ``run_updates``.
         TrainingError: a metric or a parameter is NaN.
     """
     seed = check_seed(seed)
@@ -284,12 +290,14 @@ def save_checkpoint(path: str | Path, state: State) -> None:
 
     Args:
         path: the file.
-        state: tensors and plain data (numbers, strings, None, and lists, tuples and dicts of these).
+        state: a dict of tensors and plain data (numbers, strings, None, and lists, tuples, dicts of these).
 
     Raises:
-        TypeError: the state holds something else.
+        TypeError: the state holds something else, or is no dict.
     """
     path = Path(path)
+    if not isinstance(state, dict):
+        raise TypeError(f"state must be a dict, got {type(state).__name__}")
     _check_plain(state, "state")
     part = path.with_name(f".{path.name}.part")
     try:
@@ -418,7 +426,7 @@ def resume_state(checkpoint: str | Path | None, config: Any, seed: int) -> State
     Raises:
         ValueError: the file is damaged, or was made with another config or seed.
     """
-    if checkpoint is None or not Path(checkpoint).exists():
+    if checkpoint is None or not Path(checkpoint).is_file():
         return None
     state = load_checkpoint(checkpoint)
     try:
@@ -455,7 +463,12 @@ def set_rng_state(rng: np.random.Generator | torch.Generator, state: Any) -> Non
     Args:
         rng: a generator of the same kind.
         state: what ``rng_state`` gave.
+
+    Raises:
+        TypeError: the state of a generator of the other kind.
     """
+    if isinstance(state, torch.Tensor) != isinstance(rng, torch.Generator):
+        raise TypeError(f"state must be that of a generator like rng, {rng!r}, got {type(state).__name__}")
     if isinstance(rng, torch.Generator):
         rng.set_state(state.cpu())
     else:
@@ -502,8 +515,10 @@ def evaluate_policy(policy: Any, env: Any, *, episodes: int = 20, seed: int, max
 
     Raises:
         ValueError: ``episodes`` or ``max_steps`` below 1, or a negative seed.
-        TypeError: ``env`` is an environment already: it would be used up.
+        TypeError: ``env`` is an environment already: it would be used up; or the policy cannot act.
     """
+    if not callable(getattr(policy, "act", None)):
+        raise TypeError(f"policy must have a method act(observations, greedy=True), got {policy!r}")
     if not (isinstance(env, str) or callable(env)):
         raise TypeError(f"env must be a Gymnasium id or a constructor of an environment, got {env!r}")
     episodes, max_steps = check_count("episodes", episodes), check_count("max_steps", max_steps)

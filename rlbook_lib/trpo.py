@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 import torch
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import spsolve
 from torch.nn.utils import vector_to_parameters
@@ -163,7 +164,7 @@ def surrogate_loss(
         A 0-d tensor. At theta = theta_old its gradient is minus the policy gradient.
 
     Raises:
-        ValueError: shapes that differ, or no samples.
+        ValueError: shapes that differ, no samples, or a value that is not finite.
         TypeError: an argument is no tensor.
 
     Source: Schulman et al. (2015), equation 14.
@@ -174,6 +175,8 @@ def surrogate_loss(
         if tensor.shape != log_prob.shape or tensor.numel() == 0:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}; log_prob has {tuple(log_prob.shape)}, "
                              "expected equal shapes, not empty")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
     return _surrogate_loss(log_prob, log_prob_old.detach(), advantage.detach())
 
 
@@ -243,11 +246,13 @@ def quadratic_kl(step: Array, matvec: Matvec) -> float:
         The model's KL in nats. The true one differs by terms of third order in the step.
 
     Raises:
-        ValueError: step is no vector.
+        ValueError: step is no finite vector.
+        TypeError: matvec is no function.
 
     Source: Schulman et al. (2015), appendix C.
     """
     step = _checked_vector("step", step)
+    _check_function("matvec", matvec)
     return 0.5 * float(step @ matvec(step))
 
 
@@ -272,23 +277,29 @@ def fisher_vector_product(
         (F + damping I) v, the shape of the vector.
 
     Raises:
-        ValueError: a vector of another length, or a negative damping.
-        TypeError: parameters that cannot be differentiated by.
+        ValueError: a vector of another length or not finite, a KL that is no single number, or a damping
+            that is negative.
+        TypeError: parameters that cannot be differentiated by, or a kl_function that is no function.
 
     Source: Pearlmutter (1994); Schulman et al. (2015), appendix C.
     """
+    _check_function("kl_function", kl_function)
     damping = _checked_number("damping", damping, 0.0, math.inf)
     tensors = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    if not all(isinstance(t, torch.Tensor) and t.is_floating_point() for t in tensors):
+    if not tensors or not all(isinstance(t, torch.Tensor) and t.is_floating_point() for t in tensors):
         raise TypeError("parameters must be floating-point tensors")
-    if not isinstance(vector, torch.Tensor) or vector.numel() != sum(t.numel() for t in tensors):
-        entries = sum(t.numel() for t in tensors)
+    entries = sum(t.numel() for t in tensors)
+    if not isinstance(vector, torch.Tensor) or vector.numel() != entries:
         raise ValueError(f"vector must be a tensor with {entries} entries, one per parameter")
+    if not vector.is_floating_point() or not bool(torch.isfinite(vector).all()):
+        raise ValueError(f"vector must hold finite floating-point numbers; its type is {vector.dtype}")
     if inspect.signature(kl_function).parameters:
         tensors = [t.detach().requires_grad_() for t in tensors]
         kl = kl_function(tensors[0] if isinstance(parameters, torch.Tensor) else tensors)
     else:
         kl = kl_function()
+    if kl.numel() != 1:
+        raise ValueError(f"kl_function must return one number, the mean KL; got shape {tuple(kl.shape)}")
     return _fisher_product(kl, tensors, damping)(vector.reshape(-1)).reshape(vector.shape)
 
 
@@ -337,6 +348,7 @@ def conjugate_gradient(matvec: Matvec, b: Array, iterations: int = 10, tolerance
 
     Raises:
         ValueError: b is no finite vector, a number out of range, or A is not positive definite.
+        TypeError: matvec is no function, or an argument is not a number.
 
     Source: Hestenes & Stiefel (1952); Nocedal & Wright (2006), algorithm 5.2.
     """
@@ -362,10 +374,12 @@ def iterate_conjugate_gradient(
 
     Raises:
         ValueError: b is no finite vector, a number out of range, or A is not positive definite.
+        TypeError: matvec is no function, or an argument is not a number.
 
     Source: Hestenes & Stiefel (1952); Nocedal & Wright (2006), algorithm 5.2.
     """
     b = _checked_vector("b", b)
+    _check_function("matvec", matvec)
     iterations = _checked_count("iterations", iterations)
     tolerance = _checked_number("tolerance", tolerance, 0.0, math.inf, open_below=True)
     return _conjugate_gradient(matvec, b, iterations, tolerance)
@@ -413,6 +427,7 @@ def natural_gradient_step(
 
     Raises:
         ValueError: the gradient is no finite vector, a number out of range, or F is not positive definite.
+        TypeError: matvec is no function, or an argument is not a number.
 
     Source: Schulman et al. (2015), appendix C; Kakade (2001).
     """
@@ -463,10 +478,12 @@ def line_search(
 
     Raises:
         ValueError: step is no finite vector, or a number out of range.
+        TypeError: evaluate is no function.
 
     Source: Schulman et al. (2015), appendix C; Nocedal & Wright (2006), section 3.1.
     """
     step = _checked_vector("step", step)
+    _check_function("evaluate", evaluate)
     delta = _checked_number("delta", delta, 0.0, math.inf, open_below=True)
     factor = _checked_number("factor", factor, 0.0, 1.0, open_below=True, open_above=True)
     return _line_search(evaluate, step, delta, factor, _checked_count("tries", tries))
@@ -547,6 +564,9 @@ class TRPOConfig:
         _checked_number("damping", self.damping, 0.0, math.inf)
         factor = self.line_search_factor
         _checked_number("line_search_factor", factor, 0.0, 1.0, open_below=True, open_above=True)
+        if self.activation not in ("tanh", "relu"):
+            raise ValueError(f"activation must be one of tanh, relu, got {self.activation!r}")
+        _checked_number("initial_log_std", self.initial_log_std, -math.inf, math.inf, open_below=True)
         if self.return_scale is not None:
             _checked_number("return_scale", self.return_scale, 0.0, math.inf, open_below=True)
 
@@ -579,7 +599,7 @@ def iterate_trpo(
         raise TypeError(f"config is {type(config).__name__}; expected a TRPOConfig")
     if state is not None:
         check_state(state, config, seed)
-    ready_made = isinstance(env, (VectorEnvironment, TorchCartPole))  # then it is not ours to close
+    ready_made = isinstance(env, (VectorEnvironment, VectorEnv, TorchCartPole))  # not ours to close
     return _iterate(_Learner(env, config, check_seed(seed), state), close=not ready_made)
 
 
@@ -673,6 +693,9 @@ def trpo_step(
 
     Raises:
         TrainingError: the gradient is not finite.
+        ValueError: the Fisher matrix is not positive definite; only without enough damping.
+
+    Source: Schulman et al. (2015), section 6 and appendix C.
     """
     parameters = list(policy.parameters())
     outputs = policy(observations)
@@ -797,6 +820,11 @@ def _checked_vector(name: str, vector: Array) -> Array:
     if not finite:
         raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
     return vector
+
+
+def _check_function(name: str, function: Any) -> None:
+    if not callable(function):  # a matrix, most often: then matrix.__matmul__ is the function
+        raise TypeError(f"{name} is {type(function).__name__}; expected a function")
 
 
 def _checked_number(

@@ -76,6 +76,15 @@ def test_the_machine_is_described_in_plain_data():
     assert all(machine.values())
 
 
+def test_a_device_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for call in (describe_machine, peak_memory, Throughput):
+        with pytest.raises(ValueError, match="device must be one that this machine has.*'cuda'"):
+            call("cuda")
+        with pytest.raises(ValueError, match="device must be a device's name.*'gpu'"):
+            call("gpu")
+
+
 def test_peak_memory_grows_with_what_was_used():
     before = peak_memory()
     block = np.ones(before // 8 + 8_000_000)                   # more than everything so far, and 64 million bytes
@@ -138,10 +147,19 @@ def test_a_record_says_how_it_was_made():
     (None, "dict"),
     ({**experiment(CPU), "summary": {"best": math.nan}}, "NaN"),
     ({**experiment(CPU), "curve": np.zeros(3)}, "plain data"),
+    ({**experiment(CPU), "config": {"size": np.float32(3)}}, "plain data"),
+    ({**experiment(CPU), "seeds": 3}, "a list as 'seeds', got 3"),
+    ({**experiment(CPU), "curve": {"a": [1], "b": [1, 2]}}, "equally long lists, got lengths {'a': 1, 'b': 2}"),
+    ({**experiment(CPU), "curve": {"a": 1}}, "equally long lists"),
 ])
 def test_an_experiment_must_return_plain_data(result, said):
     with pytest.raises(ValueError, match=said):
         make_record("toy", lambda device: result, CPU)
+
+
+def test_an_experiment_is_a_function(recordings):
+    with pytest.raises(TypeError, match="experiment must be a function of a device, got None"):
+        gpu_run("toy", None)
 
 
 @pytest.mark.parametrize("name", ["", "../toy", "Toy", "a b", None])

@@ -162,6 +162,17 @@ def test_gradients_of_the_divergences():
     assert torch.isfinite(certain.grad).all()
 
 
+def test_the_gradient_survives_where_rounding_would_make_the_divergence_negative():
+    generator = torch.Generator().manual_seed(0)
+    p = torch.softmax(torch.randn(200, 5, generator=generator), -1)
+    q = (p * (1 + 1e-5 * torch.randn(p.shape, generator=generator))).requires_grad_()
+    assert ((p * (p.log() - q.log())).sum(-1) < 0).sum() > 20  # where that is so
+    kl = kl_divergence(p, q)
+    assert (kl >= 0).all()
+    kl.sum().backward()
+    torch.testing.assert_close(q.grad, -p / q.detach())
+
+
 @pytest.mark.equation("eq-gaussian-kl")
 @pytest.mark.parametrize(("mean_p", "std_p", "mean_q", "std_q"), [(0, 1, 0, 1), (1, 0.5, -0.3, 1.2), (0, 2, 1, 0.7)])
 def test_gaussian_kl_is_the_integral(mean_p, std_p, mean_q, std_q):
@@ -422,6 +433,13 @@ HALF = [0.5, 0.5]
         (lambda: cross_entropy(HALF, [0.5, 0.4]), ValueError, "q has a row"),
         (lambda: jensen_shannon(HALF, [0.5, 0.4]), ValueError, "q has a row"),
         (lambda: code_length([1.2]), ValueError, "outside"),
+        (lambda: code_length([]), ValueError, "p has shape .* not empty"),
+        (lambda: gaussian_kl([], [], [], []), ValueError, "mean_p has shape .* not empty"),
+        (lambda: kl_estimate([], []), ValueError, "log_prob has shape .* not empty"),
+        (lambda: kl_estimate(torch.zeros(0), torch.zeros(0)), ValueError, "log_prob has shape .* not empty"),
+        (lambda: importance_weights([], []), ValueError, "not empty"),
+        (lambda: kl_gradient_of_estimate([0.0, 1.0], [0.0]), ValueError, "logits_ref has shape"),
+        (lambda: kl_gradient_of_estimate([[0.0, 1.0]], [0.0, 1.0]), ValueError, "logits_ref has shape"),
         (lambda: code_length([math.nan]), ValueError, "outside"),
         (lambda: gaussian_kl(0.0, 0.0, 0.0, 1.0), ValueError, "std_p"),
         (lambda: gaussian_kl(math.nan, 1.0, 0.0, 1.0), ValueError, "mean_p"),

@@ -31,6 +31,7 @@ from rlbook_lib.dqn import (
 )
 from rlbook_lib.environments import Step, vectorize
 from rlbook_lib.networks import QNetwork, mlp
+from rlbook_lib.replay_buffer import ReplayBuffer
 from rlbook_lib.returns import n_step_returns
 from rlbook_lib.training import evaluate_policy
 
@@ -445,6 +446,136 @@ def test_time_limits_are_exact(n_step, target):
     assert learned(True) == pytest.approx(biased, rel=0.03)
 
 
+# one update, by the formulas: every setting has its say
+
+def network_of(weights, config):
+    network = QNetwork(4, 2, hidden=config.hidden, activation=config.activation, seed=0, scale=config.return_scale)
+    network.load_state_dict(weights)
+    return network
+
+
+def drawn(before, after, config):
+    """The batch of the update between two states: the memory after it, the generator before it."""
+    memory = ReplayBuffer(config.buffer_capacity, 4, seed=0)
+    memory.load_state({**after["buffer"], "generator": before["buffer"]["generator"]})
+    return memory.sample(config.batch_size)
+
+
+def update_by_hand(before, after, config):
+    """(loss, mean target, online weights, target weights) after an update, from the state before it."""
+    online, target, batch = network_of(before["online"], config), network_of(before["target"], config), drawn(
+        before, after, config)
+    rows, scale = torch.arange(config.batch_size), config.return_scale
+    with torch.no_grad():                                                   # in units of return_scale, like the loss
+        values = target(batch.next_observations) / scale
+        picked = (online(batch.next_observations) if config.double else values).argmax(1)
+        targets = batch.returns + batch.discounts * values[rows, picked]
+    errors = online(batch.observations)[rows, batch.actions] / scale - targets
+    losses = errors**2 / 2
+    if config.loss == "huber":
+        losses = torch.where(errors.abs() < 1, losses, errors.abs() - 0.5)
+    gradients = torch.autograd.grad(losses.mean(), list(online.parameters()))
+    length = math.sqrt(sum(float((g**2).sum()) for g in gradients))
+    gradients = [g * min(1.0, config.max_gradient_norm / length) for g in gradients]
+    weights = {}
+    for (name, weight), gradient, adam in zip(online.named_parameters(), gradients,
+                                              before["optimizer"]["state"].values(), strict=True):
+        t = float(adam["step"]) + 1
+        m, v = 0.9 * adam["exp_avg"] + 0.1 * gradient, 0.999 * adam["exp_avg_sq"] + 0.001 * gradient**2
+        weights[name] = weight.detach() - config.learning_rate * (m / (1 - 0.9**t)) / (
+            (v / (1 - 0.999**t)).sqrt() + 1e-8)
+    share = config.tau if config.target == "ema" else float(after["update"] % config.copy_interval == 0)
+    moved = {name: (1 - share) * before["target"][name] + share * weights[name] for name in weights}
+    return losses.mean().item(), targets.mean().item() * scale, weights, moved
+
+
+@pytest.mark.parametrize("changes", [
+    {},
+    {"double": False, "loss": "squared", "activation": "tanh", "learning_rate": 1e-2},
+    {"target": "copy", "copy_interval": 4, "max_gradient_norm": 0.01, "batch_size": 20},
+    {"return_scale": 1.0, "gamma": 0.5, "n_step": 1, "tau": 0.5, "steps_per_update": 1},
+])
+def test_an_update_is_what_the_formulas_say(changes):
+    config = changed(**{"total_steps": 300, "return_scale": 5.0, "learning_rate": 1e-3, "tau": 0.2, **changes})
+    assert config.max_gradient_norm in (math.inf, 0.01)
+    before, differs = None, False
+    for record in iterate_dqn("CartPole-v1", config, seed=1):
+        after = record.state()
+        if before is not None:
+            loss, target_value, weights, moved = update_by_hand(before, after, config)
+            assert record.metrics["loss"] == pytest.approx(loss, rel=1e-4)
+            assert record.metrics["target_value"] == pytest.approx(target_value, rel=1e-4, abs=1e-5)
+            for name in weights:
+                torch.testing.assert_close(after["online"][name], weights[name], rtol=1e-3, atol=1e-5)
+                torch.testing.assert_close(after["target"][name], moved[name], rtol=1e-3, atol=1e-5)
+            differs |= not torch.equal(after["target"][name], after["online"][name])
+        before = after
+    assert differs and after["update"] > 20
+    observations = torch.eye(4)                                             # what the policy says is in reward units
+    torch.testing.assert_close(torch.tensor(record.policy.numpy(observations.numpy())),
+                               network_of(after["online"], config)(observations).detach())
+
+
+@pytest.mark.parametrize("n_step, gamma, scale", [(1, 0.9, 10.0), (3, 0.5, 4.0)])
+def test_what_the_memory_holds(n_step, gamma, scale):
+    """Rewards of CartPole are 1: a window of m holds ``1 + gamma + ... + gamma^(m-1)``, in units of the scale."""
+    config = changed(n_step=n_step, gamma=gamma, return_scale=scale, buffer_capacity=10_000)
+    state = list(iterate_dqn("CartPole-v1", config, seed=0))[-1].state()
+    batch = drawn(state, state, changed(config, batch_size=5000))
+    sums = np.array([sum(gamma**k for k in range(m + 1)) for m in range(n_step)]) / scale
+    ends = batch.discounts == 0
+    assert 0.01 < ends.float().mean() < 0.5
+    np.testing.assert_allclose(batch.discounts[~ends], gamma**n_step, rtol=1e-6)
+    np.testing.assert_allclose(batch.returns[~ends], sums[-1], rtol=1e-6)
+    assert set(np.round(batch.returns[ends].numpy(), 5)) == set(np.round(sums.astype(np.float32), 5))
+    assert batch.next_observations[ends][:, [0, 2]].abs().max() > 0.2       # where poles fell, not where new ones stand
+    assert set(batch.actions.tolist()) == {0, 1}
+
+
+def test_the_target_network_starts_as_the_online_network():
+    config = changed(target="copy", copy_interval=100, learning_rate=1e-4)
+    state = next(iterate_dqn("CartPole-v1", config, seed=0)).state()
+    for name, weight in state["online"].items():
+        moved = (weight - state["target"][name]).abs().max()
+        assert 0 < moved < 1.01e-4                                          # the first step of Adam is at most the rate
+
+
+def test_exploration_follows_its_schedule(monkeypatch):
+    seen, act = [], QNetwork.act
+
+    def watched(self, observations, greedy=True, rng=None, epsilon=0.05):
+        seen.append((greedy, epsilon))
+        return act(self, observations, greedy, rng, epsilon)
+
+    monkeypatch.setattr(QNetwork, "act", watched)
+    config = changed(epsilon_start=0.9, epsilon_end=0.1, epsilon_steps=401)
+    list(iterate_dqn("CartPole-v1", config, seed=0))
+    assert not any(greedy for greedy, _ in seen)
+    expected = [max(0.1, 0.9 - 0.8 * step / 400) for step in range(0, 800, 4)]       # four copies take a step at a time
+    assert [epsilon for _, epsilon in seen] == pytest.approx(expected)
+
+
+def test_the_seed_reaches_every_source_of_chance():
+    config = changed(target="copy", copy_interval=100)                      # the target still is what online was at first
+    one, two = (next(iterate_dqn("CartPole-v1", config, seed=seed)).state() for seed in (0, 1))
+    assert not torch.equal(one["target"]["network.0.weight"], two["target"]["network.0.weight"])
+    assert not torch.equal(one["buffer"]["generator"], two["buffer"]["generator"])
+    streams = [(state["rng"]["state"]["inc"], state["environments"]["generator"]["state"]["inc"]) for state in (one, two)]
+    assert all(a != b for a, b in zip(*streams))                            # "inc" is the seed's, however much was drawn
+
+
+def test_an_environment_that_was_handed_in_stays_open_and_one_made_here_is_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr(Identity, "close", lambda self: closed.append(self))
+    ours = vectorize(Identity, 4, seed=0)
+    train_dqn(ours, SMALL, seed=0)
+    assert not closed
+    for stop in (None, lambda record: record.update == 2):
+        train_dqn(Identity, SMALL, seed=0, stop=stop)
+        assert len(closed) == 4
+        closed.clear()
+
+
 def finish(env, config, seed, state=None):
     records = list(iterate_dqn(env, config, seed=seed, state=state))
     return [record.metrics for record in records], flat(records[-1].policy), records[-1].env_steps
@@ -469,7 +600,10 @@ def test_a_run_goes_on_bit_for_bit_from_any_update(env, changes):
     for record in iterate_dqn(env, config, seed=5):
         if record.update in (1, 40, 73):
             states[record.update] = through_a_file(record.state())
-    expected = finish(env, config, 5)
+    expected, end = finish(env, config, 5), through_a_file(record.state())
+    last = list(iterate_dqn(env, config, seed=5, state=end))                # a finished run has nothing left to do
+    assert [(r.update, r.env_steps, r.metrics) for r in last] == [(record.update, record.env_steps, {})]
+    assert torch.equal(flat(last[0].policy), expected[1])
     assert expected[2] >= config.total_steps
     for update, state in states.items():
         metrics, weights, env_steps = finish(env, config, 5, state)
@@ -512,6 +646,14 @@ def test_records():
     assert last.policy.act(observations).shape == (5,) and last.policy.act(observations, greedy=True).dtype.kind == "i"
 
 
+def test_the_first_update_comes_when_enough_was_seen_and_the_others_every_so_many_steps():
+    for starts, every in ((64, 1), (65, 3), (1, 2)):
+        config = changed(learning_starts=starts, steps_per_update=every, n_step=1)
+        steps = [record.env_steps for record in iterate_dqn("CartPole-v1", config, seed=0)]
+        first = -(-starts // (4 * every)) * 4 * every                       # four copies, ``every`` steps at a time
+        assert steps == list(range(first, 800 + 4 * every, 4 * every))[:len(steps)] and steps[-2] < 800 <= steps[-1]
+
+
 def test_every_real_transition_is_counted_whatever_the_environment():
     for env in ("CartPole-v1", gymnasium.make_vec("CartPole-v1", num_envs=4), vectorize("CartPole-v1", 4, seed=9)):
         records = itertools.islice(iterate_dqn(env, SMALL, seed=0), 3)
@@ -545,11 +687,12 @@ def test_the_defaults_solve_cartpole():
 # ---------------------------------------------------------------------- bad input
 
 @pytest.mark.parametrize("field, values", [
-    ("total_steps", [0, -5]), ("copies", [0]), ("batch_size", [0]), ("learning_rate", [0.0, -1.0, math.nan]),
-    ("gamma", [-0.1, 1.1]), ("n_step", [0]), ("target", ["hard", 3]), ("tau", [0.0, 1.5, math.nan]),
-    ("copy_interval", [0]), ("buffer_capacity", [0]), ("loss", ["l1"]), ("hidden", [(0,), (-3,)]),
+    ("total_steps", [0, -5]), ("copies", [0]), ("batch_size", [0]),
+    ("learning_rate", [0.0, -1.0, math.nan, math.inf, "fast", None]),
+    ("gamma", [-0.1, 1.1]), ("n_step", [0]), ("target", ["hard", 3]), ("tau", [0.0, 1.5, math.nan, "slow", True]),
+    ("copy_interval", [0]), ("buffer_capacity", [0]), ("loss", ["l1", []]), ("hidden", [(0,), (-3,)]),
     ("activation", ["gelu"]), ("epsilon_start", [1.5]), ("epsilon_end", [-0.5]), ("epsilon_steps", [0]),
-    ("learning_starts", [0, 10**9]), ("steps_per_update", [0]), ("return_scale", [0.0]), ("max_gradient_norm", [0.0]),
+    ("learning_starts", [0, 10**9]), ("steps_per_update", [0]), ("return_scale", [0.0, math.inf]), ("max_gradient_norm", [0.0, math.nan]),
 ])
 def test_settings_out_of_range_are_named(field, values):
     for value in values:
@@ -558,7 +701,8 @@ def test_settings_out_of_range_are_named(field, values):
 
 
 def test_settings_of_the_wrong_type_are_named():
-    for field, value in (("batch_size", 2.5), ("double", 1), ("copies", "four")):
+    for field, value in (("batch_size", 2.5), ("double", 1), ("copies", "four"), ("hidden", 64), ("hidden", "64"),
+                         ("epsilon_end", "0.1")):
         with pytest.raises(TypeError, match=field):
             DQNConfig(**{field: value})
 
@@ -573,23 +717,33 @@ def test_bad_runs():
     state = next(iterate_dqn("CartPole-v1", SMALL, seed=0)).state()
     with pytest.raises(ValueError, match="batch_size was 32 and is 16"):
         next(iterate_dqn("CartPole-v1", changed(batch_size=16), seed=0, state=state))
+    with pytest.raises(ValueError, match=r"the state belongs to BatchedCartPole\('CartPole-v1', copies=4\), this is"):
+        next(iterate_dqn("Acrobot-v1", SMALL, seed=0, state=state))
 
 
-class Broken(Identity):
-    """Its fiftieth step gives a reward that is not a number."""
+class Broken(gymnasium.Env):
+    """Its fiftieth step gives a reward, or an observation, that is not a number."""
 
-    steps = 0
+    def __init__(self, reward=1.0, observation=0.5):
+        self.observation_space, self.action_space = gymnasium.spaces.Box(-1, 1, (2,)), Discrete(2)
+        self.reward, self.observation, self.steps = reward, observation, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full(2, 0.5, np.float32), {}
 
     def step(self, action):
         self.steps += 1
-        observation, reward, *rest = super().step(action)
-        return observation, math.nan if self.steps == 50 else reward, *rest
+        reward, observation = (self.reward, self.observation) if self.steps == 50 else (1.0, 0.5)
+        return np.full(2, observation, np.float32), reward, self.steps % 7 == 0, False, {}
 
 
-def test_a_reward_that_is_not_a_number_stops_the_run_and_keeps_the_last_checkpoint(tmp_path):
+@pytest.mark.parametrize("broken", [{"reward": math.nan}, {"observation": math.nan}, {"observation": math.inf}])
+def test_what_is_not_a_number_stops_the_run_and_keeps_the_last_checkpoint(tmp_path, broken):
     path = tmp_path / "run.pt"
-    with pytest.raises(ValueError, match="Broken: the reward of copy 0 at step 50 is nan"):
-        train_dqn(Broken, SMALL, seed=0, checkpoint=path, checkpoint_every=2)
+    (what, value), = broken.items()
+    with pytest.raises(ValueError, match=rf"Broken: the {what} of copy 0 at step 50 is .*{value}"):
+        train_dqn(lambda: Broken(**broken), SMALL, seed=0, checkpoint=path, checkpoint_every=2)
     assert torch.load(path, weights_only=True)["update"] == 16
 
 
@@ -612,10 +766,16 @@ def test_bad_arguments_of_the_pure_functions():
         (lambda: dqn_loss(q, actions[:2], rewards), "actions"),
         (lambda: dqn_loss(q, actions, rewards, "l1"), "kind"),
         (lambda: huber_loss(rewards, 0.0), "delta"),
+        (lambda: huber_loss(rewards, math.inf), "delta"),
+        (lambda: dqn_loss(q, tensor([True, False, True]), rewards), "actions"),
+        (lambda: NStepWindow(2, 2, 3, 0.9).load_state(NStepWindow(2, 2, 1, 0.9).state()),
+         r"\(1, 2, 2\), expected \(3, 2, 2\)"),
+        (lambda: maximization_bias([["a"]]), "outcomes"),
+        (lambda: maximization_bias([[1.0], [1.0, 2.0]]), "outcomes"),
         (lambda: huber_loss(bad), "errors"),
         (lambda: ema_update(*networks(), 0.0), "tau"),
         (lambda: ema_update(networks()[0], QNetwork(3, 3, hidden=(5,), seed=0), 0.5), "same shapes"),
-        (lambda: ema_weights(-1, 0.5), "steps"),
+        (lambda: ema_weights(-1, 0.5), "steps must be an integer of at least 0, got -1"),
         (lambda: ema_weights(3, 0.0), "tau"),
         (lambda: maximization_bias([]), "outcomes"),
         (lambda: maximization_bias([[1.0, 2.0]], [[0.5, 0.6]]), "probabilities"),
@@ -627,3 +787,16 @@ def test_bad_arguments_of_the_pure_functions():
     ):
         with pytest.raises(ValueError, match=words):
             call()
+    for call, words in (
+        (lambda: ema_weights("ten", 0.5), "steps must be an integer of at least 0, got 'ten'"),
+        (lambda: dqn_targets("many", q, flags, 0.9), "rewards must be a tensor, got 'many'"),
+        (lambda: naf_q(np.ones(2), torch.ones(2, 1), np.ones((2, 1, 1)), np.ones((2, 1))), "all numpy arrays or all"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
+
+
+def test_lists_will_do():
+    assert dqn_targets([1.0, 2.0], [[1, 3], [0, 0]], [0, 1], 0.5).tolist() == [2.5, 2.0]
+    assert double_dqn_targets([1, 2], [[1, 3], [0, 0]], [[8, 6], [0, 0]], [False, True], 0.5).tolist() == [4.0, 2.0]
+    assert dqn_loss([[1.0, 3.0]], [1], [2.0], "squared").item() == 0.5

@@ -13,6 +13,7 @@ from rlbook_lib.environments import (
     BatchedCartPole,
     GymnasiumEnvironments,
     GymnasiumVector,
+    Step,
     TorchCartPole,
     VectorEnvironment,
     cartpole_change,
@@ -27,16 +28,16 @@ class Clock(gymnasium.Env):
     Episode e of a copy lasts 2 + (e + phase) % 4 steps; every second one is truncated. Reward = time + action / 10.
     """
 
-    def __init__(self, phase=0, actions=3, bad_reward_at=None, bad_observation_at=None):
+    def __init__(self, phase=0, actions=3, bad_reward_at=None, bad_observation_at=None, bad_start_at=None):
         self.observation_space = Box(-1.0, 1e6, (3,), np.float32)
         self.action_space = Discrete(actions)
         self.phase, self.episode, self.total = phase, -1, 0
-        self.bad_reward_at, self.bad_observation_at = bad_reward_at, bad_observation_at
+        self.bad_reward_at, self.bad_observation_at, self.bad_start_at = bad_reward_at, bad_observation_at, bad_start_at
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.episode, self.time = self.episode + 1, 0
-        return self.seen(-1), {}
+        return self.seen(np.nan if self.episode == self.bad_start_at else -1), {}
 
     def step(self, action):
         self.time += 1
@@ -70,25 +71,29 @@ def as_arrays(step):
 
 # ---------------------------------------------------------------------- CartPole
 
-def test_batched_cartpole_is_gymnasiums_for_ten_thousand_random_steps():
+@pytest.mark.parametrize("make, rtol, atol", [
+    (lambda n: BatchedCartPole(n, seed=1), 2e-7, 1e-9),                    # equal but for the cast to float32
+    (lambda n: TorchCartPole(n, seed=1, device="cpu"), 0, 2e-5),           # rounding adds up over an episode
+], ids=["numpy", "torch"])
+def test_batched_cartpole_is_gymnasiums_for_ten_thousand_random_steps(make, rtol, atol):
     copies, rng = 20, np.random.default_rng(0)
-    ours = BatchedCartPole(copies, seed=1)
+    ours = make(copies)
     theirs = [gymnasium.make("CartPole-v1").unwrapped for _ in range(copies)]
     ours.reset()
 
     def start(copy):
         theirs[copy].reset()
-        theirs[copy].state = ours.physics[:, copy].copy()
+        theirs[copy].state = np.array([float(number) for number in ours.physics[:, copy]])
 
     for copy in range(copies):
         start(copy)
     ends = 0
     for _ in range(500):
         actions = rng.integers(2, size=copies)
-        step = ours.step(actions)
+        step = Step(*as_arrays(ours.step(torch.tensor(actions) if isinstance(ours, TorchCartPole) else actions)))
         for copy, action in enumerate(actions):
             observation, reward, terminated, truncated, _ = theirs[copy].step(action)
-            np.testing.assert_allclose(step.next_observations[copy], observation, rtol=2e-7, atol=1e-9)
+            np.testing.assert_allclose(step.next_observations[copy], observation, rtol=rtol, atol=atol)
             assert (step.rewards[copy], step.terminated[copy], step.truncated[copy]) == (reward, terminated, truncated)
             if terminated:
                 ends += 1
@@ -119,6 +124,25 @@ def test_a_balanced_pole_is_truncated_after_500_steps(make):
         observations = step.observations
     returns, lengths = environment.pop_episodes()
     assert returns.tolist() == [500.0] * 16 and lengths.tolist() == [500] * 16
+
+
+@pytest.mark.parametrize("make", [
+    lambda: BatchedCartPole(3, seed=0, max_steps=20), lambda: TorchCartPole(3, seed=0, device="cpu", max_steps=20),
+    lambda: vectorize(lambda: gymnasium.make("CartPole-v1", max_episode_steps=20), 3, seed=0),
+    lambda: vectorize(gymnasium.make_vec("CartPole-v1", num_envs=3, max_episode_steps=20), seed=0)])
+def test_a_reset_gives_up_the_episodes_under_way(make):
+    environment, starts = make(), []
+    for steps in (12, 20):
+        observations = environment.reset()
+        starts.append(np.asarray(observations))
+        for t in range(1, steps + 1):
+            actions = balance(np.asarray(observations))
+            step = environment.step(torch.tensor(actions) if torch.is_tensor(observations) else actions)
+            observations = step.observations
+            assert step.truncated.tolist() == [t == 20] * 3
+    returns, lengths = environment.pop_episodes()
+    assert returns.tolist() == [20.0] * 3 and lengths.tolist() == [20] * 3
+    assert (starts[0] != starts[1]).all()
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
@@ -401,6 +425,20 @@ def test_a_state_belongs_to_one_kind_of_environment():
             other.load_state(state)
 
 
+@pytest.mark.parametrize("name", ["CartPole-v1", "torch CartPole", "maze"])
+def test_a_state_from_before_the_first_reset_brings_that_moment_back(name):
+    environment, other = KINDS[name](0), KINDS[name](1)
+    state = environment.state()
+    other.reset()
+    other.load_state(state)
+    with pytest.raises(ValueError, match="call reset"):
+        run(other, np.random.default_rng(0), 1)
+    assert np.array_equal(np.asarray(other.reset()), np.asarray(environment.reset()))
+    for nothing in ({}, None):
+        with pytest.raises(ValueError, match="state must be what state"):
+            other.load_state(nothing)
+
+
 def test_a_state_that_cannot_be_exact_is_refused():
     environment = vectorize(transformed(SyncVectorEnv(constructors())), seed=0)
     environment.reset()
@@ -432,6 +470,31 @@ class Echo(gymnasium.Env):
         assert self.action_space.contains(action), action
         self.seen.append(action)
         return self.observation_space.sample(), 0.0, True, False, {}
+
+
+class BothFlags(Echo):
+    """Says at every step that the episode terminated and that it was truncated."""
+
+    def step(self, action):
+        return (*super().step(action)[:2], True, True, {})
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda makers: GymnasiumEnvironments(makers, seed=0),
+    *(lambda makers, mode=mode: vectorize(transformed(SyncVectorEnv(makers, autoreset_mode=mode)), seed=0)
+      for mode in AutoresetMode)])
+def test_both_flags_mean_terminated_and_actions_count_from_zero(wrap):
+    seen = []
+
+    def make():
+        seen.append(BothFlags(Discrete(4, start=3), Discrete(3, start=-1)))
+        return seen[-1]
+
+    environment = wrap([make, make])
+    environment.reset()
+    step = environment.step(np.array([0, 2]))
+    assert step.terminated.all() and not step.truncated.any()
+    assert [int(env.seen[0]) for env in seen] == [-1, 1]
 
 
 def test_discrete_observations_become_one_hot_rows():
@@ -468,6 +531,29 @@ def test_other_kinds_of_space_are_named(observation, action, words):
         vectorize(lambda: Echo(observation, action), 2, seed=0)
 
 
+class Says(gymnasium.Env):
+    """Gives the same observation again and again, whatever its space says."""
+
+    def __init__(self, observation_space, observation):
+        self.observation_space, self.action_space, self.observation = observation_space, Discrete(2), observation
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation, {}
+
+
+@pytest.mark.parametrize("space, observation, words", [
+    (Box(-1, 1, (3,)), np.zeros(2, np.float32), r"numbers of shape \(3,\), got ndarray of shape \[\(2,\)\]"),
+    (Box(-1, 1, (3,)), "abc", "numbers of shape .*got str"),
+    (Discrete(3), 3, r"integers from 0 to 2, got \[3, 3\]"),
+    (Discrete(3), -1, "integers from 0 to 2"),
+    (Discrete(3, start=1), 0, "integers from 1 to 3"),
+    (Discrete(3), 0.5, "integers from 0 to 2"),
+])
+def test_observations_outside_their_space_are_named(space, observation, words):
+    with pytest.raises(ValueError, match=f"Says: observations must be {words}"):
+        vectorize(lambda: Says(space, observation), 2, seed=0).reset()
+
+
 def test_copies_must_have_equal_spaces():
     with pytest.raises(ValueError, match="copy 1 has other spaces"):
         GymnasiumEnvironments([Clock, lambda: Clock(actions=5)], seed=0)
@@ -482,11 +568,13 @@ def test_copies_must_have_equal_spaces():
 @pytest.mark.parametrize("bad, words", [
     ({"bad_reward_at": 7}, "Clock: the reward of copy 2 at step 7 is nan"),
     ({"bad_observation_at": 6}, "Clock: the observation of copy 2 at step 6 is .*inf"),
+    ({"bad_start_at": 2}, "Clock: the first observation of copy 2 at step 5 is .*nan"),       # after episodes of 2 and 3
+    ({"bad_start_at": 0}, "Clock: the first observation of copy 2 at step 0 is .*nan"),
 ])
 def test_numbers_that_are_not_finite_stop_the_run(wrap, bad, words):
     environment = wrap([Clock, Clock, lambda: Clock(**bad), Clock])
-    environment.reset()
     with pytest.raises(ValueError, match=words):
+        environment.reset()
         run(environment, np.random.default_rng(0), 8)
 
 
@@ -516,8 +604,9 @@ def test_torch_cartpole_checks_what_costs_nothing():
     with pytest.raises(ValueError, match="call reset"):
         environment.step(torch.zeros(3, dtype=torch.long))
     environment.reset()
-    with pytest.raises(ValueError, match=r"must be \(3,\)"):
-        environment.step(torch.zeros(2, dtype=torch.long))
+    for actions in (torch.zeros(2, dtype=torch.long), torch.zeros(3), [0, 1, 1], np.zeros(3, int)):
+        with pytest.raises(ValueError, match=r"actions must be a tensor of \(3,\) integers, got"):
+            environment.step(actions)
 
 
 @pytest.mark.parametrize("make", [lambda **k: BatchedCartPole(**k), lambda **k: TorchCartPole(device="cpu", **k),

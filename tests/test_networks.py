@@ -72,6 +72,13 @@ def test_softmax_is_exp_over_its_sum(logits):
     assert math.fsum(np.exp(softmax_log_probs(logits))) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_of_huge_logits_does_not_overflow(dtype):
+    logits = np.array([1e4, 0.0, 1e4], dtype)
+    for log_probs in (softmax_log_probs(logits), softmax_log_probs(torch.tensor(logits)).numpy()):
+        assert log_probs.dtype == dtype and log_probs == pytest.approx([-math.log(2), -1e4 - math.log(2), -math.log(2)])
+
+
 def test_softmax_keeps_the_shape_and_does_not_change_its_argument():
     logits = rows(6, 4).reshape(2, 3, 4)
     before = logits.copy()
@@ -100,9 +107,11 @@ def test_gaussian_density_is_a_product_of_densities_that_integrate_to_one():
     (lambda: gaussian_log_prob([0.0], [0.0], [0.0, 1.0]), "shapes"),
     (lambda: gaussian_log_prob([0.0, 0.0], [0.0], [0.0, 1.0]), "shapes"),
     (lambda: gaussian_log_prob([0.0], [math.nan], [0.0]), "log_std"),
+    (lambda: softmax_log_probs(["a"]), "logits must be an array of numbers"),
+    (lambda: gaussian_log_prob([0.0], [0.0], torch.zeros(1)), "actions must be all numpy arrays or all tensors, got list"),
 ])
 def test_formulas_refuse_what_they_cannot_use(call, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, TypeError), match=said):
         call()
 
 
@@ -212,6 +221,19 @@ def test_a_copied_policy_acts_with_its_own_weights():
     (lambda: mlp((4, 2), activation="gelu", seed=0), ValueError, "gelu"),
     (lambda: mlp((4, 2), output_gain=0.0, seed=0), ValueError, "output_gain"),
     (lambda: mlp((4, 2), seed=-1), ValueError, "seed"),
+    (lambda: mlp(4, seed=0), TypeError, "sizes must be a sequence of integers of at least 1, got 4"),
+    (lambda: mlp((4, 2), output_gain="a", seed=0), ValueError, "output_gain must be a positive finite number, got 'a'"),
+    (lambda: CategoricalPolicy(4, 2, hidden=64, seed=0), TypeError, "hidden must be a sequence"),
+    (lambda: CategoricalPolicy(4, 2, hidden="64", seed=0), TypeError, "hidden must be a sequence"),
+    (lambda: numpy_forward(nn.Linear(2, 2)), TypeError, "network must be an nn.Sequential, got Linear"),
+    (lambda: numpy_forward(nn.Sequential()), ValueError, "at least one linear layer"),
+    (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2, bias=False))), ValueError, "biases"),
+    (lambda: GaussianPolicy(4, 1, seed=0, initial_log_std="a"), ValueError, "initial_log_std"),
+    (lambda: GaussianPolicy(4, 1, seed=0, low=1.0, high=-1.0), ValueError, "low must not exceed high, got 1.0 and -1.0"),
+    (lambda: GaussianPolicy(4, 1, seed=0, low="a"), ValueError, "low must be a number or 1 numbers, got 'a'"),
+    (lambda: ValueNetwork(4, seed=0, scale="a"), ValueError, "scale"),
+    (lambda: SharedPolicyValue(None, seed=0), TypeError, "policy must be"),
+    (lambda: CategoricalPolicy(1, 2, seed=0).act([["a"]]), ValueError, "observations must be numbers"),
     (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2), nn.GELU())), ValueError, "GELU"),
     (lambda: CategoricalPolicy(0, 2, seed=0), ValueError, "observation_size"),
     (lambda: CategoricalPolicy(4, 0, seed=0), ValueError, "n_actions"),
@@ -354,6 +376,9 @@ def test_action_values_and_how_they_act():
     assert (network.act(x) == q.argmax(1)).mean() > 0.999
     drawn = network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=0.3)
     assert (drawn != network.act(x)).mean() == pytest.approx(0.2, abs=0.04)       # two thirds of 0.3
+    uniform = network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=1.0)
+    assert chances(uniform) == pytest.approx(np.full(3, 1 / 3), abs=0.05)         # nearly six standard errors
+    assert np.array_equal(network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=0.0), network.act(x))
     with pytest.raises(ValueError, match="epsilon"):
         network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=1.5)
 

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlbook_lib import policy_gradient
 from rlbook_lib.dynamic_programming import action_values, advantages, expected_return, policy_evaluation
 from rlbook_lib.environments import TorchCartPole, vectorize
 from rlbook_lib.mdp import MDP, enumerate_trajectories
@@ -338,6 +339,17 @@ def test_no_baseline_adds_bias(kind, baseline):
         assert np.allclose(based.mean, plain.mean, atol=1e-12) and based.variance != plain.variance
 
 
+def test_the_mean_and_the_value_as_baselines_are_these_numbers():
+    mdp = layers(0)
+    logits = logits_of(1, mdp)
+    paths = enumerate_trajectories(mdp, softmax_policy(logits), HORIZON)
+    total = sum(path.probability * discounted_returns(path.rewards, mdp.gamma).sum() for path in paths)
+    mean = total / sum(path.probability * len(path.rewards) for path in paths)  # over steps, not over trajectories
+    for word, number in (("mean", mean), ("value", policy_evaluation(mdp, softmax_policy(logits)))):
+        one, other = (trajectory_gradient(mdp, logits, HORIZON, baseline=b).variance for b in (word, number))
+        assert one == pytest.approx(other, abs=1e-12)
+
+
 @pytest.mark.equation("eq-optimal-baseline")
 @pytest.mark.parametrize("kind", ["reward_to_go", "action_value"])
 def test_the_variance_is_flat_at_the_optimal_baseline_and_higher_elsewhere(kind):
@@ -653,6 +665,14 @@ FLAT = np.zeros(3)
     (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="optimal"), "squared_scores"),
     (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value"), "values"),
     (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.ones(2)), "mask"),
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.array([0.5, 1, 1])), "mask"),
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.array([np.nan, 1, 1])), "mask"),
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=FLAT, baseline="mean"), "mask"),
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value", values=FLAT * np.nan), "values"),
+    (lambda: n_step_advantage(FLAT, FLAT * np.nan, FLAT, FLAT, FLAT, 0.9, 1), "values"),
+    (lambda: policy_gradient_loss(torch.zeros(3), torch.full((3,), torch.nan)), "psi"),
+    (lambda: critic_loss(torch.zeros(3, 1), torch.zeros(3)), "targets has shape"),
+    (lambda: critic_loss(torch.full((3,), torch.inf), torch.zeros(3)), "values"),
     (lambda: psi_weights("return", FLAT, [0, 2, 0], FLAT, gamma=0.9), "terminated"),
     (lambda: psi_weights("return", [0.0, np.nan, 0.0], FLAT, FLAT, gamma=0.9), "rewards"),
     (lambda: policy_gradient_loss(torch.zeros(3), torch.zeros(2)), "psi"),
@@ -666,12 +686,30 @@ FLAT = np.zeros(3)
     (lambda: ReinforceConfig(baseline="best"), "baseline"),
     (lambda: ReinforceConfig(gamma=1.01), "gamma"),
     (lambda: ReinforceConfig(episodes=0), "episodes"),
+    (lambda: ReinforceConfig(max_steps=0), "max_steps"),
     (lambda: ReinforceConfig(entropy_coefficient=-0.1), "entropy_coefficient"),
     (lambda: ReinforceConfig(learning_rate=float("nan")), "learning_rate"),
 ])
 def test_bad_input_is_named(call, name):
     with pytest.raises(ValueError, match=name):
         call()
+
+
+@pytest.mark.parametrize("call, name", [
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, discount_time="no"), "discount_time"),
+    (lambda: n_step_advantage(FLAT, ["a", "b", "c"], FLAT, FLAT, FLAT, 0.9, 1), "values"),
+    (lambda: policy_gradient_loss([0.0], [1.0]), "log_prob is list"),
+    (lambda: critic_loss(torch.zeros(3), FLAT), "targets is ndarray"),
+])
+def test_wrong_types_are_named(call, name):
+    with pytest.raises(TypeError, match=name):
+        call()
+
+
+def test_a_masked_value_may_be_anything():
+    values, mask = np.array([1.0, 2.0, np.nan]), np.array([1, 1, 0])
+    psi = psi_weights("reward_to_go", FLAT, FLAT, FLAT, gamma=0.9, baseline="value", values=values, mask=mask)
+    assert psi.tolist() == [-1.0, -2.0, 0.0]
 
 
 # ------------------------------------------------------------------ training
@@ -741,6 +779,161 @@ def test_the_critic_learns_the_known_value_of_a_truncated_task(env, worth):
                        learning_rate=0.05)
     result = train_a2c(env, config, seed=0)
     assert values_of(result.state(), config) == pytest.approx(worth, rel=0.03)
+
+
+class Ragged(gymnasium.Env):
+    """Two observations, a reward that depends on both; episodes end after 2 to 5 steps, some by truncation."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-9.0, 9.0, (2,), np.float32), gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left, self.by_truncation = int(self.np_random.integers(2, 6)), bool(self.np_random.integers(2))
+        return self.np_random.normal(size=2).astype(np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        over = self.left == 0
+        observation = self.np_random.normal(size=2).astype(np.float32)
+        return observation, float(action + observation[0]), over and not self.by_truncation, over and self.by_truncation, {}
+
+
+class RaggedReal(Ragged):
+    """The same with real actions."""
+
+    action_space = gymnasium.spaces.Box(-2.0, 2.0, (2,), np.float32)
+
+    def step(self, action):
+        return super().step(float(action[0] - action[1]))
+
+
+def pieces(rollout, value, mask=None):
+    """V(s_t), V(s_{t+1}) without terminations, and where each step's episode ends: (T, N) each."""
+    with torch.no_grad():
+        v, v_next = (value(torch.as_tensor(x)).numpy().astype(float)
+                     for x in (rollout.observations, rollout.next_observations))
+    ends = rollout.terminated | rollout.truncated
+    ends[-1] = True
+    return v, np.where(rollout.terminated, 0.0, v_next), ends
+
+
+@pytest.mark.parametrize("env", [Ragged, RaggedReal])
+@pytest.mark.parametrize("psi", ["td_error", "n_step", "gae", "reward_to_go"])
+def test_the_gradient_of_an_a2c_update_is_the_written_out_one(env, psi):
+    """Advantages by their definitions, every coefficient in its place, gradients shortened: by hand, from the record."""
+    config = A2CConfig(copies=3, steps=6, psi=psi, n=3, lam=0.6, gamma=0.8, hidden=(8,), value_coefficient=0.3,
+                       entropy_coefficient=0.2, max_gradient_norm=0.5, return_scale=4.0, initial_log_std=-0.3)
+    learner = policy_gradient._Learner(env, config, 0, 3, 6, None)
+    with torch.no_grad():
+        for parameter in learner.value.parameters():
+            parameter.mul_(2.0)
+    rollout = learner.collector.collect()
+    v, v_next, ends = pieces(rollout, learner.value)
+    delta, wanted = rollout.rewards + 0.8 * v_next - v, np.zeros((6, 3))
+    decay, most = {"td_error": (0.0, 1), "n_step": (0.8, 3), "gae": (0.48, 6), "reward_to_go": (0.8, 6)}[psi]
+    for t, i in product(range(6), range(3)):
+        for k in range(min(most, 6 - t)):
+            wanted[t, i] += decay**k * delta[t + k, i]
+            if ends[t + k, i]:
+                break
+    advantages, targets = a2c_targets(rollout, learner.value, config)
+    assert np.allclose(advantages, wanted, atol=1e-5) and np.allclose(targets, wanted + v, atol=1e-5)
+
+    shifted = torch.as_tensor((wanted - wanted.mean()) / wanted.std()).flatten().float()
+    batch, policy = rollout.batch(), learner.policy
+    outputs, values = policy(batch.observations), learner.value(batch.observations)
+    error = (values - torch.as_tensor(wanted + v).flatten()) / 4.0
+    loss = (-(policy.log_prob_of(outputs, batch.actions) * shifted).mean() + 0.3 * 0.5 * (error**2).mean()
+            - 0.2 * policy.entropy_of(outputs).mean())
+    parameters = [*policy.parameters(), *learner.value.parameters()]
+    by_hand = torch.autograd.grad(loss, parameters)
+    norm = torch.sqrt(sum((g**2).sum() for g in by_hand))
+    assert norm > 0.5
+    metrics = policy_gradient._a2c_update(learner, rollout, advantages, targets)
+    for parameter, gradient in zip(parameters, by_hand):
+        assert torch.allclose(parameter.grad, gradient * 0.5 / norm, atol=1e-5)
+    assert metrics["value_loss"] == pytest.approx(0.5 * (error**2).mean().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("env", [Ragged, RaggedReal])
+@pytest.mark.parametrize("psi, baseline, timed, normalize", [
+    ("reward_to_go", "value", True, False), ("reward_to_go", "value", False, True), ("return", "value", False, False),
+    ("reward_to_go", "mean", True, False), ("return", "none", True, True), ("reward_to_go", "optimal", True, False)])
+def test_the_gradient_of_a_reinforce_update_is_the_written_out_one(env, psi, baseline, timed, normalize):
+    """A sum over the steps of each episode, a mean over episodes; a learned baseline also bootstraps truncations."""
+    config = ReinforceConfig(episodes=8, psi=psi, baseline=baseline, discount_time=timed, normalize=normalize, gamma=0.8,
+                             hidden=(8,), entropy_coefficient=0.2, max_steps=4, initial_log_std=-0.3)
+    learner = policy_gradient._Learner(env, config, 0, 8, 1, None)
+    rollout, mask = learner.collector.collect_episodes(4)
+    v, v_next, ends = pieces(rollout, learner.value)
+    if baseline != "value":
+        v, v_next = 0 * v, 0 * v_next
+    lengths = mask.sum(0)
+    assert len(set(lengths)) > 1 and rollout.terminated[mask].any() and rollout.truncated[mask].any()
+    returns, weights, times = np.zeros(mask.shape), np.zeros(mask.shape), np.zeros(mask.shape)
+    for i, length in enumerate(lengths):
+        times[:length, i] = np.arange(length)
+        for t in range(length):
+            last = length - 1
+            returns[t, i] = (sum(0.8 ** (k - t) * rollout.rewards[k, i] for k in range(t, length))
+                             + 0.8 ** (length - t) * v_next[last, i])
+        weights[:length, i] = returns[0, i] if psi == "return" else returns[:length, i]
+    discount = 0.8**times if timed and psi != "return" else np.ones(mask.shape)
+
+    batch, policy, kept = rollout.batch(), learner.policy, torch.as_tensor(mask).flatten()
+    outputs = policy(batch.observations)
+    log_prob = policy.log_prob_of(outputs, batch.actions)
+    if baseline == "mean":
+        b = weights[mask].mean()
+    elif baseline == "optimal":  # squared scores by the outputs, from automatic differentiation
+        logits = (torch.as_tensor(rollout.outputs).flatten(0, 1)).clone().requires_grad_()
+        again = torch.log_softmax(logits, -1) if env is Ragged else logits
+        score, = torch.autograd.grad(policy.log_prob_of(again, batch.actions).sum(), logits)
+        squares = (score**2).sum(-1).reshape(mask.shape).numpy() * discount**2
+        b = (squares * weights)[mask].sum() / squares[mask].sum()
+    psi_t = ((weights - (v if baseline == "value" else b if baseline != "none" else 0.0)) * discount)[mask]
+    if normalize:
+        psi_t = (psi_t - psi_t.mean()) / psi_t.std()
+    loss = -(log_prob[kept] * torch.as_tensor(psi_t)).sum() / 8 - 0.2 * policy.entropy_of(outputs[kept]).mean()
+    by_hand = torch.autograd.grad(loss, list(policy.parameters()), retain_graph=True)
+    critic = []
+    if baseline == "value":
+        error = (learner.value(batch.observations) - torch.as_tensor(returns).flatten())[kept] / learner.value.scale
+        critic = torch.autograd.grad(0.5 * (error**2).mean(), list(learner.value.parameters()))
+    policy_gradient._reinforce_update(learner, rollout, mask)
+    for parameter, gradient in zip(policy.parameters(), by_hand):
+        assert torch.allclose(parameter.grad, gradient.float(), atol=2e-5)
+    for parameter, gradient in zip(learner.value.parameters(), critic):
+        assert torch.allclose(parameter.grad, gradient.float(), atol=2e-5)
+
+
+def test_each_network_has_its_learning_rate_and_the_critic_its_scale():
+    config = ReinforceConfig(learning_rate=0.1, value_learning_rate=0.3, gamma=0.9)
+    learner = policy_gradient._Learner(Bandit, config, 0, 2, 1, None)
+    assert [group["lr"] for group in learner.optimizer.param_groups] == [0.1, 0.3]
+    assert learner.value.scale == pytest.approx(10.0)
+    for config, scale in ((A2CConfig(return_scale=7.0), 7.0), (A2CConfig(gamma=1.0), 1000.0)):
+        learner = policy_gradient._Learner(Bandit, config, 0, 2, 1, None)
+        assert learner.value.scale == scale
+        assert [group["lr"] for group in learner.optimizer.param_groups] == [config.learning_rate] * 2
+
+
+@pytest.mark.parametrize("iterate, config, copies", [(iterate_a2c, A2CConfig, 16), (iterate_reinforce, ReinforceConfig, 8)])
+def test_environments_are_closed_by_whoever_made_them(iterate, config, copies):
+    closed = []
+
+    class Counted(Bandit):
+        def close(self):
+            closed.append(self)
+
+    for env, count in ((gymnasium.vector.SyncVectorEnv([Counted] * 2), 0), (Counted, copies)):
+        run = iterate(env, seed=0)
+        next(run)
+        run.close()
+        assert len(closed) == count
+    for wrong in ({"gamma": 0.9}, ReinforceConfig() if config is A2CConfig else A2CConfig()):
+        with pytest.raises(TypeError, match=f"config is {type(wrong).__name__}; expected {config.__name__}"):
+            next(iterate(Bandit, wrong, seed=0))
 
 
 def test_targets_bootstrap_at_truncations_and_not_at_terminations():
@@ -903,6 +1096,7 @@ def test_metrics_have_names_and_episodes_are_counted():
     assert 0 < records[-1].metrics["entropy"] <= np.log(2)
     record = next(iterate_reinforce("CartPole-v1", seed=0))
     assert record.env_steps == pytest.approx(8 * record.metrics["episode_length"])
+    assert record.metrics["episode_return"] == record.metrics["episode_length"]  # only of the steps that count
 
 
 def test_gaussian_policies_improve_on_a_target():

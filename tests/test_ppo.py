@@ -13,8 +13,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlbook_lib import ppo
 from rlbook_lib.environments import TorchCartPole, vectorize
-from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, ValueNetwork
+from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, SharedPolicyValue, ValueNetwork
 from rlbook_lib.ppo import (
     Batch,
     Learner,
@@ -38,6 +39,7 @@ from rlbook_lib.ppo import (
     update_kl_coefficient,
     value_loss,
 )
+from rlbook_lib.rollout import Collector
 from rlbook_lib.training import TrainingError, evaluate_policy, load_checkpoint, save_checkpoint
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text("utf-8"))
@@ -189,6 +191,12 @@ def test_on_a_threshold_the_coefficient_stays(target, rule):
     assert update_kl_coefficient(3.0, 0.999 * target / factor, target, name) == 1.5
 
 
+@pytest.mark.parametrize("kl, target", [(0.0135, 0.009), (0.022, 0.033)])
+def test_a_threshold_is_one_in_spite_of_rounding(kl, target):
+    assert kl > 1.5 * target or kl < target / 1.5  # as floating-point numbers, though not as decimals
+    assert update_kl_coefficient(1.0, kl, target) == 1.0
+
+
 # ---------------------------------------------------------------------- value loss, total, explained variance
 
 
@@ -272,6 +280,7 @@ def test_explained_variance_at_its_edges():
         (lambda: update_kl_coefficient(1.0, math.inf, 0.1), "kl is inf"),
         (lambda: update_kl_coefficient(1.0, 0.1, 0.0), "target is 0.0"),
         (lambda: update_kl_coefficient(1.0, 0.1, 0.1, "other"), "rule is 'other'"),
+        (lambda: update_kl_coefficient(1.0, 0.1, 0.1, ["paper"]), "rule is .'paper'."),
         (lambda: value_loss([1.0], [1.0], clip=0.2), "values_old is None"),
         (lambda: value_loss([1.0], [1.0], [1.0]), "clip is None"),
         (lambda: value_loss([1.0], [1.0], [1.0], -0.2), "clip is -0.2"),
@@ -354,8 +363,12 @@ def test_interpolation_leaves_both_policies_alone_and_works_for_gaussians():
     assert all(torch.equal(p, q) for p, q in zip(before, (*old.parameters(), *new.parameters())))
     with pytest.raises(ValueError, match="same names and shapes"):
         interpolate_parameters(old.state_dict(), ValueNetwork(2, seed=0).state_dict(), 0.5)
-    with pytest.raises(ValueError, match="lengths 5, 4 and 5"):
+    with pytest.raises(ValueError, match=r"shapes \(5, 2\), \(4, 1\) and \(5,\)"):
         interpolate_objectives(old, new, x, a[:4], np.ones(5), [0.0], 0.2)
+    with pytest.raises(ValueError, match=r"and \(5, 1\); expected"):
+        interpolate_objectives(old, new, x, a, np.ones((5, 1)), [0.0], 0.2)
+    with pytest.raises(ValueError, match="observations holds NaN"):
+        interpolate_objectives(old, new, x * np.float32(math.nan), a, np.ones(5), [0.0], 0.2)
 
 
 # ------------------------------------------------------------------------------------- the loss of a minibatch
@@ -504,6 +517,16 @@ def test_every_step_is_in_exactly_one_minibatch(count, size, seed):
     assert sorted(torch.cat([part.values for part in parts]).tolist()) == list(range(count * size))
 
 
+def test_each_pass_shuffles_anew_and_keeps_steps_whole():
+    batch, shuffle = Batch(*(torch.arange(64) for _ in Batch._fields)), np.random.default_rng(0)
+    passes = [torch.cat([part.values for part in minibatches(batch, 4, shuffle)]).tolist() for _ in range(2)]
+    assert passes[0] != passes[1] and list(range(64)) not in passes
+    assert all(torch.equal(x, part.values) for part in minibatches(batch, 4, shuffle) for x in part)
+    for count in (3, 0):
+        with pytest.raises(ValueError, match="count"):
+            next(minibatches(batch, count, shuffle))
+
+
 def test_update_stops_early_at_the_divergence():
     networks = two_networks()
     batch = random_batch(networks, 64, moved=0.0)
@@ -514,6 +537,84 @@ def test_update_stops_early_at_the_divergence():
     kl = diagnose(networks, batch, 0.2)["kl"]
     assert 0.02 < kl < 0.2  # the step that crossed the limit was the last
     assert ppo_update(networks, optimizer, batch, config, epsilon=0.2, beta=0.0, shuffle=np.random.default_rng(0)) == 0
+
+
+def test_the_update_ends_at_the_first_minibatch_over_the_limit(monkeypatch):
+    """Whatever later minibatches would say, and without a step on this one."""
+    for measured, steps in (([0.0, 0.03, 0.0, 0.0], 1), ([0.03, 0.0, 0.0, 0.0], 0), ([0.0, 0.0, 0.02, 0.0], 4)):
+        networks, values = two_networks(), iter(measured)
+        monkeypatch.setattr(ppo, "_mean_kl", lambda *_: next(values))
+        config = PPOConfig(epochs=2, minibatches=2, stop_kl=0.02)
+        done = ppo_update(networks, torch.optim.SGD(networks.parameters(), 0.1), random_batch(networks, 16), config,
+                          epsilon=0.2, beta=0.0, shuffle=np.random.default_rng(0))
+        assert done == steps
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_diagnostics_are_their_definitions(gaussian):
+    """KL(old || new), in this direction, for the metric as for the early stop; the other would be another number."""
+    networks = two_networks(gaussian=gaussian)
+    batch = random_batch(networks, 64, moved=1.0)
+    with torch.no_grad():
+        outputs, values = networks(batch.observations)
+    if gaussian:
+        old, new = (torch.distributions.Independent(torch.distributions.Normal(x[:, :2], x[:, 2:].exp()), 1)
+                    for x in (batch.outputs, outputs))
+    else:
+        old, new = (torch.distributions.Categorical(logits=x) for x in (batch.outputs, outputs))
+    forward, backward = (torch.distributions.kl_divergence(p, q).mean().item() for p, q in ((old, new), (new, old)))
+    log_prob, entropy = new.log_prob(batch.actions), new.entropy()
+    assert abs(forward - backward) > 0.01
+    ratio = (log_prob - batch.log_probs).exp()
+    left = (batch.targets - batch.values).var(correction=0) / batch.targets.var(correction=0)
+    expected = {"kl": forward, "entropy": entropy.mean(), "clip_fraction": ((ratio < 0.8) | (ratio > 1.2)).float().mean(),
+                "surrogate": (ratio * batch.advantages).mean(), "value_loss": ((values - batch.targets) ** 2).mean() / 2,
+                "explained_variance": 1 - left}
+    measured = diagnose(networks, batch, 0.2)
+    assert measured.keys() == expected.keys() and 0 < measured["clip_fraction"] < 1
+    for name, value in expected.items():
+        assert measured[name] == pytest.approx(float(value), rel=1e-4), name
+    low, high = sorted((forward, backward))
+    for limit in (0.9 * low, (low + high) / 2, 1.1 * high):
+        config = PPOConfig(epochs=1, stop_kl=limit)
+        done = ppo_update(networks, torch.optim.SGD(networks.parameters(), 0.0), batch, config, epsilon=0.2, beta=0.0,
+                          shuffle=np.random.default_rng(0))
+        assert done == (forward <= limit)
+
+
+@pytest.mark.parametrize("normalize", ["batch", "minibatch", "none"])
+def test_the_batch_holds_the_advantages_and_targets_of_its_rollout(normalize):
+    class Ends(Identity):
+        """Ends by itself at the right answer to state 0, and after ten answers by truncation."""
+
+        def step(self, action):
+            ended = bool(action == self.state == 0)
+            state, reward, _, truncated, info = super().step(action)
+            return state, reward, ended, truncated, info
+
+    environments = vectorize(Ends, 2, seed=0)
+    policy, value = CategoricalPolicy(4, 4, hidden=(8,), seed=0), ValueNetwork(4, hidden=(8,), seed=1, scale=3.0)
+    rollout = Collector(environments, policy, 40, np.random.default_rng(0)).collect()
+    batch = prepare_batch(rollout, value, PPOConfig(gamma=0.8, lam=0.6, normalize=normalize))
+    with torch.no_grad():
+        v, v_next = (value(torch.as_tensor(x)).numpy() for x in (rollout.observations, rollout.next_observations))
+    assert rollout.terminated.any() and rollout.truncated.any()
+    raw = np.zeros((40, 2))
+    for i in range(2):  # from the definition: sums of one-step errors, to the episode's end or the buffer's
+        for t in range(40):
+            weight = 1.0
+            for k in range(t, 40):
+                alive = not rollout.terminated[k, i]
+                raw[t, i] += weight * (rollout.rewards[k, i] + 0.8 * alive * v_next[k, i] - v[k, i])
+                weight *= 0.8 * 0.6
+                if rollout.terminated[k, i] or rollout.truncated[k, i]:
+                    break
+    wanted = (raw - raw.mean()) / np.sqrt(((raw - raw.mean()) ** 2).mean()) if normalize == "batch" else raw
+    np.testing.assert_allclose(batch.advantages.reshape(40, 2), wanted, atol=1e-5)
+    np.testing.assert_allclose(batch.targets.reshape(40, 2), raw + v, atol=1e-5)
+    np.testing.assert_allclose(batch.values.reshape(40, 2), v, atol=1e-5)
+    log_probs = policy.log_prob_of(policy(batch.observations), batch.actions).detach()
+    np.testing.assert_allclose(batch.log_probs, log_probs, atol=1e-5)
 
 
 def test_gradients_are_shortened():
@@ -551,10 +652,59 @@ def test_coefficient_adapts_while_training():
     assert all(r.metrics["kl_coefficient"] == 1.0 for r in iterate_ppo("CartPole-v1", fixed, seed=0))
 
 
-def test_learning_rate_and_clip_fall_linearly():
-    config = dataclasses.replace(SMALL, learning_rate=1e-2, learning_rate_end=0.0)
-    rates = [record.metrics["learning_rate"] for record in iterate_ppo("CartPole-v1", config, seed=0)]
-    np.testing.assert_allclose(rates, 1e-2 * np.arange(6, 0, -1) / 6)
+@pytest.mark.parametrize("factor, limit", [(0.5, 1e-12), (2.0, 1e12)])
+def test_the_coefficient_of_a_long_run_stays_a_number(factor, limit, monkeypatch):
+    """Halved in every update, it would be 0 after some 1070 of them, and 0 cannot adapt."""
+    monkeypatch.setattr(ppo, "update_kl_coefficient", lambda beta, *_: factor * beta)
+    config = dataclasses.replace(SMALL, objective="penalty", kl_coefficient=limit / factor**3)
+    betas = [record.metrics["kl_coefficient"] for record in iterate_ppo("CartPole-v1", config, seed=0)]
+    np.testing.assert_allclose(betas, limit / factor ** np.array([3, 2, 1, 0, 0, 0]))
+
+
+def test_what_changes_from_update_to_update_reaches_the_update(monkeypatch):
+    """Learning rate and epsilon fall linearly, the penalty's coefficient is the adapted one, every pass is made."""
+    config = dataclasses.replace(SMALL, objective="penalty", learning_rate=1e-2, learning_rate_end=0.0, clip=0.3,
+                                 clip_end=0.0, kl_target=1e-4, epochs=3)
+    used = []
+
+    def update(networks, optimizer, batch, config, *, epsilon, beta, shuffle):
+        done = ppo_update(networks, optimizer, batch, config, epsilon=epsilon, beta=beta, shuffle=shuffle)
+        used.append((optimizer.param_groups[0]["lr"], epsilon, beta, done))
+        return done
+
+    monkeypatch.setattr(ppo, "ppo_update", update)
+    records = [record.metrics for record in iterate_ppo("CartPole-v1", config, seed=0)]
+    rates, epsilons, betas, steps = np.array(used).T
+    left = np.arange(6, 0, -1) / 6
+    np.testing.assert_allclose(rates, 1e-2 * left)
+    np.testing.assert_allclose(epsilons, 0.3 * left)
+    assert (steps == 3 * 2).all() and len(set(betas)) > 2  # three passes over two minibatches
+    for metrics, rate, beta, done in zip(records, rates, betas, steps):
+        assert (metrics["learning_rate"], metrics["kl_coefficient"], metrics["gradient_steps"]) == (rate, beta, done)
+
+
+def test_networks_are_shared_or_separate():
+    for shared, kind in ((True, SharedPolicyValue), (False, SeparatePolicyValue)):
+        networks = Learner("CartPole-v1", dataclasses.replace(SMALL, shared=shared), 0).networks
+        assert isinstance(networks, kind)
+        policy, value = (set(map(id, x.parameters())) for x in (networks.policy, networks.value))
+        assert len(policy & value) == (2 if shared else 0)  # the hidden layer's weight and bias
+        outputs, values = networks(torch.randn(5, 4))
+        assert outputs.shape == (5, 2) and values.shape == (5,)
+
+
+def test_environments_are_closed_unless_they_came_ready_made():
+    closed = []
+
+    class Counted(Bandit):
+        def close(self):
+            closed.append(self)
+
+    quick = dataclasses.replace(SMALL, total_steps=64)
+    train_ppo(gymnasium.vector.SyncVectorEnv([Counted] * 4), quick, seed=0)
+    assert not closed
+    train_ppo(Counted, quick, seed=0)
+    assert len(closed) == 4
 
 
 # ------------------------------------------------------------------------------------------------- training
@@ -701,7 +851,7 @@ def test_copies_on_a_device_of_their_own():
 
 VARIANTS = {
     "clip": ("CartPole-v1", SMALL),
-    "penalty, shared": ("CartPole-v1", dataclasses.replace(SMALL, objective="penalty", shared=True)),
+    "penalty, shared": ("CartPole-v1", dataclasses.replace(SMALL, objective="penalty", shared=True, kl_target=1e-4)),
     "annealed": ("CartPole-v1", dataclasses.replace(SMALL, learning_rate_end=0.0, clip_end=0.01, normalize="minibatch",
                                                     value_clip=0.2, max_gradient_norm=0.5, entropy_coefficient=0.01)),
     "Gaussian": ("Pendulum-v1", dataclasses.replace(SMALL, stop_kl=0.01)),
@@ -818,7 +968,7 @@ def test_batches_that_do_not_divide_name_both_numbers():
     "field, value",
     [
         ("total_steps", 0), ("copies", 0), ("steps", 0), ("epochs", 0), ("minibatches", 0), ("objective", "both"),
-        ("clip", 0.0), ("clip", 1.0), ("clip_end", -0.1), ("kl_coefficient", 0.0), ("kl_target", -1.0),
+        ("clip", 0.0), ("clip", 1.0), ("clip_end", -0.1), ("clip_end", 1.0), ("kl_coefficient", 0.0), ("kl_target", -1.0),
         ("kl_rule", "mine"), ("stop_kl", 0.0), ("learning_rate", 0.0), ("learning_rate", math.nan),
         ("learning_rate_end", -1e-3), ("gamma", 1.1), ("lam", -0.1), ("normalize", "all"), ("value_coefficient", -1.0),
         ("return_scale", 0.0), ("value_clip", 0.0), ("entropy_coefficient", -0.1), ("max_gradient_norm", 0.0),
@@ -831,6 +981,8 @@ def test_settings_out_of_range_are_named(field, value):
 
 
 def test_seed_must_be_an_integer_and_config_a_config():
+    with pytest.raises(TypeError, match="shared must be True or False"):
+        PPOConfig(shared="no")
     with pytest.raises(TypeError, match="config must be a PPOConfig"):
         next(iterate_ppo("CartPole-v1", {"epochs": 3}, seed=0))
     with pytest.raises(TypeError, match="seed"):

@@ -44,6 +44,13 @@ def test_the_oldest_transitions_leave_first():
         assert contents(buffer) == stored
 
 
+def test_discounts_and_actions_at_the_ends_of_their_ranges_are_kept():
+    buffer = ReplayBuffer(3, 1, seed=0)
+    buffer.add(np.zeros((3, 1)), [0, 1, 10**6], np.zeros(3), np.zeros((3, 1)), [0.0, 1.0, 0.5])
+    batch = buffer.sample(100)
+    assert dict(zip(batch.actions.tolist(), batch.discounts.tolist())) == {0: 0.0, 1: 1.0, 10**6: 0.5}
+
+
 def test_draws_are_uniform():
     buffer = ReplayBuffer(8, 1, seed=0)
     buffer.add(*rows(0, 8, size=1))
@@ -61,7 +68,8 @@ def test_the_same_seed_draws_the_same_batch():
 
 def test_a_buffer_goes_on_from_its_state():
     buffer = ReplayBuffer(9, 2, seed=0)
-    buffer.add(*rows(0, 12))
+    buffer.add(*rows(0, 5))
+    buffer.add(*rows(5, 7))                                                # full, and its oldest row is in the middle
     buffer.sample(3)
     file = io.BytesIO()
     torch.save(buffer.state(), file)
@@ -86,6 +94,9 @@ def test_a_state_is_a_copy_and_belongs_to_one_size():
         ReplayBuffer(5, 2, seed=0).load_state(state)
     with pytest.raises(ValueError, match="this buffer 4 of 9"):
         ReplayBuffer(4, 3, seed=0).load_state(state)
+    for other in ({}, None, {"rows": 3}):
+        with pytest.raises(ValueError, match="state must be what state"):
+            buffer.load_state(other)
 
 
 def test_bad_input():
@@ -99,8 +110,20 @@ def test_bad_input():
         with pytest.raises(ValueError, match=f"^{name} must have shape"):
             buffer.add(*bad)
         bad[place] = np.full_like(np.asarray(good[place], dtype=float), np.nan)
-        with pytest.raises(ValueError, match="not finite"):
+        with pytest.raises(ValueError, match=f"^{name} holds a number that is not finite"):
             buffer.add(*bad)
+        bad[place] = "abc"
+        with pytest.raises(TypeError, match=f"^{name} must be an array of numbers"):
+            buffer.add(*bad)
+    observations, actions, returns, next_observations, discounts = good
+    for wrong in (actions - 5, actions + 0.5):
+        with pytest.raises(ValueError, match="^actions must be integers from 0"):
+            buffer.add(observations, wrong, returns, next_observations, discounts)
+    for wrong in (discounts + 1, -discounts):
+        with pytest.raises(ValueError, match=r"^discounts must be in \[0, 1\]"):
+            buffer.add(observations, actions, returns, next_observations, wrong)
+    with pytest.raises(ValueError, match=r"^actions must have shape \(n,\), got \(\)"):
+        buffer.add(observations[:1], 1, returns[:1], next_observations[:1], discounts[:1])
     assert len(buffer) == 0
     buffer.add(*good)
     with pytest.raises(ValueError, match="batch_size"):

@@ -109,6 +109,18 @@ def test_gaussian_actions_are_kept_as_drawn_and_clipped_for_the_environment():
     assert np.array_equal(rollout.next_observations[0], step.next_observations)
 
 
+def test_the_environment_gets_actions_within_its_bounds():
+    class Strict(Corridor):
+        action_space = gymnasium.spaces.Box(-1.0, 0.5, (2,), np.float32)
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            return super().step(0)
+
+    rollout = collector(vectorize(Strict, 4, seed=0), steps=20, initial_log_std=1.0).collect()
+    assert rollout.actions.min() < -1.0 and rollout.actions.max() > 0.5  # what the log-probabilities are of
+
+
 def test_two_calls_are_one_long_call():
     short = collector(BatchedCartPole(3, seed=2), steps=20)
     long = collector(BatchedCartPole(3, seed=2), steps=40).collect()
@@ -128,6 +140,8 @@ def test_the_first_axis_of_a_flat_array_is_time_first():
     assert (flat[4] == -1.0).all()  # the same memory
     with pytest.raises(ValueError, match="array"):
         flatten(np.zeros(3))
+    with pytest.raises(TypeError, match="array is list"):
+        flatten([[1.0]])
 
 
 # ------------------------------------------------------------------ whole episodes
@@ -268,6 +282,12 @@ def test_a_generator_of_the_wrong_kind_is_refused():
         Collector(BatchedCartPole(2, seed=0), policy, 3, torch.Generator())
     with pytest.raises(TypeError, match="rng"):
         Collector(TorchCartPole(2, seed=0, device="cpu"), policy, 3, np.random.default_rng(0))
+
+
+def test_an_environment_that_is_no_vector_is_refused():
+    for environments in ("CartPole-v1", Corridor()):
+        with pytest.raises(TypeError, match="environments is .* expected what environments.vectorize gives"):
+            Collector(environments, CategoricalPolicy(1, 2, seed=0), 3, np.random.default_rng(0))
 
 
 def test_a_state_of_another_environment_is_refused():

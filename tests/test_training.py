@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlbook_lib.dqn import DQNConfig, train_dqn
 from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy
 from rlbook_lib.training import (
     TrainingError,
@@ -307,35 +308,53 @@ def test_training_works_in_another_thread():
 KILLED = """
 import os, random, signal, sys, time
 sys.path.insert(0, {folder!r})
-from test_training import SLOW, load_checkpoint, train_toy
+from test_training import endless, load_checkpoint
 
-train_toy()                                               # imports what the first step of an optimizer needs
-path, chance, updates = sys.argv[1], random.Random(0), 0
-for _ in range(5):                                        # each run goes on from what the one before it left
-    child = os.fork()
-    if child == 0:
-        train_toy(SLOW, checkpoint=path, checkpoint_every=1)
-    while not (os.path.exists(path) and load_checkpoint(path)["update"] > updates):
-        time.sleep(0.01)
-    time.sleep(chance.uniform(0, 0.05))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    updates = load_checkpoint(path)["update"]
-    print(updates, flush=True)
+chance = random.Random(0)
+for trainer in ("toy", "dqn"):
+    endless(trainer, stop=lambda record: record.update == 2)  # imports what the first step of an optimizer needs
+    path, updates = os.path.join(sys.argv[1], trainer + ".pt"), 0
+    for _ in range(5):                                    # each run goes on from what the one before it left
+        out, into = os.pipe()
+        child = os.fork()
+        if child == 0:                                    # an update is told after it was saved, if it is to be saved
+            os.close(out)                                 # so that it ends when nobody listens any more
+            endless(trainer, checkpoint=path, checkpoint_every=3,
+                    stop=lambda record: os.write(into, b"%9d" % record.update) < 0)
+        os.close(into)
+        while not (os.path.exists(path) and load_checkpoint(path)["update"] > updates):
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with open(out, "rb") as file:
+            told = int(file.read()[-9:])
+        updates = load_checkpoint(path)["update"]
+        print(trainer, told, updates, flush=True)
 """
-SLOW = ToyConfig(total_steps=10**9, pause=0.001)
 
 
-def test_a_killed_run_leaves_a_checkpoint_that_goes_on_the_same(tmp_path):
-    path = tmp_path / "run.pt"
+def endless(trainer, **options):
+    """A run that only ends when it is killed or stopped: of the toy, or of DQN."""
+    if trainer == "toy":
+        return train_toy(ToyConfig(total_steps=10**9, pause=0.001), **options)
+    config = DQNConfig(total_steps=10**9, copies=4, batch_size=32, hidden=(16,), learning_starts=64, buffer_capacity=300)
+    return train_dqn("CartPole-v1", config, seed=0, **options)
+
+
+def test_a_killed_run_loses_at_most_what_came_after_the_last_save_and_goes_on_the_same(tmp_path):
     code = KILLED.format(folder=str(Path(__file__).parent))
-    killed = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=240)
     assert killed.returncode == 0, killed.stderr
-    updates = [int(line) for line in killed.stdout.split()]
-    assert len(updates) == 5 and updates == sorted(set(updates))          # every run got further
-    whole = run_updates(iterate_toy(None, SLOW, seed=0), stop=lambda record: record.update == updates[-1])
-    assert same(load_checkpoint(path), whole.state())
-    assert set(os.listdir(tmp_path)) <= {"run.pt", ".run.pt.part"}
+    lines = [line.split() for line in killed.stdout.splitlines()]
+    for trainer in ("toy", "dqn"):
+        told, saved = zip(*((int(a), int(b)) for name, a, b in lines if name == trainer))
+        assert len(saved) == 5 and list(saved) == sorted(set(saved))      # every run got further
+        assert all(b % 3 == 0 and b >= a - a % 3 for a, b in zip(told, saved))
+        whole = endless(trainer, stop=lambda record: record.update == saved[-1])
+        assert same(load_checkpoint(tmp_path / f"{trainer}.pt"), whole.state())
+    assert set(os.listdir(tmp_path)) <= {f"{dot}{name}.pt{part}" for name in ("toy", "dqn")
+                                         for dot, part in (("", ""), (".", ".part"))}
 
 
 # ---------------------------------------------------------------------- checkpoints
@@ -416,6 +435,33 @@ def test_a_failed_write_keeps_the_previous_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a.pt"]
 
 
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path, monkeypatch):
+    path, events = tmp_path / "a.pt", []
+    save_checkpoint(path, {"n": 1})
+    sync, replace = os.fsync, os.replace
+
+    def look(part, target):
+        events.append("replace")
+        assert load_checkpoint(path) == {"n": 1} and load_checkpoint(part) == {"n": 2}
+        replace(part, target)
+
+    monkeypatch.setattr(os, "fsync", lambda file: (events.append("sync"), sync(file)))
+    monkeypatch.setattr(os, "replace", look)
+    save_checkpoint(path, {"n": 2})
+    assert events == ["sync", "replace"] + ["sync"] * (os.name == "posix")
+    assert load_checkpoint(path) == {"n": 2}
+
+
+def test_what_cannot_be_a_checkpoint_is_refused_before_the_first_update(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere" / "run.pt"):
+        with pytest.raises(ValueError, match="checkpoint must be a file in a folder that exists, got"):
+            train_toy(checkpoint=path, stop=lambda record: pytest.fail("an update was made"))
+    with pytest.raises(TypeError, match="stop must be a function of one record, got 3"):
+        train_toy(stop=3)
+    with pytest.raises(TypeError, match="state must be a dict, got list"):
+        save_checkpoint(tmp_path / "a.pt", [1, 2])
+
+
 # ---------------------------------------------------------------------- generators
 
 def test_generators_go_on_where_they_stood(tmp_path):
@@ -436,6 +482,10 @@ def test_only_generators_with_plain_states_are_packed():
     for rng in (np.random.RandomState(0), np.random.Generator(np.random.MT19937(0)), 3):
         with pytest.raises(TypeError, match="rng"):
             rng_state(rng)
+    ours, torchs = np.random.default_rng(0), torch.Generator()
+    for rng, other in ((ours, torchs), (torchs, ours)):
+        with pytest.raises(TypeError, match="state must be that of a generator like rng"):
+            set_rng_state(rng, rng_state(other))
 
 
 # ---------------------------------------------------------------------- evaluation
@@ -503,6 +553,8 @@ def test_evaluation_does_not_use_up_an_environment():
     for env in (Countdown(), gym.make_vec("CartPole-v1", 2), 3):
         with pytest.raises(TypeError, match="env"):
             evaluate_policy(Always(0), env, seed=0)
+    with pytest.raises(TypeError, match="policy must have a method act"):
+        evaluate_policy(None, "CartPole-v1", seed=0)
 
 
 def test_evaluation_leaves_a_networks_policy_as_it_was():

@@ -191,6 +191,7 @@ def test_fisher_matrix_is_the_mean_of_scores_and_the_hessian_of_the_kl():
     hessian = numeric_hessian(lambda z: weights @ kl(softmax(table), softmax(z.reshape(2, 3))), table.ravel())
     np.testing.assert_allclose(whole, hessian, atol=1e-6)
     np.testing.assert_allclose(whole @ np.repeat([1.0, 2.0], 3), 0, atol=1e-15)  # constants change nothing
+    np.testing.assert_allclose(fisher_matrix(table), fisher_matrix(table, [0.5, 0.5]))
 
 
 @pytest.mark.equation("eq-quadratic-kl")
@@ -239,6 +240,15 @@ def test_product_by_double_backward_is_the_mean_of_scores_and_the_numeric_hessia
                 log_prob = policy(observations)[i, a]
                 score = torch.cat([g.reshape(-1) for g in torch.autograd.grad(log_prob, parameters)])
                 total += old[i, a].exp() * torch.outer(score, score) / 6
+        torch.testing.assert_close(fisher, total)
+    else:  # the closed form: a mean counts 1 / variance, the logarithm of a standard deviation 2
+        outputs, total = policy(observations), torch.zeros(n, n, dtype=torch.float64)  # (6, 4)
+        weights = torch.cat([torch.exp(-2 * old[:, 2:]), torch.full((6, 2), 2.0)], 1)
+        for i in range(6):
+            for k in range(4):
+                grads = torch.autograd.grad(outputs[i, k], parameters, retain_graph=True, materialize_grads=True)
+                slope = torch.cat([g.reshape(-1) for g in grads])
+                total += weights[i, k] * torch.outer(slope, slope) / 6
         torch.testing.assert_close(fisher, total)
     v = torch.tensor(rng.normal(size=n))
     torch.testing.assert_close(fisher_vector_product(mean_kl, parameters, v, damping=0.5), fisher @ v + 0.5 * v)
@@ -370,7 +380,8 @@ class OneStep(gymnasium.Env):
         return np.eye(2, dtype=np.float32)[self.right if self.identity else 0], {}
 
     def step(self, action):
-        reward = math.nan if self.broken else float(action == self.right)
+        self.broken -= 1  # at 0 the reward breaks
+        reward = math.nan if self.broken == 0 else float(action == self.right)
         return np.zeros(2, dtype=np.float32), reward, True, False, {}
 
 
@@ -407,7 +418,7 @@ def test_solves_a_one_step_environment_with_real_actions():
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_the_true_kl_of_every_update_is_within_delta(env, monkeypatch):
-    seen = []
+    seen, radii = [], []
 
     def checked(policy, observations, actions, advantage, config):
         before = policy(observations).detach().double()
@@ -419,6 +430,7 @@ def test_the_true_kl_of_every_update_is_within_delta(env, monkeypatch):
             normals = [torch.distributions.Normal(x[:, :1], x[:, 1:].exp()) for x in (before, after)]
             exact = torch.distributions.kl_divergence(*normals).mean()
         seen.append(float(exact))
+        radii.append(config.delta)
         assert metrics["kl"] == pytest.approx(float(exact), abs=1e-6)
         assert metrics["kl"] <= config.delta <= 0.02
         return metrics
@@ -426,6 +438,7 @@ def test_the_true_kl_of_every_update_is_within_delta(env, monkeypatch):
     monkeypatch.setattr(trpo, "trpo_step", checked)
     config = replace(SMALL, damping=1e-3, delta=0.02, delta_end=0.01)
     updates = list(iterate_trpo(env, config, seed=1))
+    np.testing.assert_allclose(radii, 0.02 - 0.01 * np.arange(8) / 8)  # falls toward delta_end
     assert len(seen) == len(updates) == 8 and max(seen) <= 0.02 + 1e-7 and max(seen) > 0.005
     assert all(u.metrics["gain"] > 0 for u in updates if u.metrics["accepted"])
     assert updates[-1].env_steps == config.total_steps
@@ -464,6 +477,10 @@ def test_step_follows_the_natural_gradient():
     metrics = trpo_step(policy, observations, actions, advantage, config)
     moved = torch.nn.utils.parameters_to_vector(parameters).detach().double() - theta
     torch.testing.assert_close(moved, 0.8 ** metrics["backtracks"] * direct, rtol=1e-2, atol=1e-4)
+    with torch.no_grad():  # the gain is that over the old policy's surrogate, the mean advantage
+        ratio = (policy.log_prob_of(policy(observations), actions) - log_prob).exp()
+    assert abs(advantage.mean()) > 0.01
+    assert metrics["gain"] == pytest.approx(float((ratio * advantage).mean() - advantage.mean()), abs=1e-6)
 
 
 def test_truncation_bootstraps_and_termination_does_not():
@@ -482,6 +499,41 @@ def test_truncation_bootstraps_and_termination_does_not():
     np.testing.assert_allclose(targets.reshape(2, 3), [[100, 1, 100], [100, 100, 100]], rtol=1e-6)
     plain = np.array([[0, -99, 0], [0, 0, 0.0]])
     np.testing.assert_allclose(normalized.reshape(2, 3), (plain - plain.mean()) / plain.std(), rtol=1e-4, atol=1e-5)
+
+
+def test_advantages_are_their_definition():
+    """Sums of one-step errors, each worth gamma lam of the one before, to the episode's or the buffer's end."""
+    rng, value = np.random.default_rng(0), ValueNetwork(2, hidden=(4,), seed=0, scale=3.0)
+    terminated, truncated = rng.random((2, 12, 3)) < 0.15
+    x = rng.normal(size=(13, 3, 2)).astype(np.float32)
+    following = np.where((terminated | truncated)[..., None], rng.normal(size=(12, 3, 2)), x[1:]).astype(np.float32)
+    rewards, none = rng.normal(size=(12, 3)).astype(np.float32), np.zeros((12, 3), dtype=np.float32)
+    rollout = Rollout(x[:-1], none.astype(int), rewards, terminated, truncated, following, none[..., None], none)
+    with torch.no_grad():
+        v, v_next = (value(torch.as_tensor(y)).numpy() for y in (rollout.observations, following))
+    expected = np.zeros((12, 3))
+    for t, i in np.ndindex(12, 3):
+        for k in range(t, 12):
+            expected[t, i] += (0.9 * 0.6) ** (k - t) * (rewards[k, i] + 0.9 * ~terminated[k, i] * v_next[k, i] - v[k, i])
+            if terminated[k, i] or truncated[k, i]:
+                break
+    normalized, targets = trpo._advantages(rollout, value, TRPOConfig(gamma=0.9, lam=0.6))
+    np.testing.assert_allclose(targets.reshape(12, 3), expected + v, atol=1e-5)
+    np.testing.assert_allclose(normalized.reshape(12, 3), (expected - expected.mean()) / expected.std(), atol=1e-5)
+
+
+def test_values_are_fitted_in_units_of_their_scale():
+    config = replace(SMALL, value_epochs=3, value_batch_size=4, return_scale=20.0)
+    learner = trpo._Learner("CartPole-v1", config, 0, None)
+    observations, targets = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)), torch.linspace(5, 60, 10)
+    with torch.no_grad():
+        errors = (learner.value(observations) - targets) / 20
+    first = learner.fit_values(observations, targets)
+    assert 0 < first < (errors**2).mean()  # a mean over the passes, during which the error falls
+    assert all(int(entry["step"]) == 3 * 3 for entry in learner.optimizer.state.values())  # 4 + 4 + 2 samples, three times
+    one = trpo._Learner("CartPole-v1", replace(config, value_epochs=1, value_batch_size=10), 0, None)
+    assert one.fit_values(observations, targets) == pytest.approx(float((errors**2).mean()), rel=1e-5)
+    assert trpo._Learner("CartPole-v1", replace(config, return_scale=None), 0, None).value.scale == pytest.approx(100)
 
 
 def states_equal(a, b):
@@ -533,9 +585,12 @@ def test_a_state_of_another_run_is_refused():
         iterate_trpo("CartPole-v1", SMALL, seed=6, state=state)
 
 
-def test_nan_stops_with_a_clear_error():
+def test_nan_stops_with_a_clear_error_and_keeps_the_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="reward of copy 0 at step 1"):
         next(iterate_trpo(lambda: OneStep(broken=1), SMALL, seed=0))
+    with pytest.raises(ValueError, match="reward of copy 0 at step 40"):  # in the second update of 32 steps
+        train_trpo(lambda: OneStep(broken=40), SMALL, seed=0, checkpoint=tmp_path / "run", checkpoint_every=1)
+    assert load_checkpoint(tmp_path / "run")["update"] == 1
     policy = CategoricalPolicy(2, 2, hidden=(4,), seed=0)
     before = [p.detach().clone() for p in policy.parameters()]
     with pytest.raises(TrainingError, match="gradient of the surrogate"):
@@ -579,6 +634,7 @@ def test_defaults_solve_cartpole():
         (lambda: surrogate_loss(torch.zeros(2), torch.zeros(3), torch.zeros(2)), ValueError, "log_prob_old has shape"),
         (lambda: surrogate_loss(torch.zeros(2), torch.zeros(2), [1, 2]), TypeError, "advantage is list"),
         (lambda: surrogate_loss(torch.zeros(0), torch.zeros(0), torch.zeros(0)), ValueError, "not empty"),
+        (lambda: surrogate_loss(torch.tensor([math.nan]), torch.zeros(1), torch.zeros(1)), ValueError, "holds NaN"),
         (lambda: fisher_matrix([math.nan, 0]), ValueError, "logits must be finite"),
         (lambda: fisher_matrix([0.0, 0], [1.0]), ValueError, "weights go with"),
         (lambda: fisher_matrix([[0.0, 0]], [-1.0]), ValueError, "weights must be finite, 0 or more"),
@@ -586,6 +642,14 @@ def test_defaults_solve_cartpole():
         (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(3), torch.zeros(2)), ValueError, "3 entries"),
         (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(3), torch.zeros(3), -1.0), ValueError, "damping"),
         (lambda: fisher_vector_product(lambda z: z.sum(), torch.arange(3), torch.zeros(3)), TypeError, "floating"),
+        (lambda: fisher_vector_product(lambda z: z, torch.zeros(3), torch.zeros(3)), ValueError, "kl_function must return one"),
+        (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(2), torch.tensor([0, math.nan])), ValueError, "vector"),
+        (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(2), torch.tensor([0, 1])), ValueError, "vector .*int64"),
+        (lambda: fisher_vector_product(0.5, torch.zeros(3), torch.zeros(3)), TypeError, "kl_function is float"),
+        (lambda: fisher_vector_product(lambda z: z.sum(), [], torch.zeros(0)), TypeError, "parameters"),
+        (lambda: quadratic_kl([1.0, 2.0], np.eye(2)), TypeError, "matvec is ndarray; expected a function"),
+        (lambda: conjugate_gradient(np.eye(2), [1.0, 2.0]), TypeError, "matvec is ndarray; expected a function"),
+        (lambda: line_search(0.5, [1.0], 0.1), TypeError, "evaluate is float"),
         (lambda: conjugate_gradient(lambda v: v, [1.0, 2.0], 0, 1e-9), ValueError, "iterations"),
         (lambda: conjugate_gradient(lambda v: v, [1.0, 2.0], 5, 0.0), ValueError, "tolerance is 0"),
         (lambda: conjugate_gradient(lambda v: v, [1.0, math.inf], 5, 1e-9), ValueError, "b holds NaN or inf"),
@@ -600,6 +664,8 @@ def test_defaults_solve_cartpole():
         (lambda: TRPOConfig(lam=1.5), ValueError, "lam must be in"),
         (lambda: TRPOConfig(gamma=-0.1), ValueError, "gamma must be in"),
         (lambda: TRPOConfig(copies=0), ValueError, "copies"),
+        (lambda: TRPOConfig(activation="gelu"), ValueError, "activation must be one of tanh, relu, got 'gelu'"),
+        (lambda: TRPOConfig(initial_log_std=math.nan), ValueError, "initial_log_std is nan"),
         (lambda: TRPOConfig(steps=2.5), TypeError, "steps"),
         (lambda: TRPOConfig(fisher_every=0), ValueError, "fisher_every"),
         (lambda: iterate_trpo("CartPole-v1", {"delta": 1}, seed=0), TypeError, "config is dict"),
@@ -620,3 +686,25 @@ def test_environments_of_another_kind_are_refused():
 
     with pytest.raises(ValueError, match="action space"):
         iterate_trpo(Several, SMALL, seed=0)
+
+    class Pair(OneStep):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = gymnasium.spaces.Tuple((Discrete(2),))
+
+    with pytest.raises(ValueError, match="observation space"):
+        iterate_trpo(Pair, SMALL, seed=0)
+
+
+def test_environments_are_closed_unless_they_came_ready_made():
+    closed = []
+
+    class Counted(OneStep):
+        def close(self):
+            closed.append(self)
+
+    quick = replace(SMALL, copies=4, total_steps=128)
+    train_trpo(gymnasium.vector.SyncVectorEnv([Counted] * 4), quick, seed=0)
+    assert not closed
+    train_trpo(Counted, quick, seed=0)
+    assert len(closed) == 4
