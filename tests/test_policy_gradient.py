@@ -771,6 +771,7 @@ def values_of(result_state, config):
     return float(value["network.0.weight"][0, 0] + value["network.0.bias"][0]) / (1 - config.gamma)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env, worth", [(Forever, 10.0), (Mistaken, 1 / (1 - 0.9 * 4 / 5))])
 def test_the_critic_learns_the_known_value_of_a_truncated_task(env, worth):
     """Worth 1/(1 - gamma) = 10. Where the stop passes for an end, one step in five is worth 1 only, and the
@@ -1099,6 +1100,7 @@ def test_metrics_have_names_and_episodes_are_counted():
     assert record.metrics["episode_return"] == record.metrics["episode_length"]  # only of the steps that count
 
 
+@pytest.mark.slow
 def test_gaussian_policies_improve_on_a_target():
     class Target(gymnasium.Env):
         """One step; the reward is minus the squared distance to (0.5, -0.5)."""

@@ -352,6 +352,7 @@ def epsilon_soft_fixed_point(mdp, epsilon):
     return q
 
 
+@pytest.mark.slow
 @pytest.mark.equation("eq-sarsa", "eq-expected-sarsa")
 @pytest.mark.parametrize("rule", ["sarsa", "expected_sarsa"])
 def test_on_policy_control_reaches_the_value_of_its_own_soft_policy(rule):
@@ -362,6 +363,7 @@ def test_on_policy_control_reaches_the_value_of_its_own_soft_policy(rule):
     assert np.abs(exact - value_iteration(mdp).q_values).max() > 0.5  # so this is not the optimal table
 
 
+@pytest.mark.slow
 @pytest.mark.equation("eq-q-learning")
 def test_q_learning_reaches_the_optimal_table():
     mdp = Maze(slip=0.2).to_mdp(0.9)
@@ -401,6 +403,7 @@ def test_with_noise_a_step_of_one_never_settles_and_one_over_n_does(rule):
     assert settled.q_values[:, 0, 0].std() == pytest.approx(0.5 / np.sqrt(400), rel=0.1)
 
 
+@pytest.mark.slow
 def test_bootstrapping_with_the_behaviors_own_action_learns_the_behaviors_values():
     mdp = Maze().to_mdp(0.9)
     options = dict(episodes=1500, gamma=0.9, alpha=harmonic(1, 10), epsilon=1.0, seed=1, runs=60)

@@ -342,6 +342,7 @@ def endless(trainer, **options):
     return train_dqn("CartPole-v1", config, seed=0, **options)
 
 
+@pytest.mark.slow
 def test_a_killed_run_loses_at_most_what_came_after_the_last_save_and_goes_on_the_same(tmp_path):
     code = KILLED.format(folder=str(Path(__file__).parent))
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=240)
