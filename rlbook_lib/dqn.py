@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
-from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rlbook_lib.devices import choose_device
-from rlbook_lib.environments import Step, VectorEnvironment, vectorize
-from rlbook_lib.experience import check_count, check_flag, linear_decay
+from rlbook_lib.environments import Step, VectorEnvironment, is_ready_made, vectorize
+from rlbook_lib.experience import check_count, check_flag, check_positive, linear_decay
 from rlbook_lib.mdp import check_seed, check_unit_interval
-from rlbook_lib.networks import ACTIVATIONS, QNetwork, check_positive, check_sizes
+from rlbook_lib.networks import ACTIVATIONS, QNetwork, check_sizes
 from rlbook_lib.replay_buffer import Batch, ReplayBuffer
 from rlbook_lib.training import (
     State, TrainingResult, Update, check_state, config_dict, pack, rng_state, set_rng_state, train, unpack,
@@ -586,7 +585,7 @@ def _iterate(env: Any, config: DQNConfig, seed: int, state: State | None) -> Ite
                 learner.move_target()
                 yield learner.record(metrics)
     finally:
-        if not isinstance(env, (VectorEnvironment, VectorEnv)):              # a caller's own stays open
+        if not is_ready_made(env):
             environments.close()
 
 

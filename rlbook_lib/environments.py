@@ -858,6 +858,11 @@ def _autoreset_mode(environment: VectorEnv[Any, Any, Any], name: str) -> Autores
 
 # ---------------------------------------------------------------------- the front door
 
+def is_ready_made(env: Any) -> bool:
+    """Whether ``env`` is a vector environment already: who made it closes it."""
+    return isinstance(env, (VectorEnvironment, VectorEnv, TorchCartPole))
+
+
 def vectorize(env: Any, copies: int = 16, *, seed: int) -> VectorEnvironment:
     """Copies of an environment side by side, with the resets of this module.
 

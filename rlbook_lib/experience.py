@@ -14,6 +14,8 @@ In order: what learners return; schedules; acting epsilon-greedily; the walks; o
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -652,6 +654,13 @@ def check_count(name: str, value: Any) -> int:
     if value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value}")
     return int(value)
+
+
+def check_positive(name: str, value: float) -> float:
+    """``value`` as a float above 0 and finite, or an error that names it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive finite number, got {value!r}")
+    return float(value)
 
 
 def check_flag(name: str, value: Any) -> bool:

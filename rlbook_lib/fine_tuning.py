@@ -7,7 +7,6 @@ are the learning rate of an update, one gradient step, and a frozen copy of a mo
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook_lib.experience import check_count
+from rlbook_lib.experience import check_count, check_positive
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, encode_completions
 from rlbook_lib.mdp import check_seed
 from rlbook_lib.text_tasks import TextTask
@@ -43,7 +42,6 @@ __all__ = [
     "learning_rate_share",
     "gradient_step",
     "frozen_copy",
-    "check_positive",
 ]
 
 
@@ -256,15 +254,3 @@ def gradient_step(
 def frozen_copy(model: Any) -> Any:
     """A copy of a model that does not learn: the reference that a trained policy is held to."""
     return copy.deepcopy(model).eval().requires_grad_(False)
-
-
-def check_positive(name: str, value: float) -> float:
-    """A finite number above 0, or ValueError."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or value <= 0
-    ):
-        raise ValueError(f"{name} is {value!r}; expected a finite number above 0")
-    return float(value)

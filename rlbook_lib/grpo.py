@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from rlbook_lib.divergences import kl_estimate
-from rlbook_lib.experience import check_count
-from rlbook_lib.fine_tuning import check_positive, frozen_copy, gradient_step, learning_rate_share
+from rlbook_lib.experience import check_count, check_positive
+from rlbook_lib.fine_tuning import frozen_copy, gradient_step, learning_rate_share
 from rlbook_lib.language_model import Completions, completion_log_probs, generate
 from rlbook_lib.mdp import check_seed, check_unit_interval
 from rlbook_lib.rlhf import score_with

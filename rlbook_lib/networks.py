@@ -19,7 +19,6 @@ Weights start orthogonal, drawn from a generator of their own: nothing touches t
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -28,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook_lib.experience import check_count
+from rlbook_lib.experience import check_count, check_positive
 from rlbook_lib.mdp import check_seed, check_unit_interval
 
 Array: TypeAlias = Any  # a numpy array or a torch tensor
@@ -125,18 +124,24 @@ def _float_array(name: str, value: Array) -> Array:
 
 # ---------------------------------------------------------------------- the perceptron
 
+def check_tensors(**named: Tensor) -> None:
+    """Tensors of one shape, finite and not empty, or an error that names what is not."""
+    first, like = next(iter(named.items()))
+    for name, tensor in named.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is {type(tensor).__name__}; expected a tensor")
+        if tensor.shape != like.shape or tensor.numel() == 0:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; {first} has {tuple(like.shape)}, "
+                             "expected equal shapes, not empty")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
+
+
 def check_sizes(name: str, sizes: Sequence[int]) -> tuple[int, ...]:
     """``sizes`` as a tuple of integers of at least 1, or an error that names it."""
     if isinstance(sizes, str) or not isinstance(sizes, Iterable):
         raise TypeError(f"{name} must be a sequence of integers of at least 1, got {sizes!r}")
     return tuple(check_count(name, size) for size in sizes)
-
-
-def check_positive(name: str, value: float) -> float:
-    """``value`` as a float above 0 and finite, or an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}")
-    return float(value)
 
 
 def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 1.0, seed: int

@@ -20,15 +20,14 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg
 import torch
-from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rlbook_lib.dynamic_programming import action_values, policy_evaluation, q_from_values
-from rlbook_lib.environments import TorchCartPole, VectorEnvironment, vectorize
+from rlbook_lib.environments import TorchCartPole, is_ready_made, vectorize
 from rlbook_lib.experience import check_count, check_flag
 from rlbook_lib.mdp import MDP, Trajectory, check_seed, check_unit_interval, enumerate_trajectories
-from rlbook_lib.networks import CategoricalPolicy, ValueNetwork, make_policy, softmax_log_probs
+from rlbook_lib.networks import CategoricalPolicy, ValueNetwork, check_tensors, make_policy, softmax_log_probs
 from rlbook_lib.returns import (
     _check_finite,
     _float_arrays,
@@ -687,7 +686,7 @@ def policy_gradient_loss(log_prob: Tensor, psi: Tensor, weights: Tensor | None =
 
     Source: Schulman et al. (2016), equation 1.
     """
-    _check_tensors(log_prob=log_prob, psi=psi, **({} if weights is None else {"weights": weights}))
+    check_tensors(log_prob=log_prob, psi=psi, **({} if weights is None else {"weights": weights}))
     return _policy_loss(log_prob, psi, weights)
 
 
@@ -714,7 +713,7 @@ def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
 
     Source: Mnih et al. (2016), algorithm 3.
     """
-    _check_tensors(values=values, targets=targets)
+    check_tensors(values=values, targets=targets)
     return _critic_loss(values, targets)
 
 
@@ -1022,7 +1021,7 @@ class _Learner:
     def __init__(self, env: Any, config: Any, seed: int, copies: int, steps: int,
                  state: dict[str, Any] | None) -> None:
         self.config, self.seed = config, check_seed(seed)
-        self.ready_made = isinstance(env, (VectorEnvironment, VectorEnv, TorchCartPole))
+        self.ready_made = is_ready_made(env)
         environment_seed, policy_seed, value_seed, action_seed = (
             int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4))
         environments = env
@@ -1162,19 +1161,6 @@ def _for_mdp(mdp: MDP, logits: ArrayLike) -> FloatArray:
     if table.shape != (mdp.n_states, mdp.n_actions):
         raise ValueError(f"logits must be ({mdp.n_states}, {mdp.n_actions}), got shape {table.shape}")
     return table
-
-
-def _check_tensors(**named: Tensor) -> None:
-    """Tensors of one shape, finite and not empty."""
-    first, like = next(iter(named.items()))
-    for name, tensor in named.items():
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} is {type(tensor).__name__}; expected a tensor")
-        if tensor.shape != like.shape or tensor.numel() == 0:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; {first} has {tuple(like.shape)}, "
-                             "expected equal shapes, not empty")
-        if not bool(torch.isfinite(tensor).all()):
-            raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
 
 
 def _where(condition: Array, one: Array, other: Array) -> Array:

@@ -23,10 +23,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
-from rlbook_lib.environments import TorchCartPole, VectorEnvironment, vectorize
+from rlbook_lib.environments import TorchCartPole, is_ready_made, vectorize
 from rlbook_lib.experience import check_count, check_flag
 from rlbook_lib.mdp import check_seed, check_unit_interval
 from rlbook_lib.networks import SharedPolicyValue, ValueNetwork, make_policy
@@ -780,7 +779,7 @@ def iterate_ppo(
             metrics = learner.improve(batch)
             yield learner.record(metrics)
     finally:
-        if not isinstance(env, (VectorEnvironment, VectorEnv, TorchCartPole)):  # not ours to close
+        if not is_ready_made(env):
             learner.environments.close()
 
 

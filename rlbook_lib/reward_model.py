@@ -20,8 +20,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, log_expit
 from torch import Tensor, nn
 
-from rlbook_lib.experience import check_count
-from rlbook_lib.fine_tuning import check_positive, gradient_step, learning_rate_share
+from rlbook_lib.experience import check_count, check_positive
+from rlbook_lib.fine_tuning import gradient_step, learning_rate_share
 from rlbook_lib.language_model import Completions, LanguageModel
 from rlbook_lib.mdp import check_seed
 from rlbook_lib.text_tasks import PreferencePairs

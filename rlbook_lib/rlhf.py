@@ -26,9 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook_lib.divergences import kl_divergence
-from rlbook_lib.experience import check_count
+from rlbook_lib.experience import check_count, check_positive
 from rlbook_lib.fine_tuning import (
-    check_positive,
     demonstrations,
     frozen_copy,
     gradient_step,

@@ -21,17 +21,16 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 import torch
-from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import spsolve
 from torch.nn.utils import vector_to_parameters
 
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.dynamic_programming import advantages, expected_episode_length, expected_return
-from rlbook_lib.environments import TorchCartPole, VectorEnvironment, vectorize
+from rlbook_lib.environments import TorchCartPole, is_ready_made, vectorize
 from rlbook_lib.experience import check_count
 from rlbook_lib.mdp import MDP, FloatArray, check_seed, check_unit_interval
-from rlbook_lib.networks import Policy, ValueNetwork, make_policy
+from rlbook_lib.networks import Policy, ValueNetwork, check_tensors, make_policy
 from rlbook_lib.returns import gae, normalize_advantages
 from rlbook_lib.rollout import Collector, Rollout, flatten, value_estimates
 from rlbook_lib.training import (
@@ -169,14 +168,7 @@ def surrogate_loss(
 
     Source: Schulman et al. (2015), equation 14.
     """
-    for name, tensor in (("log_prob", log_prob), ("log_prob_old", log_prob_old), ("advantage", advantage)):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} is {type(tensor).__name__}; expected a tensor")
-        if tensor.shape != log_prob.shape or tensor.numel() == 0:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; log_prob has {tuple(log_prob.shape)}, "
-                             "expected equal shapes, not empty")
-        if not bool(torch.isfinite(tensor).all()):
-            raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
+    check_tensors(log_prob=log_prob, log_prob_old=log_prob_old, advantage=advantage)
     return _surrogate_loss(log_prob, log_prob_old.detach(), advantage.detach())
 
 
@@ -599,8 +591,7 @@ def iterate_trpo(
         raise TypeError(f"config is {type(config).__name__}; expected a TRPOConfig")
     if state is not None:
         check_state(state, config, seed)
-    ready_made = isinstance(env, (VectorEnvironment, VectorEnv, TorchCartPole))  # not ours to close
-    return _iterate(_Learner(env, config, check_seed(seed), state), close=not ready_made)
+    return _iterate(_Learner(env, config, check_seed(seed), state), close=not is_ready_made(env))
 
 
 def train_trpo(

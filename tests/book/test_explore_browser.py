@@ -1,7 +1,6 @@
 """Interactive figures in Chromium, from a file on disk: mouse, keyboard, play, speed, several on one page."""
 
 import os
-from pathlib import Path
 
 import matplotlib
 import numpy as np
