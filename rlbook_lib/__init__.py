@@ -2,6 +2,7 @@
 
 It reads in chapter order. A module imports only modules that stand above it in this list:
 
+- ``checks``               arguments and settings, checked by their annotations (every chapter)
 - ``mdp``                  Markov decision processes: transitions, rewards, discount, sampling (chapter 2)
 - ``maze``                 the 2x3 maze as a Gymnasium environment and as an exact MDP (chapter 3)
 - ``dynamic_programming``  exact evaluation; value, policy and modified policy iteration (chapters 2, 3)

@@ -89,6 +89,40 @@ class TrainingResult:
     state: Callable[[], State] = field(repr=False)
 
 
+class Run:
+    """What a trainer carries from one update to the next, and so what a checkpoint holds.
+
+    Args:
+        config: the trainer's settings.
+        seed: of the run, a non-negative integer.
+        policy: what the records hand out: the live object.
+        parts: by name: networks, optimizers, generators, and things with ``state`` and ``load_state``.
+    """
+
+    def __init__(self, config: Any, seed: int, policy: Any, **parts: Any) -> None:
+        self.config, self.seed, self.policy, self.parts = config, seed, policy, parts
+        self.update = self.env_steps = 0
+
+    def go_on(self, state: State | None) -> None:
+        """Continue from where a state was taken; None is the beginning."""
+        if state is not None:
+            check_state(state, self.config, self.seed)
+            self.update, self.env_steps = state["update"], state["env_steps"]
+            for name, part in self.parts.items():
+                unpack(part, state[name])
+
+    def state(self) -> State:
+        """Everything needed to go on, as tensors and plain data."""
+        counts = {"update": self.update, "env_steps": self.env_steps}
+        return {"config": config_dict(self.config), "seed": self.seed, **counts,
+                **{name: pack(part) for name, part in self.parts.items()}}
+
+    def record(self, metrics: dict[str, float], steps: int = 0) -> Update:
+        """Count one update of so many steps, and tell of it; no steps: the last record once more."""
+        self.update, self.env_steps = self.update + (steps > 0), self.env_steps + steps
+        return Update(self.update, self.env_steps, metrics, self.policy, self.state)
+
+
 # ---------------------------------------------------------------------- the loop
 
 def run_updates(
@@ -475,26 +509,33 @@ def set_rng_state(rng: np.random.Generator | torch.Generator, state: Any) -> Non
         rng.bit_generator.state = state
 
 
-def pack(module: nn.Module | torch.optim.Optimizer) -> State:
-    """The state of a network or an optimizer, copied: training on does not change it.
+def pack(part: Any) -> Any:
+    """The state of one part of a run, copied: training on does not change it.
 
     Args:
-        module: a network or an optimizer.
+        part: a network, an optimizer, a random generator, a number, or anything with ``state`` and ``load_state``.
 
     Returns:
         Tensors and plain data.
     """
-    return copy.deepcopy(dict(module.state_dict()))
+    if isinstance(part, (np.random.Generator, torch.Generator)):
+        return rng_state(part)
+    return copy.deepcopy(dict(part.state_dict())) if hasattr(part, "state_dict") else part.state()
 
 
-def unpack(module: nn.Module | torch.optim.Optimizer, state: State) -> None:
+def unpack(part: Any, state: Any) -> None:
     """Put a packed state back; the state itself stays as it is, and can be used again.
 
     Args:
-        module: a network or an optimizer of the same shape.
+        part: of the kind and shape that was packed.
         state: what ``pack`` gave.
     """
-    module.load_state_dict(copy.deepcopy(state))   # an optimizer would go on writing into these tensors
+    if isinstance(part, (np.random.Generator, torch.Generator)):
+        set_rng_state(part, state)
+    elif hasattr(part, "load_state_dict"):
+        part.load_state_dict(copy.deepcopy(state))  # an optimizer would go on writing into these tensors
+    else:
+        part.load_state(state)
 
 
 # ---------------------------------------------------------------------- evaluation
