@@ -1,0 +1,121 @@
+"""Measure a lesson on its built page: how long it is, and how soon the reader sees, touches and meets the formula.
+
+A lesson is a page of the table of contents that a person reads in one sitting; what is too much for that stands on its
+Deeper page. ``python tests/book/lesson_limits.py`` prints the table for all lessons.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from page_visit import Visit, opened
+
+# The formula that the chapter is about: it stands in the first third of the page.
+CENTRAL = {
+    "01_what_is_rl": "",  # it numbers none
+    "02_mdps": "eq-bellman-v",
+    "03_maze": "eq-policy-improvement",
+    "04_mc_and_td": "eq-td-update",
+    "05_dqn": "eq-dqn-target",
+    "06_policy_gradients": "eq-policy-gradient-trajectory",
+    "07_gae": "eq-gae",
+    "08_entropy_kl": "eq-kl",
+    "09_trpo": "eq-surrogate",
+    "10_ppo": "eq-clip-objective",
+    "11_preferences": "eq-bradley-terry",
+    "12_rlhf": "eq-rlhf-objective",
+    "13_grpo": "eq-group-advantage",
+}
+
+
+@dataclass
+class Lesson:
+    """What was measured; heights and places in CSS pixels at a window of 1280, places from the top of the page."""
+
+    words: int = 0  # of prose that shows before anything is opened; formulas, code and outputs not counted
+    height: int = 0
+    code_cells: int = 0  # that show before anything is opened
+    code_lines: int = 0
+    first_control: float = float("inf")  # the first explorer's top
+    formula: float = float("inf")  # the central formula's top, as a share of the height; 0 where there is none
+    acting: float = float("inf")  # the first thing that acts or learns (a cell tagged "acts"), as a share of the height
+    tallest_explorer: int = 0  # picture and controls together
+    gzip_kb: float = 0.0  # all that a first visit loads
+    truths: int = 0  # the words True and False in outputs
+
+
+LIMITS = Lesson(
+    words=4500, height=22_000, code_cells=24, code_lines=320, first_control=2500, formula=1 / 3, acting=1 / 2,
+    tallest_explorer=620, gzip_kb=150, truths=0,
+)  # fmt: skip
+
+MEASURE = r"""formula => {
+  const article = document.querySelector("article.bd-article") ?? document.querySelector("main");
+  const shows = element => element.checkVisibility({contentVisibilityAuto: true}) && element.getClientRects().length > 0;
+  const top = element => element.getBoundingClientRect().top + scrollY;
+  const height = document.documentElement.scrollHeight;
+  const share = element => element ? top(element) / height : null;
+
+  const walker = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+  let words = 0;
+  while (walker.nextNode()) {
+    const parent = walker.currentNode.parentElement;
+    if (parent.closest(".cell, .katex, .math, pre, script, style, .headerlink, .rlx") || !shows(parent)) continue;
+    words += (walker.currentNode.textContent.match(/[\p{L}\p{N}]+(?:['’-][\p{L}\p{N}]+)*/gu) ?? []).length;
+  }
+  const code = [...article.querySelectorAll(".cell_input pre")].filter(shows);
+  const outputs = [...article.querySelectorAll(".cell_output pre, .cell_output table")].map(e => e.textContent).join("\n");
+  const explorers = [...article.querySelectorAll(".rlx:has(form)")].filter(shows);
+  const acts = article.querySelector(".tag_acts");
+  return {
+    words, height,
+    code_cells: code.length,
+    code_lines: code.reduce((sum, block) => sum + block.textContent.trimEnd().split("\n").length, 0),
+    first_control: explorers.length ? top(explorers[0]) : null,
+    formula: share(document.getElementById("equation-" + formula)),
+    acting: share(acts),
+    tallest_explorer: Math.round(Math.max(0, ...explorers.map(e => e.getBoundingClientRect().height))),
+    truths: (outputs.match(/\b(True|False)\b/g) ?? []).length,
+  };
+}"""
+
+
+def measure(browser: Any, base: str, page_name: str, formula: str) -> Lesson:
+    """Open a page at 1280 pixels, touch nothing, and measure it."""
+    seen = Visit(page_name)
+    with opened(browser, base + page_name, seen) as page:
+        found = page.evaluate(MEASURE, formula)
+    known = {name: value for name, value in found.items() if value is not None} | ({} if formula else {"formula": 0.0})
+    return Lesson(**known, gzip_kb=round(seen.gzip_kb, 1))
+
+
+def beyond(lesson: Lesson, limits: Lesson = LIMITS) -> list[str]:
+    """What is more than a lesson may have."""
+    pairs = [(name, value, getattr(limits, name)) for name, value in asdict(lesson).items()]
+    return [f"{name} is {value:.6g}, at most {limit:.4g}" for name, value, limit in pairs if value > limit]
+
+
+def chapter_of(page_name: str) -> str | None:
+    """``chapters/02_mdps.html`` is the lesson 02_mdps; Deeper pages and the rest are none."""
+    found = re.fullmatch(r"chapters/(\d\d_\w+?)\.html", page_name)
+    return found[1] if found and not found[1].endswith("_deeper") else None
+
+
+def main() -> None:
+    from conftest import FLAGS, SITE
+    from page_visit import served
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play, served(SITE) as base:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        names = list(asdict(Lesson()))
+        print(f"{'lesson':<22}" + "".join(f"{name:>17}" for name in names))
+        for chapter, formula in CENTRAL.items():
+            row = asdict(measure(browser, base, f"chapters/{chapter}.html", formula))
+            print(f"{chapter:<22}" + "".join(f"{value:>17.4g}" for value in row.values()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""A lesson can be read in one sitting: its built page is within the limits of ``lesson_limits``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lesson_limits import CENTRAL, LIMITS, Lesson, beyond, measure
+from page_visit import served
+
+pytestmark = [pytest.mark.browser]
+
+# Chapters that are still one long page. The list only gets shorter.
+NOT_YET = sorted(CENTRAL)
+# A limit that a lesson may pass, and why the reader is better off: {("07_gae", "height"): "..."}.
+BEYOND: dict[tuple[str, str], str] = {}
+
+
+@pytest.mark.site
+@pytest.mark.parametrize("name", sorted(CENTRAL.keys() - set(NOT_YET)))
+def test_a_lesson_is_within_its_limits(site: Path, browser: Any, report: dict[str, Any], name: str) -> None:
+    with served(site) as base:
+        lesson = measure(browser, base, f"chapters/{name}.html", CENTRAL[name])
+    report.setdefault("lessons", {})[name] = vars(lesson)
+    assert [fault for fault in beyond(lesson) if (name, fault.split()[0]) not in BEYOND] == []
+
+
+def test_every_exception_is_needed_for_a_lesson() -> None:
+    assert {name for name, _ in BEYOND} <= CENTRAL.keys() - set(NOT_YET)
+
+
+# ---------------------------------------------------------------------------- the measure itself, on small pages
+
+CODE = '<div class="cell"><div class="cell_input"><pre>{}</pre></div></div>'
+PAGE = """<!doctype html><html lang="en"><title>A</title><body style="margin:0"><article class="bd-article">
+<p>Three words here, and <span class="katex">x = y</span> a don't.</p>
+<details><summary>One line</summary><p>hidden words do not count</p></details>
+<div id="equation-eq-a" style="height:100px"></div>
+{code}<div class="cell tag_acts"><div class="cell_output"><pre>{output}</pre></div></div>
+<div class="rlx" style="height:{figure}px"><form></form></div><div style="height:1000px"></div></article></body></html>"""
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Any]:
+    with served(tmp_path) as base:
+
+        def write(code: str = "", output: str = "", figure: int = 400) -> str:
+            (tmp_path / "a.html").write_text(PAGE.format(code=code, output=output, figure=figure), "utf-8")
+            return base
+
+        yield write
+
+
+def test_what_is_counted(page: Any, browser: Any) -> None:
+    found = measure(browser, page(CODE.format("a = 1\nb = 2") * 2, "True 1.5 False Falsehood"), "a.html", "eq-a")
+    assert (found.words, found.code_cells, found.code_lines, found.truths, found.tallest_explorer) == (8, 2, 4, 2, 400)
+    assert 0 < found.formula < found.acting < found.first_control / found.height < 0.6
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ({"code": CODE.format("x\n" * 321)}, "code_lines"),
+        ({"code": CODE.format("x") * 25}, "code_cells"),
+        ({"code": f"<p>{'word ' * 4500}</p>"}, "words"),
+        ({"code": '<div style="height:22000px"></div>'}, "first_control"),
+        ({"output": "check: True"}, "truths"),
+        ({"figure": 640}, "tallest_explorer"),
+    ],
+)
+def test_what_is_beyond_a_limit_is_named(page: Any, browser: Any, fault: dict[str, Any], expected: str) -> None:
+    assert beyond(measure(browser, page(), "a.html", "eq-a")) == []
+    assert expected in " ".join(beyond(measure(browser, page(**fault), "a.html", "eq-a")))
+
+
+def test_what_is_missing_is_beyond_the_limit() -> None:
+    assert [fault.split()[0] for fault in beyond(Lesson())] == ["first_control", "formula", "acting"]
+    assert LIMITS.words == 4500
