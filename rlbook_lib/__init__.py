@@ -28,6 +28,7 @@ It reads in chapter order. A module imports only modules that stand above it in 
 - ``rlhf``                 PPO on a language model: shaped token rewards, four models, training (chapter 12)
 - ``grpo``                 group advantages, the GRPO objective and its variants, training, what it costs (chapter 13)
 - ``evaluation``           statistics over many seeds (every chapter with a learning curve)
+- ``svg``                  figures as short SVG for light and dark pages (behind every figure)
 - ``explore``              the interactive figure (every chapter)
 - ``figures``              drawings that more than one page uses, and the figures' style (every chapter)
 

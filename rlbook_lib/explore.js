@@ -21,6 +21,12 @@
     var sizes = data.sizes;
     var state = boxes.map(read);
     var shown = data.changes.map(function () { return -1; });
+    var moving = [];  // the groups of the artists that move, in drawing order
+    data.changes.forEach(function (change) {
+      var group = change[1] === "#readout" ? null : all[change[0]];
+      while (group && group.parentNode !== svg) group = group.parentNode;
+      if (group && moving.indexOf(group) < 0) moving.push(group);
+    });
     var playing = 0, player = button ? +button.getAttribute("data-plays") : -1;
     var still = window.matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -102,12 +108,51 @@
       else stop();
     }
 
+    // The picture as it stood before the last move, faint, below the one that moves.
+    var trace = null, moved = 0;
+    function remember() {
+      var now = Date.now();
+      if (!data.ghost || now - moved < 700) { moved = now; return; }
+      moved = now;
+      if (trace) trace.remove();
+      trace = document.createElementNS(svg.namespaceURI, "g");
+      trace.setAttribute("class", "rlx-ghost");
+      moving.forEach(function (group) { trace.appendChild(group.cloneNode(true)); });
+      svg.insertBefore(trace, moving.length ? moving[0] : null);
+    }
+
+    function set(index, value) {
+      if (playing) stop();
+      if (state[index] === value) return;
+      remember();
+      state[index] = value;
+      draw();
+    }
+
     boxes.forEach(function (box, index) {
-      box.addEventListener("input", function () {
-        if (playing) stop();
-        state[index] = read(box);
-        draw();
-      });
+      box.addEventListener("input", function () { set(index, read(box)); });
+    });
+
+    // A handle is [control, left top width height, point of each value, which distances count]: press or pull in the picture.
+    data.handles.forEach(function (handle) {
+      var area = document.createElementNS(svg.namespaceURI, "rect"), held = false;
+      ["x", "y", "width", "height"].forEach(function (name, number) { area.setAttribute(name, handle[1][number]); });
+      area.setAttribute("class", "rlx-handle");
+      area.setAttribute("data-way", handle[3]);
+      svg.appendChild(area);
+      function pull(event) {
+        var at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+        var best = 0, least = Infinity;
+        handle[2].forEach(function (point, number) {
+          var dx = handle[3] === "y" ? 0 : point[0] - at.x, dy = handle[3] === "x" ? 0 : point[1] - at.y;
+          if (dx * dx + dy * dy < least) { least = dx * dx + dy * dy; best = number; }
+        });
+        write(handle[0], best);
+        set(handle[0], best);
+      }
+      area.addEventListener("pointerdown", function (event) { held = true; area.setPointerCapture(event.pointerId); pull(event); });
+      area.addEventListener("pointermove", function (event) { if (held) pull(event); });
+      ["pointerup", "pointercancel"].forEach(function (name) { area.addEventListener(name, function () { held = false; }); });
     });
     root.querySelectorAll("input, select, button").forEach(function (element) {
       element.disabled = false;

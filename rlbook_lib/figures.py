@@ -22,19 +22,9 @@ from matplotlib.text import Text
 
 from rlbook_lib.evaluation import bootstrap_interval
 from rlbook_lib.explore import StaticFigure, static_figure
+from rlbook_lib.svg import PALETTE
 
-# Each color has a contrast of 3 or more with a white page and with the dark theme's pages. Two of them can
-# still look alike to some readers, so lines also differ in their dashes, and labels say what is what.
-COLORS: dict[str, str] = {
-    "blue": "#0072b2",
-    "red": "#d55e00",
-    "green": "#009e73",
-    "purple": "#b565a7",
-    "orange": "#c98500",
-    "sky": "#3b9ad9",
-    "gray": "#808080",
-    "text": "#000000",  # becomes the page's text color
-}
+COLORS: dict[str, str] = {**{name: colors[0] for name, colors in PALETTE.items()}, "text": "#000000"}
 _LINES = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), (0, (8, 2))]
 _TINT = 0.5  # the strongest tint of a cell, so that text stays readable on it in light and dark
 _DIRECTIONS = {"up": (0.0, -1.0), "down": (0.0, 1.0), "left": (-1.0, 0.0), "right": (1.0, 0.0)}

@@ -235,11 +235,14 @@ def test_bundle_holds_text_html_and_png_without_a_kernel(typical):
     assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
 
 
-def test_bundle_holds_the_widget_with_a_kernel(typical, monkeypatch):
+@pytest.mark.parametrize("live", [False, True])
+def test_the_widget_is_there_on_request_and_with_a_kernel_only(monkeypatch, live):
+    shown = small(n=(0, 3), live=live)
+    assert "application/vnd.jupyter.widget-view+json" not in shown._repr_mimebundle_()
     monkeypatch.setattr("rlbook_lib.explore._has_kernel", lambda: True)
-    bundle = typical._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert bundle["text/html"] == typical.html
+    bundle = shown._repr_mimebundle_()
+    assert ("application/vnd.jupyter.widget-view+json" in bundle) == live
+    assert bundle["text/html"] == shown.html
 
 
 def test_page_asks_for_nothing_from_outside(typical):
@@ -293,10 +296,79 @@ def test_each_kind_of_control_is_native_and_named():
     )  # fmt: skip
     page = figure.html
     assert '<input type="range"' in page and 'aria-valuetext="1"' in page and "size &lt;x&gt;" in page
-    assert page.count('<input type="radio"') == 2 and "<fieldset" in page and "<legend>few</legend>" in page
+    assert page.count('<input type="radio"') == 2 and 'role="radiogroup" aria-label="few"' in page
     assert "<select" in page and page.count("<option") == 7
     assert '<button type="button"' in page
     assert 'role="img" aria-label="A &quot;line&quot;"' in page
+
+
+def data_of(figure):
+    """The numbers that a page hands to its script."""
+    return json.loads(re.search(r'<script type="application/json">(.*?)</script>', figure.html, re.S)[1])
+
+
+def test_a_handle_stands_where_its_values_stand_in_the_picture():
+    figure = small(n=[0.0, 0.25, 1.0], handle={"n": "x"})
+    [[control, (left, top, width, height), points, way]] = data_of(figure)["handles"]
+    assert (control, way) == (0, "x")
+    assert [round((x - left) / width, 2) for x, _ in points] == [0.0, 0.25, 1.0]
+    assert all(y == round(top + height / 2) or abs(y - top - height / 2) < 1 for _, y in points)
+
+
+def test_points_can_be_picked_in_a_chosen_axes():
+    def setup():
+        _, axes = plt.subplots(1, 2, figsize=(4, 2))
+        for ax in axes:
+            ax.set(xlim=(0, 2), ylim=(0, 1))
+        return axes[1].plot([0], [0], "o")[0]
+
+    def update(dot, cell):
+        dot.set_xdata([cell])
+
+    figure = explore(setup, update, cell={"left": 0, "right": 2}, handle={"cell": ([(0, 0), (2, 1)], 1)})
+    [[_, (left, top, width, height), points, way]] = data_of(figure)["handles"]
+    assert way == "xy"
+    assert points == [[left, top + height], [left + width, top]]
+    assert left > figure._picture.width * 10 / 2  # the second axes
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n": (0, 3), "handle": {"m": "x"}}, "handle names 'm', which is no control"),
+        ({"n": ["a", "b"], "handle": {"n": "x"}}, "the control's values are no numbers"),
+        ({"n": (0, 3), "handle": {"n": "z"}}, '"x", "y" or 4 points'),
+        ({"n": (0, 3), "handle": {"n": [(0, 0)]}}, '"x", "y" or 4 points'),
+    ],
+)
+def test_bad_handles_are_named(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        small(**settings)
+
+
+def test_the_readout_has_room_for_its_longest_line():
+    def setup():
+        return plt.subplots(figsize=(3, 2))[1].plot([0, 1], [0, 0])[0]
+
+    figure = explore(setup, lambda line, n: "word " * (n + 1), n=(0, 3))
+    assert '<p class="rlx-room" aria-hidden="true">word word word word </p>' in figure.html
+    silent = small(n=(0, 3))
+    assert 'class="rlx-line"' not in silent.html
+
+
+def test_controls_stand_above_a_tall_picture():
+    def order(size):
+        figure = explore(
+            lambda: plt.subplots(figsize=size)[1].plot([0, 1], [0, 0])[0], lambda line, n: line.set_ydata([0, n]), n=(0, 3)
+        )
+        return figure.html.index('class="rlx-picture"') < figure.html.index("<form")
+
+    assert order((6, 3)) and not order((4, 4))
+
+
+def test_a_ghost_is_only_made_on_request():
+    assert data_of(small(n=(0, 3)))["ghost"] is False
+    assert data_of(small(n=(0, 3), ghost=True))["ghost"] is True
 
 
 def test_words_can_be_played():

@@ -1,0 +1,65 @@
+"""Tests of the drawing behind the figures that test_explore.py and test_figures.py do not cover: its colors."""
+
+import re
+
+import matplotlib
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
+
+from rlbook_lib.svg import PALETTE, Picture, markup, palette_css
+
+LIGHT, DARK = ["#ffffff"], ["#121212", "#14181e", "#1e1e1e"]
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    with matplotlib.rc_context():
+        yield
+    plt.close("all")
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio that the accessibility guidelines define (WCAG 2.2, relative luminance)."""
+
+    def luminance(color: str) -> float:
+        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("name", PALETTE)
+def test_lines_have_a_contrast_of_three_and_text_of_four_and_a_half(name: str) -> None:
+    line, ink, dark = PALETTE[name]
+    assert all(contrast(line, page) >= 3 and contrast(ink, page) >= 4.5 for page in LIGHT)
+    assert all(contrast(dark, page) >= 4.5 for page in DARK)
+
+
+def test_every_color_is_set_for_light_and_for_dark_pages() -> None:
+    light, dark = palette_css().split(":is(")
+    for name, (line, ink, night) in PALETTE.items():
+        assert f"--rlx-{name}:{line};--rlx-{name}-ink:{ink};" in light
+        assert f"--rlx-{name}:{night};--rlx-{name}-ink:{night};" in dark
+
+
+def test_the_books_colors_become_variables_and_others_stay() -> None:
+    figure, ax = plt.subplots(figsize=(3, 2))
+    ax.plot([0, 1], [0, 1], color=PALETTE["blue"][0])
+    ax.plot([0, 1], [1, 0], color="#123456")
+    ax.text(0.5, 0.5, "word", color=PALETTE["red"][0])
+    drawn, _ = Picture(figure).draw()
+    text = "".join(markup(elements) for elements in drawn.values())
+    assert 'stroke="var(--rlx-blue)"' in text and 'stroke="#123456"' in text
+    assert re.search(r'<text[^>]* fill="var\(--rlx-red-ink\)"[^>]*>word', text)
+
+
+def test_a_point_and_a_box_stand_where_matplotlib_puts_them() -> None:
+    figure, ax = plt.subplots(figsize=(4, 2))
+    ax.set(xlim=(0, 10), ylim=(0, 1))
+    ax.set_position((0.25, 0.5, 0.5, 0.25))
+    picture = Picture(figure)
+    assert picture.box(ax) == (720, 360, 1440, 360)  # tenths of a point, from the top left corner
+    assert picture.place(ax, 0, 0) == (720, 720)
+    assert picture.place(ax, x=5) == (1440, 540)
