@@ -140,6 +140,8 @@
       area.setAttribute("class", "rlx-handle");
       area.setAttribute("data-way", handle[3]);
       svg.appendChild(area);
+      var range = boxes[handle[0]].querySelector("input, select");
+      range.setAttribute("aria-description", "The picture can be pulled, too.");
       function pull(event) {
         var at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
         var best = 0, least = Infinity;

@@ -416,7 +416,7 @@ class Explore:
             "changes": changes.rows,
             "indices": changes.indices,
             "pace": int(min(700, max(100, 8000 / frames))),  # milliseconds per state of the film
-            "handles": [self._place_handle(control) for control in self._controls if control.name in self._handle],
+            "handles": [h for c in self._controls if c.name in self._handle for h in self._place_handles(c)],
             "ghost": self._ghost,
         }
         tall = self._picture.height > TALL * self._picture.width
@@ -434,18 +434,18 @@ class Explore:
             )
         return page
 
-    def _place_handle(self, control: _Control) -> list[Any]:
-        """Number of the control, the box to press in, the point of each value, and which distances count."""
-        where, number = self._handle[control.name], 0
-        if isinstance(where, tuple):
-            where, number = where
-        axes = self._picture.figure.axes[number]
+    def _place_handles(self, control: _Control) -> list[list[Any]]:
+        """For each axes: number of the control, the box to press in, the point of each value, which distances count."""
+        where, numbers = _handle_parts(self._handle[control.name])
         index = [c.name for c in self._controls].index(control.name)
-        if where in ("x", "y"):
-            points = [self._picture.place(axes, **{where: float(value)}) for value in control.values]
-        else:
-            points = [self._picture.place(axes, *map(float, point)) for point in where]
-        return [index, self._picture.box(axes), points, where if where in ("x", "y") else "xy"]
+        handles = []
+        for axes in (self._picture.figure.axes[number] for number in numbers):
+            if where in ("x", "y"):
+                points = [self._picture.place(axes, **{where: float(value)}) for value in control.values]
+            else:
+                points = [self._picture.place(axes, *map(float, point)) for point in where]
+            handles.append([index, self._picture.box(axes), points, where if where in ("x", "y") else "xy"])
+        return handles
 
     def _check_reuse(self, state: Sequence[int], drawn: Mapping[int, list[Element]]) -> None:
         """The last state once more, with every artist drawn anew: what was kept must have been right."""
@@ -578,8 +578,8 @@ def explore(
         labels: Control name to visible label. Plain text, no TeX.
         initial: Control name to first value; otherwise the middle of a range and the first of some words.
         handle: Control name to where it can be pulled in the picture: "x" or "y", the axis on which its numbers lie,
-            or one point (x, y) per value, in data coordinates, to pick from. ``("x", 1)`` means the second axes. The
-            slider stays, for the keyboard.
+            or one point (x, y) per value, in data coordinates, to pick from. ``("x", 1)`` means the second axes,
+            ``("x", (0, 1))`` both. The slider stays, for the keyboard.
         ghost: Leave what was there before the last move as a faint trace.
         live: With a kernel, show ipywidgets that call ``update`` instead of the precomputed states.
         **controls: ``(low, high)`` or ``(low, high, step)``, a list of values or of words, a dictionary of
@@ -623,14 +623,23 @@ def explore(
         raise ValueError(f"the controls have {parts} = {count} states; expected at most {MAX_STATES}")
     for control in built:
         if control.name in handle:
-            _check_handle(control, handle[control.name])
+            _require_handle(control, handle[control.name])
     return Explore(setup, update, built, play, alt, handle, ghost, live)
 
 
-def _check_handle(control: _Control, where: Any) -> None:
+def _handle_parts(where: Any) -> tuple[Any, tuple[int, ...]]:
+    """An axis or points, and the numbers of the axes that can be pressed: those of the first if none are named."""
+    if isinstance(where, tuple) and len(where) == 2 and (isinstance(where[0], str) or not isinstance(where[0][0], (int, float))):
+        place, numbers = where
+        if isinstance(numbers, int) or (isinstance(numbers, tuple) and all(isinstance(n, int) for n in numbers)):
+            return place, (numbers,) if isinstance(numbers, int) else numbers
+    return where, (0,)
+
+
+def _require_handle(control: _Control, where: Any) -> None:
     """An axis for numbers, or one point per value."""
-    place = where[0] if isinstance(where, tuple) and len(where) == 2 and isinstance(where[1], int) else where
-    if place in ("x", "y"):
+    place, _ = _handle_parts(where)
+    if isinstance(place, str) and place in ("x", "y"):
         if not control.numeric:
             raise ValueError(f"handle[{control.name!r}] is {where!r}, but the control's values are no numbers; expected points")
     elif np.shape(place) != (len(control.values), 2):

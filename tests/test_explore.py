@@ -326,6 +326,8 @@ def test_points_can_be_picked_in_a_chosen_axes():
         dot.set_xdata([cell])
 
     figure = explore(setup, update, cell={"left": 0, "right": 2}, handle={"cell": ([(0, 0), (2, 1)], 1)})
+    both = explore(setup, update, cell=[0, 2], handle={"cell": ("x", (0, 1))})
+    assert [way for *_, way in data_of(both)["handles"]] == ["x", "x"]
     [[_, (left, top, width, height), points, way]] = data_of(figure)["handles"]
     assert way == "xy"
     assert points == [[left, top + height], [left + width, top]]
