@@ -6,9 +6,11 @@ and says how far off its average could be.
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from rlbook_lib.mdp import check_seed
 
-__all__ = ["interquartile_mean", "bootstrap_interval"]
+__all__ = ["interquartile_mean", "bootstrap_interval", "stored_runs"]
 
 CHUNK = 4_000_000  # numbers held at once while resampling: 32 MB
 
@@ -147,3 +149,32 @@ def _checked_whole(name: str, value: int, least: float) -> int:
     if value < least:
         raise ValueError(f"{name} is {value}; expected {least} or more")
     return int(value)
+
+
+def stored_runs(path: str | Path) -> dict[str, dict[str, np.ndarray]]:
+    """Curves of many seeds that ``tools/record_runs.py`` made.
+
+    Args:
+        path: a JSON file of ``chapters/runs``.
+
+    Returns:
+        Case -> curve -> (seeds, points); shorter runs are filled up with NaN. "seeds" (seeds,) and "cpu_seconds" (seeds,)
+        stand beside the curves of each case.
+
+    Raises:
+        ValueError: the file is not such a record; it says what to run.
+    """
+    try:
+        cases = json.loads(Path(path).read_text("utf-8"))["cases"]
+        return {case: _curves(rows["runs"]) for case, rows in cases.items()}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"path is {str(path)!r}; expected a file made by: python tools/record_runs.py") from error
+
+
+def _curves(runs: dict[str, Any]) -> dict[str, np.ndarray]:
+    seeds = sorted(runs, key=int)
+    found = {"seeds": np.array([int(seed) for seed in seeds]), "cpu_seconds": np.array([runs[seed]["cpu_seconds"] for seed in seeds])}
+    for name in runs[seeds[0]]["curves"]:
+        rows = [runs[seed]["curves"][name] for seed in seeds]
+        found[name] = np.array([row + [math.nan] * (max(map(len, rows)) - len(row)) for row in rows])
+    return found

@@ -1,7 +1,7 @@
 """Nothing that stood in the book is lost: where each heading, equation, exercise and mistakes box stands now.
 
-``places.json`` holds what every chapter had when lesson and Deeper page were one. ``moved.json`` says, chapter by
-chapter, where a heading or a box with a new title went: old title -> new title, or ``page: title`` if another chapter took
+``places.json`` holds what every chapter had when lesson and Deeper page were one. ``moved/02_mdps.json`` says of each
+chapter where a heading or a box with a new title went: old title -> new title, or ``page: title`` if another chapter took
 it. What kept its title needs no entry. ``python tests/book/places.py`` prints the table old place -> new place.
 """
 
@@ -82,7 +82,8 @@ def table(
 def load() -> tuple[dict[str, Page], dict[str, dict[str, str]]]:
     """What was, and what moved."""
     before = {name: Page(**page) for name, page in json.loads((HERE / "places.json").read_text("utf-8")).items()}
-    return before, json.loads((HERE / "moved.json").read_text("utf-8"))
+    moved = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted((HERE / "moved").glob("*.json"))}
+    return before, moved
 
 
 if __name__ == "__main__":

@@ -1,0 +1,90 @@
+"""The many-seed runs behind the pages: they can be remade, go on after a kill, and are what their files say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlbook_lib.evaluation import stored_runs
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = """
+import numpy as np
+SEEDS = range(3)
+CASES = {"low": {"slope": 1}, "high": {"slope": 3}}
+def run(seed, slope):
+    return {"y": slope * np.arange(seed + 2), "last": [seed]}
+"""
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    spec = importlib.util.spec_from_file_location("record_runs", ROOT / "tools" / "record_runs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "record_runs", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "SPECS", tmp_path)
+    (tmp_path / "small.py").write_text(SPEC, "utf-8")
+    calls: list[Any] = []
+
+    class Here:
+        """Runs at once, in this process, and counts."""
+
+        def __init__(self, workers: int) -> None: ...
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: Any) -> None: ...
+        def submit(self, function: Any, *arguments: Any) -> Any:
+            from concurrent.futures import Future
+
+            calls.append(arguments)
+            future: Any = Future()
+            future.set_result(function(*arguments))
+            return future
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Here)
+    module.calls = calls
+    return module
+
+
+def test_a_record_holds_every_case_and_seed(tool: Any, tmp_path: Path) -> None:
+    runs = stored_runs(tool.record("small", None, tmp_path / "out", 1))
+    assert runs.keys() == {"low", "high"}
+    np.testing.assert_array_equal(runs["high"]["y"], [[0, 3, np.nan, np.nan], [0, 3, 6, np.nan], [0, 3, 6, 9]])
+    assert runs["low"]["last"].tolist() == [[0], [1], [2]]
+    assert runs["low"]["seeds"].tolist() == [0, 1, 2] and (runs["low"]["cpu_seconds"] >= 0).all()
+
+
+def test_what_was_run_is_not_run_again_unless_it_changed(tool: Any, tmp_path: Path) -> None:
+    path = tool.record("small", [0], tmp_path / "out", 1)
+    before = json.loads(path.read_text())["cases"]["low"]
+    tool.calls.clear()
+    (tmp_path / "small.py").write_text(SPEC.replace('"slope": 3', '"slope": 4'), "utf-8")
+    tool.record("small", [0, 1], tmp_path / "out", 1)
+    assert sorted(tool.calls) == [("small", "high", 0), ("small", "high", 1), ("small", "low", 1)]
+    assert json.loads(path.read_text())["cases"]["low"]["runs"]["0"] == before["runs"]["0"]
+    assert stored_runs(path)["high"]["y"][1].tolist() == [0, 4, 8]
+
+
+def test_what_is_no_record_is_named(tool: Any, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    for path in (tmp_path / "bad.json", tmp_path / "none.json"):
+        with pytest.raises(ValueError, match="record_runs.py"):
+            stored_runs(path)
+    with pytest.raises(ValueError, match="name is 'nothing'"):
+        tool.load("nothing")
+
+
+def test_every_stored_record_has_its_maker_and_at_least_five_seeds() -> None:
+    for path in sorted((ROOT / "chapters" / "runs").glob("*.json")):
+        assert (ROOT / "tools" / "runs" / path.name).with_suffix(".py").exists(), path.name
+        cases = json.loads(path.read_text("utf-8"))["cases"]
+        assert cases and all(len(rows["runs"]) >= 5 for rows in cases.values()), path.name
