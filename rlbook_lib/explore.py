@@ -30,6 +30,7 @@ from matplotlib import pyplot as plt
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
+from rlbook_lib.checks import checked
 from rlbook_lib.svg import Element, Picture, describe, keep_order, markup, palette_css
 
 MAX_STATES = 1000
@@ -150,7 +151,7 @@ class _Control:
 
     def _find(self, initial: Any) -> int:
         for index, value in enumerate(self.values):
-            if value is initial or (not isinstance(value, bool) and value == initial):
+            if value is initial or (type(value) is not bool and value == initial):
                 return index
             if (
                 self.numeric
@@ -167,14 +168,12 @@ def _some(values: Sequence[Any]) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
-        value, (bool, np.bool_)
-    )
+    return type(value) is not bool and isinstance(value, (int, float, np.integer, np.floating))
 
 
 def _options(name: str, spec: Any) -> tuple[list[Any], list[str], bool]:
     """Values and their texts from one abbreviation; True when they are numbers on a scale."""
-    if isinstance(spec, (bool, np.bool_)):
+    if type(spec) in (bool, np.bool_):
         return [bool(spec), not spec], [("on" if v else "off") for v in (spec, not spec)], False
     if isinstance(spec, tuple) and len(spec) in (2, 3) and all(_is_number(v) for v in spec):
         values = _range(name, spec)
@@ -550,6 +549,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+@checked
 def explore(
     setup: Callable[[], Any],
     update: Callable[..., Any],
@@ -594,11 +594,7 @@ def explore(
             initial value that is not among the values, too many states, an artist added or removed by
             ``update``, or a figure that would be too heavy.
     """
-    for name, function in (("setup", setup), ("update", update)):
-        if not callable(function):
-            raise TypeError(f"{name} is {type(function).__name__}; expected a function")
-    if alt is not None and (not isinstance(alt, str) or not alt.strip()):
-        raise ValueError(f"alt is {alt!r}; expected a sentence that says what the picture shows")
+    _require_alt(alt)
     if not controls:
         raise ValueError("no controls; expected at least one, such as gamma=(0.5, 1.0, 0.05)")
     labels, initial, handle = dict(labels or {}), dict(initial or {}), dict(handle or {})
@@ -625,6 +621,11 @@ def explore(
         if control.name in handle:
             _require_handle(control, handle[control.name])
     return Explore(setup, update, built, play, alt, handle, ghost, live)
+
+
+def _require_alt(alt: str | None) -> None:
+    if alt is not None and not alt.strip():
+        raise ValueError(f"alt is {alt!r}; expected a sentence that says what the picture shows")
 
 
 def _handle_parts(where: Any) -> tuple[Any, tuple[int, ...]]:
@@ -665,6 +666,7 @@ class StaticFigure:
         return {"text/plain": repr(self), "text/html": self.html, "image/png": _base64(self.png)}
 
 
+@checked
 def static_figure(figure: Figure, alt: str) -> StaticFigure:
     """A figure as themed SVG, right on light and dark pages.
 
@@ -679,9 +681,6 @@ def static_figure(figure: Figure, alt: str) -> StaticFigure:
         TypeError: ``figure`` is no matplotlib figure.
         ValueError: ``alt`` is empty.
     """
-    if not isinstance(figure, Figure):
-        raise TypeError(f"figure is {type(figure).__name__}; expected a matplotlib figure")
-    if not isinstance(alt, str) or not alt.strip():
-        raise ValueError(f"alt is {alt!r}; expected a sentence that says what the picture shows")
+    _require_alt(alt)
     plt.close(figure)
     return StaticFigure(figure, alt)

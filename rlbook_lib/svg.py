@@ -1,6 +1,6 @@
 """A matplotlib figure as a short SVG that suits light and dark pages (behind every figure of the book).
 
-1. ``SvgRenderer`` turns artists into short SVG elements. Coordinates are whole tenths of a point. Black becomes
+1. ``_SvgRenderer`` turns artists into short SVG elements. Coordinates are whole tenths of a point. Black becomes
    ``currentColor``, white becomes the page, and the book's colors become variables that a dark page sets otherwise.
 2. ``Picture`` draws a figure artist by artist and keeps what did not change since the last time.
 """
@@ -33,7 +33,7 @@ from matplotlib.text import Text
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
-__all__ = ["PALETTE", "palette_css", "Element", "SvgRenderer", "Picture", "keep_order", "describe", "markup"]
+__all__ = ["PALETTE", "palette_css", "Element", "Picture", "keep_order", "describe", "markup"]
 
 UNITS = 10  # SVG units per point: coordinates are written as whole tenths of a point
 MAX_SCALE = 1.3  # a figure fills its column, but never becomes larger than this
@@ -154,7 +154,7 @@ def _path_data(vertices: Any, codes: Any) -> str:
     return "".join(parts)
 
 
-class SvgRenderer(RendererBase):
+class _SvgRenderer(RendererBase):
     """A matplotlib renderer that collects SVG elements for one artist."""
 
     def __init__(self, width: float, height: float):
@@ -497,7 +497,7 @@ class Picture:
             def draw(_outer: Any, *args: Any, **kwargs: Any) -> None:
                 kept = self._cache.get(id(artist))
                 if kept is None or any(part.stale for part in kept[2]):
-                    renderer = SvgRenderer(self.width, self.height)
+                    renderer = _SvgRenderer(self.width, self.height)
                     type(artist).draw(artist, renderer, *args, **kwargs)
                     parts = artist.findobj(include_self=True)
                     for part in parts:
@@ -518,7 +518,7 @@ class Picture:
             vars(artist)["draw"] = capture(artist)
         try:
             with matplotlib.rc_context(_RC):
-                self.figure.draw(SvgRenderer(self.width, self.height))
+                self.figure.draw(_SvgRenderer(self.width, self.height))
         finally:
             for artist in self.artists:
                 del vars(artist)["draw"]

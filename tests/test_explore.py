@@ -415,9 +415,9 @@ def test_bad_abbreviations_are_named(spec):
 
 
 def test_setup_and_update_must_be_functions():
-    with pytest.raises(TypeError, match="setup is int"):
+    with pytest.raises(TypeError, match="setup is 3; expected a function"):
         explore(3, lambda artists: None, a=(0, 1))
-    with pytest.raises(TypeError, match="update is NoneType"):
+    with pytest.raises(TypeError, match="update is None; expected a function"):
         explore(plt.subplots, None, a=(0, 1))
 
 
@@ -646,7 +646,7 @@ def test_static_figure_is_themed_named_and_closed():
 
 
 def test_static_figure_needs_a_figure_and_words():
-    with pytest.raises(TypeError, match="figure is int"):
+    with pytest.raises(TypeError, match="figure is 3; expected a Figure"):
         static_figure(3, "words")
     with pytest.raises(ValueError, match="alt is ''"):
         static_figure(plt.figure(), "")
