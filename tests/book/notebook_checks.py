@@ -8,9 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from numeric_text import tolerance_of
+
 MAX_LINES = 25
 MAX_IGNORED = 0.15
 IGNORE_TAGS = {"nbval-ignore-output", "nbval-skip", "nbval-raises-exception", "raises-exception"}
+BOOK_TAGS = {"hide-input", "hide-output", "remove-input", "remove-output", "remove-cell", "gpu-run"}
+NEGATIVE_ZERO = re.compile(r"(?<![\w)\].])[-\u2212]0(?:\.0*)?(?!\w|\.\d)")
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|work|usr|opt|var|mnt|private|Users)/\w|\b[A-Z]:\\\\")
 WIDGETS = "application/vnd.jupyter.widget"
 
@@ -81,6 +85,32 @@ def output_faults(notebook: Notebook) -> list[str]:
     return faults
 
 
+def tag_faults(notebook: Notebook) -> list[str]:
+    """Every tag is a known one, and a tolerance stands where outputs are compared."""
+    faults = []
+    for cell in code_cells(notebook):
+        tolerances = {tag for tag in tags(cell) if tag.startswith("tolerance")}
+        unknown = sorted(tags(cell) - BOOK_TAGS - IGNORE_TAGS - tolerances)
+        faults += [f"cell {cell['id']}: unknown tag {tag!r}" for tag in unknown]
+        try:
+            tolerance_of(tolerances)
+        except ValueError as error:
+            faults.append(f"cell {cell['id']}: {error}")
+        if tolerances and ignored(cell):
+            faults.append(f"cell {cell['id']} has a tolerance and is not compared")
+    return faults
+
+
+def negative_zero_faults(notebook: Notebook) -> list[str]:
+    """No cell prints -0.00: whether a zero has a sign depends on the processor; the format ``z.2f`` leaves it out."""
+    faults = []
+    for cell in code_cells(notebook):
+        for output in cell["outputs"]:
+            plain = "".join(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
+            faults += [f"cell {cell['id']} prints {found}" for found in NEGATIVE_ZERO.findall(plain)]
+    return faults
+
+
 def leftover_faults(notebook: Notebook) -> list[str]:
     """No widget state, no timings, no paths of a machine, ids on all cells."""
     faults = []
@@ -125,4 +155,4 @@ def html_outputs(notebook: Notebook) -> list[tuple[str, str]]:
     ]
 
 
-ALL = [length_faults, import_faults, ignored_faults, output_faults, leftover_faults]
+ALL = [length_faults, import_faults, ignored_faults, output_faults, tag_faults, negative_zero_faults, leftover_faults]
