@@ -8,7 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import stored_figures
 from numeric_text import tolerance_of
+from stored_figures import is_figure
 
 MAX_LINES = 25
 MAX_IGNORED = 0.15
@@ -103,12 +105,9 @@ def tag_faults(notebook: Notebook) -> list[str]:
 
 def negative_zero_faults(notebook: Notebook) -> list[str]:
     """No cell prints -0.00: whether a zero has a sign depends on the processor; the format ``z.2f`` leaves it out."""
-    faults = []
-    for cell in code_cells(notebook):
-        for output in cell["outputs"]:
-            plain = "".join(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
-            faults += [f"cell {cell['id']} prints {found}" for found in NEGATIVE_ZERO.findall(plain)]
-    return faults
+    written = [(cell["id"], text) for cell in code_cells(notebook) for text in texts(cell) if not is_figure(text)]
+    written += [(name, text) for name, html in html_outputs(notebook) if is_figure(html) for text in stored_figures.written(html)]
+    return [f"cell {name} prints {found}" for name, text in written for found in NEGATIVE_ZERO.findall(text)]
 
 
 def leftover_faults(notebook: Notebook) -> list[str]:

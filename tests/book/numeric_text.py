@@ -23,10 +23,19 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import zip_longest
 
-# A sign belongs to the number unless it stands directly behind a word, a number or a bracket, as in "3-5".
 NUMBER = re.compile(
-    r"((?:(?<![\w)\]])[-+\u2212])?(?<![\w.])"
-    r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|(?i:nan|inf)(?!\w)))"
+    r"""
+    (                                 # one group around all: split() then keeps the numbers
+      (?: (?<! [\w)\]] ) [-+\u2212] )?  # a sign, unless it stands behind a word, a number or a bracket, as in 3-5
+      (?<! [\w.] )
+      (?:
+        (?: [0-9]{1,3} (?: ,[0-9]{3} )+ (?![0-9]) | [0-9]+ ) (?: \.[0-9]* )? (?: [eE][-+]?[0-9]+ )?
+        | \.[0-9]+ (?: [eE][-+]?[0-9]+ )?
+        | (?i: nan | inf ) (?!\w)
+      )
+    )
+    """,
+    re.VERBOSE,
 )
 TAG = re.compile(r"tolerance-(?:abs-(?P<absolute>[0-9]*\.?[0-9]+(?:e-?[0-9]+)?)|(?P<percent>[0-9]*\.?[0-9]+)%)")
 

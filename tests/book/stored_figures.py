@@ -99,6 +99,16 @@ def values(html: str) -> tuple[list[dict[str, str]], dict[Key, list[str | None]]
     return SvgReader(html).elements, moving
 
 
+def written(html: str) -> list[str]:
+    """Every text that the figure shows, in any state."""
+    elements, moving = values(html)
+    found = [element["#text"] for element in elements]
+    for (_, name), column in moving.items():
+        if name in {"#text", "#readout", "#markup"}:
+            found += [re.sub("<[^>]*>", " ", text) for text in column if text]
+    return found
+
+
 def differences(stored: str, fresh: str, tolerance: Tolerance = PRINTED) -> list[str]:
     """Where two figures differ by more than the tolerance, which holds for written numbers; empty if they show the same."""
     stored, fresh = NAME.sub("name", stored), NAME.sub("name", fresh)

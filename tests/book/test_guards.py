@@ -88,6 +88,14 @@ def tampered(figure: str, row: int, state: int, value: str) -> str:
     return before + json.dumps(data) + after
 
 
+def test_a_negative_zero_in_a_figure_is_seen(figure: str) -> None:
+    faults = {}
+    for readout in ("0.0", "-0.0"):
+        shown = {"output_type": "display_data", "data": {"text/html": tampered(figure, 1, 0, readout)}}
+        faults[readout] = notebook_checks.negative_zero_faults(notebook({"source": "x", "outputs": [shown]}))
+    assert faults == {"0.0": [], "-0.0": ["cell c2 prints -0.0"]}
+
+
 def test_a_tampered_curve_is_seen(figure: str) -> None:
     curve, readout = data_of(figure)["changes"]
     assert (curve[1], readout[1]) == ("d", "#readout")

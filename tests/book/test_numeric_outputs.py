@@ -204,6 +204,25 @@ def test_nbval_compares_numbers(nbval_reports: list[str], number: int) -> None:
         assert expected in nbval_reports[number] and f"cell id-{number}" in nbval_reports[number]
 
 
+# ---------------------------------------------------------------- another processor
+
+
+def test_portable_mode_hides_what_the_processor_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    from run_tests import plain_processor
+
+    ask = (
+        "import numpy, torch\n"
+        "from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__\n"
+        "print([name for name in __cpu_dispatch__ if __cpu_features__[name]], torch.backends.cpu.get_cpu_capability())"
+    )
+    run = subprocess.run(  # a name that numpy does not know would be a warning, and here an error
+        [sys.executable, "-W", "error::ImportWarning", "-c", ask], capture_output=True, text=True, check=True,
+        env=os.environ | plain_processor(),
+    )  # fmt: skip
+    assert run.stdout.split() == ["[]", "DEFAULT"]
+
+
 # ---------------------------------------------------------------- figures
 
 
