@@ -40,7 +40,7 @@ SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt \
 	$(wildcard chapters/*.ipynb chapters/*.md assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup book test test-grader quick lab execute grade release clean
+.PHONY: help setup book test test-portable test-grader quick lab execute grade release clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -52,6 +52,9 @@ book: $(BOOK)  ## build the book: _build/html/index.html
 
 test: $(READY)  ## run every test: library, notebooks, strict build, browser
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS)
+
+test-portable: $(READY)  ## run the unit tests and the notebooks again as on a plain processor: outputs must not depend on it
+	@$(PYTHON) tools/run_tests.py --portable --workers $(WORKERS)
 
 test-grader: $(READY)  ## run the grader's long tests: attacks on it, and forty submissions of every assignment (minutes; needs bubblewrap)
 	@$(PYTHON) tools/run_tests.py --grader --workers $(WORKERS)

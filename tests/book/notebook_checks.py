@@ -8,9 +8,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import stored_figures
+from numeric_text import tolerance_of
+from stored_figures import is_figure
+
 MAX_LINES = 25
 MAX_IGNORED = 0.15
 IGNORE_TAGS = {"nbval-ignore-output", "nbval-skip", "nbval-raises-exception", "raises-exception"}
+BOOK_TAGS = {"hide-input", "hide-output", "remove-input", "remove-output", "remove-cell", "gpu-run"}
+NEGATIVE_ZERO = re.compile(r"(?<![\w)\].])[-\u2212]0(?:\.0*)?(?!\w|\.\d)")
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|work|usr|opt|var|mnt|private|Users)/\w|\b[A-Z]:\\\\")
 WIDGETS = "application/vnd.jupyter.widget"
 
@@ -81,6 +87,29 @@ def output_faults(notebook: Notebook) -> list[str]:
     return faults
 
 
+def tag_faults(notebook: Notebook) -> list[str]:
+    """Every tag is a known one, and a tolerance stands where outputs are compared."""
+    faults = []
+    for cell in code_cells(notebook):
+        tolerances = {tag for tag in tags(cell) if tag.startswith("tolerance")}
+        unknown = sorted(tags(cell) - BOOK_TAGS - IGNORE_TAGS - tolerances)
+        faults += [f"cell {cell['id']}: unknown tag {tag!r}" for tag in unknown]
+        try:
+            tolerance_of(tolerances)
+        except ValueError as error:
+            faults.append(f"cell {cell['id']}: {error}")
+        if tolerances and ignored(cell):
+            faults.append(f"cell {cell['id']} has a tolerance and is not compared")
+    return faults
+
+
+def negative_zero_faults(notebook: Notebook) -> list[str]:
+    """No cell prints -0.00: whether a zero has a sign depends on the processor; the format ``z.2f`` leaves it out."""
+    written = [(cell["id"], text) for cell in code_cells(notebook) for text in texts(cell) if not is_figure(text)]
+    written += [(name, text) for name, html in html_outputs(notebook) if is_figure(html) for text in stored_figures.written(html)]
+    return [f"cell {name} prints {found}" for name, text in written for found in NEGATIVE_ZERO.findall(text)]
+
+
 def leftover_faults(notebook: Notebook) -> list[str]:
     """No widget state, no timings, no paths of a machine, ids on all cells."""
     faults = []
@@ -125,4 +154,4 @@ def html_outputs(notebook: Notebook) -> list[tuple[str, str]]:
     ]
 
 
-ALL = [length_faults, import_faults, ignored_faults, output_faults, leftover_faults]
+ALL = [length_faults, import_faults, ignored_faults, output_faults, tag_faults, negative_zero_faults, leftover_faults]

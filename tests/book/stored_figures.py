@@ -1,8 +1,8 @@
 """Compare stored figures with fresh ones, number by number.
 
 A figure's HTML holds one SVG and, for an interactive one, the attribute values of every other state (see
-``rlbook_lib/explore.py``). nbval cannot compare it: a coordinate may differ in its last digit on another machine. So it is
-blanked there and compared here: each attribute of each element in each state, with a tolerance where a value is a number.
+``rlbook_lib/explore.py``). Each attribute of each element in each state is compared: coordinates and colors to a tolerance that no
+eye sees, all else (what is written, opacities, widths of lines) as words and printed numbers, see ``numeric_text.py``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+from numeric_text import Tolerance, line_difference
 from PIL import Image
 
 TENTHS_OF_A_POINT = 4.0  # how far a coordinate may lie off
-TOKEN = re.compile(r"#[0-9a-fA-F]{6}\b|-?(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?|[A-Za-z]+|[^\sA-Za-z\d]")
+COORDINATES = {"d", "x", "y", "width", "height", "transform"}
+TOKEN = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?|[A-Za-z]+|[^\sA-Za-z\d]")
+COLOR = re.compile(r"#[0-9a-fA-F]{6}")
+COLOR_STEPS = 3  # of 255, how far a color may lie off in red, green or blue
 # The names of clip regions and hatches are made from their coordinates.
 NAME = re.compile(r"\brlx[0-9a-z]*-[a-z][0-9a-f]{8}\b")
 Key = tuple[int, str]  # element and attribute
+PRINTED = Tolerance()
 
 
 class SvgReader(HTMLParser):
@@ -94,8 +99,18 @@ def values(html: str) -> tuple[list[dict[str, str]], dict[Key, list[str | None]]
     return SvgReader(html).elements, moving
 
 
-def differences(stored: str, fresh: str) -> list[str]:
-    """Where two figures differ by more than the tolerance; empty if they show the same."""
+def written(html: str) -> list[str]:
+    """Every text that the figure shows, in any state."""
+    elements, moving = values(html)
+    found = [element["#text"] for element in elements]
+    for (_, name), column in moving.items():
+        if name in {"#text", "#readout", "#markup"}:
+            found += [re.sub("<[^>]*>", " ", text) for text in column if text]
+    return found
+
+
+def differences(stored: str, fresh: str, tolerance: Tolerance = PRINTED) -> list[str]:
+    """Where two figures differ by more than the tolerance, which holds for written numbers; empty if they show the same."""
     stored, fresh = NAME.sub("name", stored), NAME.sub("name", fresh)
     (old, old_moving), (new, new_moving) = values(stored), values(fresh)
     if len(old) != len(new):
@@ -106,7 +121,7 @@ def differences(stored: str, fresh: str) -> list[str]:
     for number, (before, after) in enumerate(zip(old, new, strict=True)):
         for name in before.keys() | after.keys():
             if (number, name) not in old_moving and (number, name) not in new_moving:
-                if not same(before.get(name), after.get(name), is_text=name == "#text"):
+                if not same(name, before.get(name), after.get(name), tolerance):
                     found.append(f"element {number}, {name}: {short(before.get(name))}, now {short(after.get(name))}")
     for number, name in old_moving.keys() | new_moving.keys():
         count = max(len(old_moving.get((number, name), [])), len(new_moving.get((number, name), [])))
@@ -114,7 +129,7 @@ def differences(stored: str, fresh: str) -> list[str]:
         column_old = old_moving.get((number, name), [rest_old] * count)
         column_new = new_moving.get((number, name), [rest_new] * count)
         for state, (a, b) in enumerate(zip(column_old, column_new, strict=True)):
-            if not same(a, b, is_text=name in {"#text", "#readout"}):
+            if not same(name, a, b, tolerance):
                 found.append(f"state {state}, element {number}, {name}: {short(a)}, now {short(b)}")
                 break
     return found
@@ -128,31 +143,29 @@ def short(value: str | None) -> str:
     return repr(value if value is None or len(value) < 60 else value[:57] + "...")
 
 
-def same(a: str | None, b: str | None, *, is_text: bool) -> bool:
-    """Equal, or equal but for small differences of the numbers in them."""
+def same(name: str, a: str | None, b: str | None, tolerance: Tolerance) -> bool:
+    """Whether two values of the attribute ``name`` are equal, or as good as equal."""
     if a == b:
         return True
     if a is None or b is None:
         return False
     if a.startswith("data:image") and b.startswith("data:image"):
         return same_image(a, b)
+    if COLOR.fullmatch(a) and COLOR.fullmatch(b):
+        return all(abs(int(a[i : i + 2], 16) - int(b[i : i + 2], 16)) <= COLOR_STEPS for i in (1, 3, 5))
+    return same_coordinates(a, b) if name in COORDINATES else not line_difference(a, b, tolerance)
+
+
+def same_coordinates(a: str, b: str) -> bool:
     left, right = TOKEN.findall(a), TOKEN.findall(b)
-    return len(left) == len(right) and all(same_token(x, y, is_text) for x, y in zip(left, right, strict=True))
+    return len(left) == len(right) and all(x == y or near(x, y) for x, y in zip(left, right, strict=True))
 
 
-def same_token(a: str, b: str, is_text: bool) -> bool:
-    if a == b:
-        return True
-    if a.startswith("#") and b.startswith("#") and len(a) == len(b) == 7:
-        return all(abs(int(a[i : i + 2], 16) - int(b[i : i + 2], 16)) <= 3 for i in (1, 3, 5))
+def near(a: str, b: str) -> bool:
     try:
-        x, y = float(a), float(b)
+        return abs(float(a) - float(b)) <= TENTHS_OF_A_POINT
     except ValueError:
         return False
-    if not is_text:
-        return abs(x - y) <= TENTHS_OF_A_POINT
-    digits = len(a.partition(".")[2])  # a printed number may differ by one in its last digit
-    return abs(x - y) <= 1.01 * 10.0**-digits
 
 
 def same_image(a: str, b: str) -> bool:

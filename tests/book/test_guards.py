@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import notebook_checks
 import pytest
 from conftest import ROOT
@@ -21,27 +20,6 @@ from stored_figures import data_of, differences
 from rlbook_lib.explore import explore
 
 # ---------------------------------------------------------------- notebooks
-
-
-def small_notebook(path: Path, printed: str) -> Path:
-    cell = nbformat.v4.new_code_cell("print(1 + 1)", execution_count=1)
-    cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=printed)]
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=metadata), path)
-    return path
-
-
-def nbval(*paths: Path) -> str:
-    options = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", str(ROOT / "tests" / "nbval_sanitize.cfg")]
-    command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", *options, *map(str, paths)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT).stdout
-
-
-def test_nbval_sees_a_tampered_output(tmp_path: Path) -> None:
-    right, tampered = small_notebook(tmp_path / "right.ipynb", "2\n"), small_notebook(tmp_path / "tampered.ipynb", "3\n")
-    output = nbval(right, tampered)
-    assert "1 failed, 1 passed" in output
-    assert "mismatch 'stdout'" in output
 
 
 def notebook(*cells: dict[str, Any]) -> dict[str, Any]:
@@ -62,6 +40,11 @@ FAULTY = [
     ("output_faults", notebook({"source": "1/0", "outputs": [{"output_type": "error", "ename": "E"}]}), "holds an error"),
     ("output_faults", notebook({"source": "x", "execution_count": None}), "run `make execute`"),
     ("output_faults", notebook({"source": "x", "outputs": [{"output_type": "stream", "name": "stderr", "text": "!"}]}), "stderr"),
+    ("tag_faults", notebook({"source": "x", "metadata": {"tags": ["hide-imput"]}}), "unknown tag 'hide-imput'"),
+    ("tag_faults", notebook({"source": "x", "metadata": {"tags": ["tolerance-5"]}}), "expected one tag like"),
+    ("tag_faults", notebook({"source": "x", "metadata": {"tags": ["tolerance-5%", "nbval-ignore-output"]}}), "is not compared"),
+    ("negative_zero_faults", notebook({"source": "x", "outputs": [{"output_type": "stream", "text": "a [-0. 1.]"}]}), "prints -0."),
+    ("negative_zero_faults", notebook({"source": "x", "outputs": [{"output_type": "stream", "text": "bias -0.00"}]}), "prints -0.00"),
     ("leftover_faults", notebook() | {"metadata": {"widgets": {notebook_checks.WIDGETS: {}}}}, "widget state"),
     ("leftover_faults", notebook({"source": "open('/home/me/data.csv')"}), "absolute path"),
     ("leftover_faults", notebook({"source": "x", "id": "c1"}), "ids"),
@@ -103,6 +86,14 @@ def tampered(figure: str, row: int, state: int, value: str) -> str:
     data["changes"][row][3][state] = value
     before, _, after = re.split(r'(?<=<script type="application/json">)(.*?)(?=</script>)', figure, maxsplit=1)
     return before + json.dumps(data) + after
+
+
+def test_a_negative_zero_in_a_figure_is_seen(figure: str) -> None:
+    faults = {}
+    for readout in ("0.0", "-0.0"):
+        shown = {"output_type": "display_data", "data": {"text/html": tampered(figure, 1, 0, readout)}}
+        faults[readout] = notebook_checks.negative_zero_faults(notebook({"source": "x", "outputs": [shown]}))
+    assert faults == {"0.0": [], "-0.0": ["cell c2 prints -0.0"]}
 
 
 def test_a_tampered_curve_is_seen(figure: str) -> None:
