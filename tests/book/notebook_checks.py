@@ -12,10 +12,10 @@ import stored_figures
 from numeric_text import tolerance_of
 from stored_figures import is_figure
 
-MAX_LINES = 25
+MAX_LINES, MAX_FOLDED_LINES = 25, 60  # of a cell that the reader sees; of one that is folded, such as a drawing
 MAX_IGNORED = 0.15
 IGNORE_TAGS = {"nbval-ignore-output", "nbval-skip", "nbval-raises-exception", "raises-exception"}
-BOOK_TAGS = {"hide-input", "hide-output", "remove-input", "remove-output", "remove-cell", "gpu-run"}
+BOOK_TAGS = {"acts", "hide-input", "hide-output", "remove-input", "remove-output", "remove-cell", "gpu-run"}
 NEGATIVE_ZERO = re.compile(r"(?<![\w)\].])[-\u2212]0(?:\.0*)?(?!\w|\.\d)")
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|work|usr|opt|var|mnt|private|Users)/\w|\b[A-Z]:\\\\")
 WIDGETS = "application/vnd.jupyter.widget"
@@ -43,9 +43,25 @@ def ignored(cell: dict[str, Any]) -> bool:
 
 
 def length_faults(notebook: Notebook) -> list[str]:
-    """Cells longer than a screen."""
-    counts = [(cell["id"], len(cell["source"].rstrip().splitlines())) for cell in code_cells(notebook)]
-    return [f"cell {name} has {count} lines, at most {MAX_LINES} are allowed" for name, count in counts if count > MAX_LINES]
+    """Cells longer than a screen; a folded cell may be longer."""
+    faults = []
+    for cell in code_cells(notebook):
+        count = len(cell["source"].rstrip().splitlines())
+        most = MAX_FOLDED_LINES if tags(cell) & {"hide-input", "remove-input", "hide-cell"} else MAX_LINES
+        if count > most:
+            faults.append(f"cell {cell['id']} has {count} lines, at most {most} are allowed")
+    return faults
+
+
+def folded_faults(notebook: Notebook) -> list[str]:
+    """Two folded bars in a row say nothing: what belongs together is one cell."""
+    pairs = zip(notebook["cells"], notebook["cells"][1:])
+    folded = "hide-input"
+    return [
+        f"cells {one['id']} and {two['id']} are folded one after the other: make them one"
+        for one, two in pairs
+        if folded in tags(one) and folded in tags(two) and not one["outputs"]
+    ]
 
 
 def import_faults(notebook: Notebook) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lesson_limits import CENTRAL, LIMITS, Lesson, beyond, measure
+from notebook_checks import folded_faults
 from page_visit import served
+from places import CHAPTERS
 
 pytestmark = [pytest.mark.browser]
 
@@ -25,6 +28,12 @@ def test_a_lesson_is_within_its_limits(site: Path, browser: Any, report: dict[st
         lesson = measure(browser, base, f"chapters/{name}.html", CENTRAL[name])
     report.setdefault("lessons", {})[name] = vars(lesson)
     assert [fault for fault in beyond(lesson) if (name, fault.split()[0]) not in BEYOND] == []
+
+
+@pytest.mark.parametrize("name", sorted(CENTRAL.keys() - set(NOT_YET)))
+def test_no_two_folded_cells_in_a_row(name: str) -> None:
+    for part in (name, f"{name}_deeper"):
+        assert folded_faults(json.loads((CHAPTERS / f"{part}.ipynb").read_text("utf-8"))) == []
 
 
 def test_every_exception_is_needed_for_a_lesson() -> None:
