@@ -342,6 +342,8 @@ def _axes_of(kind: Any, value: Any) -> Axes | None:
     parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     said = [part.__metadata__[0] for part in parts if get_origin(part) is Annotated]
     found = [axes for axes in said if isinstance(axes, Axes)]
+    if isinstance(value, str) and len(found) < len(parts):  # one of the words that may stand in place of an array
+        return None
     if len(found) < 2:
         return found[0] if found else None
     try:

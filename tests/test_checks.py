@@ -168,6 +168,17 @@ def product(x: Floats[Array, "* K"], y: Floats[Array, "* K"], z: Floats[Array, "
     return (x * y).sum(-1) * z
 
 
+def test_a_word_a_number_or_an_array():
+    kind = Literal["none", "mean"] | Floats[Array, ""] | Floats[Array, "S"]
+    assert check("b", "mean", kind) == "mean"
+    assert check("b", 1.5, kind) == 1.5
+    assert check("b", [1, 2], kind).tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="b is 'best'; expected one of 'none', 'mean'"):
+        check("b", "best", kind)
+    with pytest.raises(ValueError, match="b holds NaN"):
+        check("b", NAN, kind)
+
+
 @pytest.mark.parametrize("make", [np.ones, torch.ones])
 def test_a_star_stands_for_shapes_that_broadcast(make):
     assert product(make((2, 1, 4)), make((3, 4)), make((5, 2, 1))).shape == (5, 2, 3)
