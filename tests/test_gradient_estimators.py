@@ -15,6 +15,7 @@ from rlbook_lib.gradient_estimators import (
     causality,
     discounted_state_distribution,
     expected_score,
+    expected_visits,
     gaussian_score,
     gradient_estimate,
     gradient_samples,
@@ -576,64 +577,64 @@ LOGITS0 = logits_of(1, MDP0)
 FLAT = np.zeros(3)
 
 
-@pytest.mark.parametrize("call, name", [
-    (lambda: softmax_policy(np.zeros(3)), "logits"),
-    (lambda: softmax_policy([[np.nan, 0.0]]), "logits"),
-    (lambda: softmax_score(np.zeros((2, 2, 2))), "logits"),
-    (lambda: gaussian_score(np.zeros(3), 0.0, np.zeros(2)), "mean"),
-    (lambda: gaussian_score(np.zeros(3), np.inf, np.zeros(3)), "log_std"),
-    (lambda: log_derivative_gradient([0.0, 1.0], [1.0]), "payoffs"),
-    (lambda: discounted_state_distribution(layers(0, 1.0), np.zeros(7, int)), "gamma"),
-    (lambda: policy_gradient_exact(MDP0, np.zeros((7, 3))), "logits"),
-    (lambda: td_advantage(MDP0, np.zeros(3)), "values"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 0), "horizon"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "returns"), "psi"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "gae"), "lam"),
+@pytest.mark.parametrize("call, said", [
+    (lambda: softmax_policy(np.zeros(3)), r"logits has shape \(3,\); expected \(S, A\)"),
+    (lambda: softmax_score(np.zeros((2, 2, 2))), "logits has shape"),
+    (lambda: gaussian_score(np.zeros(3), 0.0, np.zeros(2)), r"actions has shape \(2,\); expected \(3,\)"),
+    (lambda: discounted_state_distribution(layers(0, 1.0), np.zeros(7, int)), "mdp.gamma is 1"),
+    (lambda: policy_gradient_exact(MDP0, np.zeros((7, 3))), r"logits has shape \(7, 3\); expected \(7, 2\), like mdp"),
+    (lambda: causality(MDP0, np.zeros((6, 2)), 2), "logits has shape"),
+    (lambda: td_advantage(MDP0, np.zeros(3)), r"values has shape \(3,\); expected \(7,\), like mdp"),
+    (lambda: trajectory_gradient(MDP0, LOGITS0, 0), "horizon is 0"),
+    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "returns"), "psi is 'returns'; expected one of 'return'"),
+    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "gae"), "lam is None"),
     (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "n_step"), "n is None"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "gae", lam=1.2), "lam"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline="best"), "baseline"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline=[1.0, 2.0]), "baseline"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "td_error", baseline="value"), "baseline"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "return", baseline="optimal"), "baseline"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "td_error", values=np.zeros(3)), "values"),
-    (lambda: gradient_estimate(np.zeros((3, 2)), np.zeros((2, 3))), "psi"),
-    (lambda: gradient_estimate(np.full((3, 2), np.nan), np.zeros((3, 2))), "scores"),
-    (lambda: gradient_variance(np.zeros((0, 2))), "gradients"),
-    (lambda: gradient_variance(np.zeros((2, 2)), [0.5, 0.6]), "probabilities"),
-    (lambda: optimal_baseline([1.0], [1.0, 2.0]), "squared_scores"),
-    (lambda: optimal_baseline([-1.0, 1.0], [1.0, 2.0]), "squared_scores"),
-    (lambda: optimal_baseline([1.0, 1.0], [1.0, 2.0], [1.0, 1.0]), "probabilities"),
-    (lambda: n_step_advantage(FLAT, np.zeros(2), FLAT, FLAT, FLAT, 0.9, 1), "values"),
-    (lambda: n_step_advantage(FLAT, FLAT, FLAT, FLAT, FLAT, 0.9, 0), "n is 0"),
-    (lambda: psi_weights("q", FLAT, FLAT, FLAT, gamma=0.9), "kind"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=1.9), "gamma"),
-    (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, lam=0.9), "values"),
-    (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT, next_values=FLAT), "lam"),
+    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline="best"), "baseline is 'best'; expected one of 'none'"),
+    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline=[1.0, 2.0]), r"baseline has shape \(2,\); expected \(7,\)"),
+    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "td_error", baseline="value"), "expected 'none' for 'td_error'"),
+    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "return", baseline="optimal"), "expected 'none' for 'return'"),
+    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "td_error", values=np.zeros(3)), "values has shape"),
+    (lambda: gradient_estimate(np.zeros((3, 2)), np.zeros((2, 3))), "psi has shape"),
+    (lambda: gradient_variance(np.zeros((2, 2)), [0.5, 0.6]), "probabilities has a row that sums to 1.1"),
+    (lambda: optimal_baseline([-1.0, 1.0], [1.0, 2.0]), "squared_scores holds numbers outside the range"),
+    (lambda: optimal_baseline([1.0, 1.0], [1.0, 2.0], [1.0, 1.0]), "probabilities has a row that sums to 2"),
+    (lambda: n_step_advantage(FLAT, np.zeros(2), FLAT, FLAT, FLAT, 0.9, 1), "values has shape"),
+    (lambda: psi_weights("q", FLAT, FLAT, FLAT, gamma=0.9), "kind is 'q'"),
+    (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, lam=0.9), "values is None"),
+    (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT, next_values=FLAT), "lam is None"),
     (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT, next_values=FLAT, lam=0.9,
-                         baseline="value"), "baseline"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="optimal"), "squared_scores"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value"), "values"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.ones(2)), "mask"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.array([0.5, 1, 1])), "mask"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.array([np.nan, 1, 1])), "mask"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=FLAT, baseline="mean"), "mask"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value", values=FLAT * np.nan), "values"),
-    (lambda: n_step_advantage(FLAT, FLAT * np.nan, FLAT, FLAT, FLAT, 0.9, 1), "values"),
-    (lambda: psi_weights("return", FLAT, [0, 2, 0], FLAT, gamma=0.9), "terminated"),
-    (lambda: psi_weights("return", [0.0, np.nan, 0.0], FLAT, FLAT, gamma=0.9), "rewards"),
+                         baseline="value"), "expected 'none' for 'gae'"),
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="optimal"), "squared_scores is None"),
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value"), "values is None"),
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.array([0.5, 1, 1])), "mask holds values other"),
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=FLAT, baseline="mean"), "mask is 0 everywhere"),
+    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value", values=FLAT * np.nan), "values holds NaN"),
+    (lambda: psi_weights("td_error", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT * [0, 0, np.nan], next_values=FLAT,
+                         mask=[1, 1, 0]), "values holds NaN"),
 ])
-def test_bad_input_is_named(call, name):
-    with pytest.raises(ValueError, match=name):
+def test_bad_input_is_named(call, said):
+    with pytest.raises(ValueError, match=said):
         call()
 
 
-@pytest.mark.parametrize("call, name", [
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, discount_time="no"), "discount_time"),
-    (lambda: n_step_advantage(FLAT, ["a", "b", "c"], FLAT, FLAT, FLAT, 0.9, 1), "values"),
-])
-def test_wrong_types_are_named(call, name):
-    with pytest.raises(TypeError, match=name):
-        call()
+@pytest.mark.parametrize("make", [layers, loops])
+def test_expected_visits_are_the_sum_over_time(make):
+    """Without a discount too, where every episode ends; where one need not, there is no such number."""
+    for gamma in (0.0, 0.9):
+        mdp = make(0, gamma)
+        policy = softmax_policy(logits_of(1, mdp))
+        assert np.allclose(expected_visits(mdp, policy), visits_by_steps(mdp, policy, gamma), atol=1e-9)
+    mdp = layers(0, 1.0)
+    policy = softmax_policy(logits_of(1, mdp))
+    assert np.allclose(expected_visits(mdp, policy), visits_by_steps(mdp, policy, 1.0), atol=1e-9)
+
+
+def test_visits_without_an_end_are_refused():
+    stay = MDP(np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]), np.zeros((2, 2)), 1.0, terminal=[0, 1],
+               start=[1.0, 0.0])
+    assert expected_visits(stay, [1, 0]).tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError, match="policy need not end its episodes"):
+        expected_visits(stay, [0, 0])
 
 
 def test_a_masked_value_may_be_anything():
