@@ -213,7 +213,7 @@ def policy_gradient_exact(mdp: MDP, logits: Logits) -> FloatArray:
     Source: Sutton et al. (2000), theorem 1.
     """
     policy = unchecked(softmax_policy)(logits)
-    q_values, visits = action_values(mdp, policy), expected_visits(mdp, policy)
+    q_values, visits = action_values(mdp, policy), unchecked(expected_visits)(mdp, policy)
     by_state = np.einsum("sa,sa,sab->sb", policy, q_values, unchecked(softmax_score)(logits))
     return np.where(mdp.terminal[:, None], 0.0, visits[:, None] * by_state)
 
