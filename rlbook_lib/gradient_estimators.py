@@ -489,7 +489,7 @@ def psi_weights(
     values: Numbers[Array, "T ..."] | None = None, next_values: NextValues | None = None, gamma: UnitInterval,
     lam: UnitInterval | None = None, n: Count | None = None, baseline: Baseline = "none",
     discount_time: bool = False, mask: Flags[Array, "T ..."] | None = None,
-    squared_scores: Floats[Array, "T ...", Range(-1e-12)] | None = None,
+    squared_scores: Numbers[Array, "T ..."] | None = None,
 ) -> Array:
     """The weight Psi_t of each step's score in the gradient's estimate.
 
@@ -538,7 +538,7 @@ def psi_weights(
     counted = rewards == rewards if mask is None else mask                  # (T,) or (T, N) bool
     if not bool(counted.any()):
         raise ValueError("mask is 0 everywhere; expected at least one step that counts")
-    if values is not None:  # as a baseline they may be anything where nothing counts
+    if values is not None and "values" in needed:  # as a baseline they may be anything where nothing counts
         check("values", values if kind not in SAMPLED_KINDS[:2] else values[counted], Floats[Array, "..."])
     following = rewards * 0 if next_values is None else next_values
     weights = _core(kind, rewards, values, following, terminated, truncated, gamma, lam, n)
@@ -551,7 +551,7 @@ def psi_weights(
     elif baseline == "optimal":
         assert squared_scores is not None  # it was asked for above
         squares = (squared_scores * discount**2)[counted]
-        weights = weights - unchecked(optimal_baseline)(_on_cpu(squares), _on_cpu(weights[counted]))
+        weights = weights - optimal_baseline(_on_cpu(squares), _on_cpu(weights[counted]))
     return weights * discount * counted
 
 
