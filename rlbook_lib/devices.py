@@ -17,19 +17,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from rlbook_lib.experience import check_count
+from rlbook_lib.checks import Count, Natural, checked
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "chapters" / "recordings"
+Device: TypeAlias = str | torch.device | None  # a name, such as "cpu" or "cuda:1"; None is the CPU
 RECORDED_BY_EXPERIMENT = ("config", "seeds", "curve", "summary")
 
 
 # ---------------------------------------------------------------------- where and how
 
+@checked
 def choose_device(name: str = "auto") -> torch.device:
     """The device to compute on.
 
@@ -47,24 +49,23 @@ def choose_device(name: str = "auto") -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     there = ["cpu"] + ["cuda"] * (count > 0) + [f"cuda:{i}" for i in range(count)]
     if name not in there:
-        raise ValueError(f"name must be 'auto' or a device that this machine has ({', '.join(there)}), "
-                         f"got {name!r}")
+        raise ValueError(f"name is {name!r}; expected 'auto' or a device that this machine has "
+                         f"({', '.join(there)})")
     return torch.device(name)
 
 
-def use_threads(n: int = 1) -> None:
+@checked
+def use_threads(n: Count = 1) -> None:
     """Let torch compute with ``n`` threads; the small networks of this book are fastest with one.
 
     Args:
         n: at least 1.
-
-    Raises:
-        ValueError: ``n`` below 1.
     """
-    torch.set_num_threads(check_count("n", n))
+    torch.set_num_threads(n)
 
 
-def describe_machine(device: str | torch.device | None = None) -> dict[str, str]:
+@checked
+def describe_machine(device: Device = None) -> dict[str, str]:
     """What a measurement was made on, as plain data.
 
     Args:
@@ -76,21 +77,21 @@ def describe_machine(device: str | torch.device | None = None) -> dict[str, str]
     Raises:
         ValueError: this machine has no such device.
     """
-    device = _checked_device(device)
+    device = _device_here(device)
     processor = _processor()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
     return {"device": name, "processor": processor, "system": platform.system(),
             "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
 
 
-def _checked_device(device: str | torch.device | None) -> torch.device:
+def _device_here(device: Device) -> torch.device:
     """The device, the CPU for None; an error if there is no such device here."""
     try:
         made = torch.device("cpu" if device is None else device)
-    except (RuntimeError, TypeError):
-        raise ValueError(f"device must be a device's name, such as 'cpu' or 'cuda', got {device!r}") from None
+    except RuntimeError:
+        raise ValueError(f"device is {device!r}; expected a device's name, such as 'cpu' or 'cuda'") from None
     if made.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device must be one that this machine has, but it has no CUDA GPU, got {device!r}")
+        raise ValueError(f"device is {str(device)!r}; expected one that this machine has: no CUDA GPU")
     return made
 
 
@@ -106,7 +107,8 @@ def _processor() -> str:
 
 # ---------------------------------------------------------------------- what a run costs
 
-def peak_memory(device: str | torch.device | None = None) -> int:
+@checked
+def peak_memory(device: Device = None) -> int:
     """The most memory in use so far, in bytes.
 
     Args:
@@ -118,7 +120,7 @@ def peak_memory(device: str | torch.device | None = None) -> int:
     Raises:
         ValueError: this machine has no such device.
     """
-    device = _checked_device(device)
+    device = _device_here(device)
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource                                           # not on Windows
@@ -137,12 +139,14 @@ class Throughput:
         ValueError: this machine has no such device.
     """
 
-    def __init__(self, device: str | torch.device | None = None) -> None:
-        self.device = _checked_device(device)
+    @checked
+    def __init__(self, device: Device = None) -> None:
+        self.device = _device_here(device)
         self.items = 0
         self._wall, self._cpu = self._clocks()
 
-    def add(self, items: int) -> None:
+    @checked
+    def add(self, items: Natural) -> None:
         """Count ``items`` more."""
         self.items += items
 
@@ -162,6 +166,7 @@ class Throughput:
 
 # ---------------------------------------------------------------------- runs on a GPU, recorded
 
+@checked
 def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
             summary: Callable[[dict[str, Any]], str] | None = None) -> dict[str, Any] | None:
     """Run an experiment on the GPU if there is one; else show the recorded run; else say that there is none.
@@ -181,11 +186,8 @@ def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
     Raises:
         ValueError: the name has other characters, the experiment returns something else, or the recording is
             damaged.
-        TypeError: the experiment is not a function.
     """
-    if not callable(experiment):
-        raise TypeError(f"experiment must be a function of a device, got {experiment!r}")
-    path = RECORDINGS / f"{_checked_name(name)}.json"
+    path = RECORDINGS / f"{_word(name)}.json"
     if torch.cuda.is_available():
         record = make_record(name, experiment, choose_device("cuda"))
         print(f"Run here, on {record['device']}, in {record['seconds']:.0f} s.")
@@ -201,6 +203,7 @@ def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
     return record
 
 
+@checked
 def make_record(name: str, experiment: Callable[[torch.device], dict[str, Any]], device: torch.device
                 ) -> dict[str, Any]:
     """Run an experiment and describe the run.
@@ -216,21 +219,20 @@ def make_record(name: str, experiment: Callable[[torch.device], dict[str, Any]],
     Raises:
         ValueError: the name has other characters, or the experiment returns something else.
     """
-    _checked_name(name)
+    _word(name)
     clock = Throughput(device)
     result = experiment(device)
     seconds = clock.read()["seconds"]
     if not isinstance(result, dict) or not set(RECORDED_BY_EXPERIMENT) <= result.keys():
-        raise ValueError(f"experiment must return a dict with {', '.join(RECORDED_BY_EXPERIMENT)}, "
-                         f"got {result!r}")
+        raise ValueError(f"experiment returned {result!r}; expected a dict with "
+                         f"{', '.join(RECORDED_BY_EXPERIMENT)}")
     for part, kind in zip(RECORDED_BY_EXPERIMENT, (dict, list, dict, dict)):
         if not isinstance(result[part], kind):
-            raise ValueError(f"experiment must return plain data with a {kind.__name__} as {part!r}, "
-                             f"got {result[part]!r}")
+            raise ValueError(f"experiment returned {result[part]!r} as {part!r}; expected a {kind.__name__}")
     lengths = {key: len(column) if isinstance(column, list) else None
                for key, column in result["curve"].items()}
     if None in lengths.values() or len(set(lengths.values())) > 1:
-        raise ValueError(f"experiment must return a curve of equally long lists, got lengths {lengths}")
+        raise ValueError(f"experiment returned a curve of lengths {lengths}; expected equally long lists")
     versions = describe_machine(device)
     record = {**result, "name": name, "device": versions.pop("device"), "rehearsal": device.type != "cuda",
               "versions": versions, "date": datetime.date.today().isoformat(), "seconds": round(seconds, 2),
@@ -238,10 +240,11 @@ def make_record(name: str, experiment: Callable[[torch.device], dict[str, Any]],
     try:
         json.dumps(record, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"experiment must return plain data without NaN: {error}") from error
+        raise ValueError(f"experiment returned {error}; expected plain data without NaN") from error
     return record
 
 
+@checked
 def read_record(path: Path) -> dict[str, Any]:
     """A record from its file.
 
@@ -266,7 +269,7 @@ def read_record(path: Path) -> dict[str, Any]:
     return record
 
 
-def _checked_name(name: str) -> str:
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_-]+", name):
-        raise ValueError(f"name must be of lowercase letters, digits, hyphens and underscores, got {name!r}")
+def _word(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9_-]+", name):
+        raise ValueError(f"name is {name!r}; expected lowercase letters, digits, hyphens and underscores")
     return name

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-import numbers
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from rlbook_lib.mdp import check_seed
+from rlbook_lib.checks import Array, Count, Floats, OpenUnitInterval, Seed, checked, unchecked
 
 __all__ = ["interquartile_mean", "bootstrap_interval", "stored_runs"]
 
 CHUNK = 4_000_000  # numbers held at once while resampling: 32 MB
 
 
-def interquartile_mean(x: ArrayLike, axis: int | None = 0) -> Any:
+@checked
+def interquartile_mean(x: Floats[Array, "..."], axis: int | None = 0) -> Any:
     """The mean of the middle half: the lowest and the highest quarter of the runs are left out.
 
     Less easily moved by one lucky or broken run than the mean, and less noisy than the median.
@@ -36,26 +35,23 @@ def interquartile_mean(x: ArrayLike, axis: int | None = 0) -> Any:
         x without that axis; a float if nothing is left.
 
     Raises:
-        ValueError: x empty or not finite, or no such axis.
-        TypeError: x does not hold real numbers.
+        ValueError: no such axis.
 
     Source: Agarwal et al. (2021), section 4.
     """
-    x = _checked_results(x)
-    if axis is None:
-        x, axis = x.reshape(-1), 0
-    x = np.sort(np.moveaxis(x, _checked_axis(axis, x), 0), axis=0)  # (runs, ...)
+    x = np.sort(x.reshape(-1) if axis is None else _runs_first(x, axis), axis=0)  # (runs, ...)
     drop = x.shape[0] // 4
     middle = x[drop : x.shape[0] - drop].mean(axis=0)
     return float(middle) if middle.ndim == 0 else middle
 
 
+@checked
 def bootstrap_interval(
-    x: ArrayLike,
+    x: Floats[Array, "..."],
     statistic: Callable[..., Any] = np.mean,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    level: OpenUnitInterval = 0.95,
+    resamples: Count = 2000,
+    seed: Seed = 0,
     axis: int = 0,
 ) -> tuple[Any, Any]:
     """An interval for a statistic over runs: draw the runs again with replacement, keep the middle.
@@ -76,28 +72,20 @@ def bootstrap_interval(
         (low, high), each x without the axis of the runs; floats if nothing is left.
 
     Raises:
-        ValueError: fewer than 2 runs, x empty or not finite, no such axis; level, resamples or seed out of
-            range.
-        TypeError: an argument of the wrong type.
+        ValueError: fewer than 2 runs, no such axis, or a statistic that returns another shape.
 
     Source: Efron & Tibshirani (1993), chapter 13.
     """
-    x = _checked_results(x)
-    x = np.moveaxis(x, _checked_axis(axis, x), 0)  # (runs, ...)
+    x = _runs_first(x, axis)
     if x.shape[0] < 2:
         raise ValueError("x holds 1 run; expected at least 2, since one run says nothing about the spread")
-    if not callable(statistic):
-        raise TypeError(f"statistic is {statistic!r}; expected a function of an array and an axis")
-    level = _checked_level(level)
-    resamples, seed = _checked_whole("resamples", resamples, 1), check_seed(seed)
-
     rng = np.random.default_rng(seed)
     runs, curve = x.shape[0], x.shape[1:]
     at_once = max(1, CHUNK // x.size)  # resamples per pass, so that memory stays bounded
     results = np.empty((resamples,) + curve)
     for first in range(0, resamples, at_once):
         chosen = rng.integers(runs, size=(min(at_once, resamples - first), runs))  # (chunk, runs)
-        results[first : first + len(chosen)] = _resampled(x, statistic, chosen)
+        results[first : first + len(chosen)] = _resampled(x, unchecked(statistic), chosen)
     low, high = np.quantile(results, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
     return (float(low), float(high)) if low.ndim == 0 else (low, high)
 
@@ -116,41 +104,14 @@ def _resampled(x: np.ndarray, statistic: Callable[..., Any], chosen: np.ndarray)
     return results
 
 
-def _checked_results(x: ArrayLike) -> np.ndarray:
-    array = np.asarray(x)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"x has type {array.dtype}; expected an array of real numbers")
-    if array.ndim == 0 or array.size == 0:
-        raise ValueError(f"x has shape {array.shape}; expected at least one axis, and not empty")
-    array = array.astype(float)
-    if not np.isfinite(array).all():
-        raise ValueError("x holds NaN or infinite values; expected finite numbers")
-    return array
-
-
-def _checked_axis(axis: int, x: np.ndarray) -> int:
-    axis = _checked_whole("axis", axis, -math.inf)
+def _runs_first(x: np.ndarray, axis: int) -> np.ndarray:
+    """The results in double precision, with the runs along the first axis: (runs, ...)."""
     if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"axis is {axis}; x has {x.ndim} axes")
-    return axis
+        raise ValueError(f"axis is {axis}; expected one of the {x.ndim} axes of x")
+    return np.moveaxis(x.astype(float), axis, 0)
 
 
-def _checked_level(level: float) -> float:
-    if isinstance(level, bool) or not isinstance(level, numbers.Real):
-        raise TypeError(f"level is {level!r}; expected a number")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level is {level}; expected a number between 0 and 1")
-    return float(level)
-
-
-def _checked_whole(name: str, value: int, least: float) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} is {value!r}; expected a whole number")
-    if value < least:
-        raise ValueError(f"{name} is {value}; expected {least} or more")
-    return int(value)
-
-
+@checked
 def stored_runs(path: str | Path) -> dict[str, dict[str, np.ndarray]]:
     """Curves of many seeds that ``tools/record_runs.py`` made.
 

@@ -7,7 +7,7 @@ on light and on dark pages; black is drawn in the page's text color.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import matplotlib
 import numpy as np
@@ -20,6 +20,7 @@ from matplotlib.patches import Arc, Circle, FancyArrowPatch, FancyBboxPatch, Pat
 from matplotlib.path import Path
 from matplotlib.text import Text
 
+from rlbook_lib.checks import Array, Floats, Integers, Natural, Numbers, OpenUnitInterval, Positive, Seed, checked
 from rlbook_lib.evaluation import bootstrap_interval
 from rlbook_lib.explore import StaticFigure, static_figure
 from rlbook_lib.svg import PALETTE
@@ -27,7 +28,8 @@ from rlbook_lib.svg import PALETTE
 COLORS: dict[str, str] = {**{name: colors[0] for name, colors in PALETTE.items()}, "text": "#000000"}
 _LINES = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), (0, (8, 2))]
 _TINT = 0.5  # the strongest tint of a cell, so that text stays readable on it in light and dark
-_DIRECTIONS = {"up": (0.0, -1.0), "down": (0.0, 1.0), "left": (-1.0, 0.0), "right": (1.0, 0.0)}
+Direction: TypeAlias = Literal["up", "down", "left", "right"]
+_DIRECTIONS: dict[str, tuple[float, float]] = {"up": (0.0, -1.0), "down": (0.0, 1.0), "left": (-1.0, 0.0), "right": (1.0, 0.0)}
 
 
 def use_style() -> None:
@@ -69,6 +71,7 @@ def use_style() -> None:
     )
 
 
+@checked
 def show(figure: Figure, alt: str) -> StaticFigure:
     """A static figure as themed SVG; make it the last line of a cell.
 
@@ -80,20 +83,20 @@ def show(figure: Figure, alt: str) -> StaticFigure:
         An object that a notebook displays.
 
     Raises:
-        TypeError: ``figure`` is no matplotlib figure.
         ValueError: ``alt`` is empty.
     """
     return static_figure(figure, alt)
 
 
+@checked
 def plot_interval(
     ax: Axes,
-    x: Any,
-    runs: Any,
+    x: Floats[Array, "T"],
+    runs: Floats[Array, "R T"],
     label: str | None = None,
     color: str | None = None,
-    level: float = 0.95,
-    seed: int = 0,
+    level: OpenUnitInterval = 0.95,
+    seed: Seed = 0,
 ) -> tuple[Line2D, Any]:
     """The mean over runs as a line, and its bootstrap interval as a band.
 
@@ -110,21 +113,13 @@ def plot_interval(
         The line and the band.
 
     Raises:
-        ValueError: Shapes that do not fit, fewer than two runs, values that are not finite, or level out of
-            range.
+        ValueError: Fewer than two runs.
 
     Source:
         Efron and Tibshirani (1993), chapter 13: the percentile interval.
     """
-    x, runs = np.asarray(x, dtype=float), np.asarray(runs, dtype=float)
-    if runs.ndim != 2 or runs.shape[0] < 2:
+    if len(runs) < 2:
         raise ValueError(f"runs has shape {runs.shape}; expected (R, T) with R of 2 or more")
-    if x.shape != runs.shape[1:]:
-        raise ValueError(f"x has shape {x.shape}; expected {runs.shape[1:]}, one position per column of runs")
-    if not np.all(np.isfinite(runs)):
-        raise ValueError("runs holds a value that is not finite; expected finite numbers")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level is {level}; expected a probability strictly between 0 and 1")
     low, high = bootstrap_interval(runs, level=level, seed=seed)
     (line,) = ax.plot(x, runs.mean(axis=0), label=label, color=COLORS.get(color, color) if color else None)
     band = ax.fill_between(x, low, high, color=line.get_color(), alpha=0.22, linewidth=0)
@@ -144,7 +139,8 @@ class MazeDrawing:
         figure: The figure of the axes.
     """
 
-    def __init__(self, maze: Any, ax: Axes, actions: Sequence[str], scale: float, decimals: int):
+    @checked
+    def __init__(self, maze: Any, ax: Axes, actions: Sequence[Direction], scale: Positive, decimals: Natural):
         self.ax, self.figure = ax, ax.figure
         self._scale, self._decimals = scale, decimals
         self._rows, self._columns = int(maze.rows), int(maze.columns)
@@ -159,6 +155,11 @@ class MazeDrawing:
         self._size = _cell_points(ax, self._rows, self._columns)
         self._draw_cells()
         self._draw_layers()
+
+    @property
+    def axes_lengths(self) -> dict[str, int]:
+        """The numbers of states and actions, which arrays must have."""
+        return {"S": self._n_states, "A": len(self._directions)}
 
     # The parts.
 
@@ -246,16 +247,13 @@ class MazeDrawing:
 
     # What an update may call.
 
-    def set_values(self, values: Any) -> None:
+    @checked
+    def set_values(self, values: Numbers[Array, "S"]) -> None:
         """Show one value per state: its number, and a tint (blue above zero, red below).
 
         Args:
             values: (S,) numbers; those of walls, goals and traps are not shown.
-
-        Raises:
-            ValueError: Another shape.
         """
-        values = self._checked("values", values, (self._n_states,))
         first = not self._has_values
         self._has_values = True
         for state, text in self._value_texts.items():
@@ -265,16 +263,13 @@ class MazeDrawing:
         if first and self._policy is not None:
             self.set_policy(self._policy)
 
-    def set_q_values(self, q_values: Any) -> None:
+    @checked
+    def set_q_values(self, q_values: Numbers[Array, "S A"]) -> None:
         """Show one number per state and action in the four triangles of each cell; the largest is bold.
 
         Args:
             q_values: (S, A) numbers; those of walls, goals and traps are not shown.
-
-        Raises:
-            ValueError: Another shape.
         """
-        q_values = self._checked("q_values", q_values, (self._n_states, len(self._directions)))
         self._has_q = True
         for (state, action), triangle in self._triangles.items():
             value = q_values[state, action]
@@ -286,23 +281,21 @@ class MazeDrawing:
             text.set_fontweight("bold" if best else "normal")
             text.set_visible(True)
 
-    def set_policy(self, policy: Any) -> None:
+    @checked
+    def set_policy(self, policy: Integers[Array, "S"] | Floats[Array, "S A"]) -> None:
         """Show arrows, as long as each action is likely.
 
         Args:
             policy: (S,) actions, or (S, A) probabilities.
 
         Raises:
-            ValueError: Another shape, or an action that does not exist.
+            ValueError: An action that does not exist.
         """
-        policy = np.asarray(policy)
         actions = len(self._directions)
         if policy.ndim == 1:
-            policy = self._checked("policy", policy, (self._n_states,)).astype(int)
             if policy.min() < 0 or policy.max() >= actions:
                 raise ValueError(f"policy holds an action outside 0 to {actions - 1}")
             policy = np.eye(actions)[policy]
-        policy = self._checked("policy", policy, (self._n_states, actions))
         self._policy = policy
         # Numbers stand in the middle, so arrows start around them.
         inner, longest = (0.26, 0.2) if self._has_values or self._has_q else (0.08, 0.36)
@@ -317,6 +310,7 @@ class MazeDrawing:
             arrow.stale = True  # set_path does not say so
             arrow.set_visible(True)
 
+    @checked
     def set_agent(self, state: int | None) -> None:
         """Put the agent on a state, or take it away.
 
@@ -326,6 +320,7 @@ class MazeDrawing:
         points = [] if state is None else [self._beside(state)]
         self._agent.set_data([p[0] for p in points], [p[1] for p in points])
 
+    @checked
     def set_path(self, states: Sequence[int] | None) -> None:
         """Draw the way through these states; later visits of a cell stand a little beside the first.
 
@@ -348,12 +343,6 @@ class MazeDrawing:
         x, y = self._place(int(state))
         aside = self._has_values or self._has_q or state in self._marks
         return (x - 0.31, y + 0.31) if aside else (x, y)
-
-    def _checked(self, name: str, array: Any, shape: tuple[int, ...]) -> np.ndarray:
-        array = np.asarray(array, dtype=float)
-        if array.shape != shape:
-            raise ValueError(f"{name} has shape {array.shape}; expected {shape}")
-        return array
 
     def _format(self, value: float) -> str:
         if not np.isfinite(value):
@@ -385,18 +374,19 @@ def _arrow(x: float, y: float, direction: tuple[float, float], inner: float, len
     return Path(np.concatenate([turned + [x, y], [[x, y]]]), closed=True)
 
 
+@checked
 def draw_maze(
     maze: Any,
     ax: Axes | None = None,
-    values: Any = None,
-    q_values: Any = None,
-    policy: Any = None,
+    values: Numbers[Array, "S"] | None = None,
+    q_values: Numbers[Array, "S A"] | None = None,
+    policy: Integers[Array, "S"] | Floats[Array, "S A"] | None = None,
     agent: int | None = None,
     *,
     path: Sequence[int] | None = None,
-    scale: float = 10.0,
-    decimals: int | None = None,
-    actions: Sequence[str] = ("up", "down", "left", "right"),
+    scale: Positive = 10.0,
+    decimals: Natural | None = None,
+    actions: Sequence[Direction] = ("up", "down", "left", "right"),
 ) -> MazeDrawing:
     """A maze with whatever is known about it: values, action values, a policy, an agent and its path.
 
@@ -417,13 +407,8 @@ def draw_maze(
         A ``MazeDrawing``; its set methods only move artists, so they may be called in an ``explore`` update.
 
     Raises:
-        ValueError: An array of another shape, a state or action that does not exist, or scale 0 or less.
+        ValueError: A state or action that does not exist.
     """
-    if not scale > 0:
-        raise ValueError(f"scale is {scale}; expected a number above 0")
-    unknown = [name for name in actions if name not in _DIRECTIONS]
-    if unknown:
-        raise ValueError(f"actions holds {unknown[0]!r}; expected names among {list(_DIRECTIONS)}")
     if ax is None:
         side = min(1.45, 7.2 / maze.columns)  # inches per cell
         _, ax = plt.subplots(figsize=(maze.columns * side, maze.rows * side), layout="none")
@@ -431,7 +416,7 @@ def draw_maze(
     if decimals is None:
         small = _cell_points(ax, maze.rows, maze.columns) <= 60
         decimals = 2 - small - (small and q_values is not None and scale >= 20)
-    drawing = MazeDrawing(maze, ax, actions, float(scale), decimals)
+    drawing = MazeDrawing(maze, ax, actions, scale, decimals)
     if values is not None:
         drawing.set_values(values)
     if q_values is not None:
@@ -512,6 +497,7 @@ _BACKUPS: dict[str, tuple[str, float, int, float]] = {
 BACKUP_KINDS = tuple(_BACKUPS)
 
 
+@checked
 def backup_diagram(*kinds: str) -> Figure:
     """Which states and actions an update looks at: circles are states, dots are actions, squares are ends.
 

@@ -53,6 +53,7 @@ class MDP:
         rows, dense_shape = _transition_rows(transitions)                 # CSR (S*A, S)
         self.n_states = rows.shape[1]
         self.n_actions = rows.shape[0] // self.n_states
+        self.axes_lengths = {"S": self.n_states, "A": self.n_actions}     # what the arrays of a call must fit
         self.terminal = _flags("terminal", terminal, self.n_states)
         self.continuation = _without_rows(rows, np.repeat(self.terminal, self.n_actions))
         _check_distribution_rows(self.continuation, self.terminal, self.n_actions)

@@ -20,26 +20,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook_lib.experience import check_count, check_positive
-from rlbook_lib.mdp import check_seed, check_unit_interval
+from rlbook_lib.checks import (
+    Array, Count, Finite, Floats, Numbers, Positive, Seed, UnitInterval, check, checked, library_of,
+    unchecked,
+)  # fmt: skip
+from rlbook_lib.experience import check_count
 
-Array: TypeAlias = Any  # a numpy array or a torch tensor
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 
+Activation: TypeAlias = Literal["tanh", "relu"]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
 # ---------------------------------------------------------------------- distributions of actions
 
-def softmax_log_probs(logits: Array) -> Array:
+@checked(arrays="either")
+def softmax_log_probs(logits: Floats[Array, "... A"]) -> Array:
     """Logarithms of softmax probabilities: ``log pi(a | s) = z_a - log sum_b exp(z_b)``.
 
     Equation: eq-softmax-policy
@@ -50,26 +54,20 @@ def softmax_log_probs(logits: Array) -> Array:
     Returns:
         Log-probabilities of the same shape; their exponentials sum to one along the last axis.
 
-    Raises:
-        ValueError: no action, or a logit that is not finite.
-        TypeError: no numbers.
-
     Source: Sutton & Barto (2018), equation 13.2.
     """
-    z = _float_array("logits", logits)
-    if z.ndim == 0 or z.shape[-1] == 0:
-        raise ValueError(f"logits must have the actions on the last axis, got shape {tuple(z.shape)}")
-    return torch.log_softmax(z, -1) if isinstance(z, Tensor) else _log_softmax(z)
+    if isinstance(logits, Tensor):
+        return torch.log_softmax(logits, -1)
+    z = logits - logits.max(-1, keepdims=True)  # subtracting the largest keeps exp from overflowing
+    return z - np.log(np.exp(z).sum(-1, keepdims=True))
 
 
-def _log_softmax(logits: FloatArray) -> FloatArray:
-    """``softmax_log_probs`` in numpy, unchecked. Subtracting the largest logit keeps exp from overflowing."""
-    z = logits - logits.max(-1, keepdims=True)
-    z -= np.log(np.exp(z).sum(-1, keepdims=True))
-    return z
-
-
-def gaussian_log_prob(mean: Array, log_std: Array, actions: Array) -> Array:
+@checked(arrays="either")
+def gaussian_log_prob(
+    mean: Floats[Array, "... d"],
+    log_std: Floats[Array, "... d"] | Floats[Array, "d"],
+    actions: Floats[Array, "... d"],
+) -> Array:
     """Log-density of actions under independent normal distributions, summed over the action's components.
 
     Equation: eq-gaussian-policy
@@ -77,49 +75,15 @@ def gaussian_log_prob(mean: Array, log_std: Array, actions: Array) -> Array:
     Args:
         mean: (..., d), action units.
         log_std: logarithm of the standard deviation, (..., d) or (d,).
-        actions: (..., d), action units. All three are numpy arrays, or all three tensors.
+        actions: (..., d), action units.
 
     Returns:
         (...,): the log-density of each action.
 
-    Raises:
-        ValueError: shapes that do not fit, or a number that is not finite.
-        TypeError: arrays and tensors mixed, or no numbers.
-
     Source: Williams (1992), section 6; Sutton & Barto (2018), equation 13.19.
     """
-    if len({isinstance(value, Tensor) for value in (mean, log_std, actions)}) > 1:
-        raise TypeError("mean, log_std and actions must be all numpy arrays or all tensors, got "
-                        f"{', '.join(type(value).__name__ for value in (mean, log_std, actions))}")
-    mean, log_std, actions = (_float_array(name, value) for name, value in
-                              (("mean", mean), ("log_std", log_std), ("actions", actions)))
-    if mean.ndim == 0 or mean.shape != actions.shape or log_std.shape not in (mean.shape, mean.shape[-1:]):
-        raise ValueError(f"mean and actions must be (..., d), log_std the same or (d,); got shapes "
-                         f"{tuple(mean.shape)}, {tuple(actions.shape)} and {tuple(log_std.shape)}")
-    return _gaussian_log_prob(mean, log_std, actions)
-
-
-def _gaussian_log_prob(mean: Array, log_std: Array, actions: Array) -> Array:
-    """``gaussian_log_prob``, unchecked; the same line for numpy and torch."""
-    exp = torch.exp if isinstance(mean, Tensor) else np.exp
-    standardized = (actions - mean) * exp(-log_std)
+    standardized = (actions - mean) * library_of(log_std).exp(-log_std)
     return -(0.5 * standardized * standardized + log_std + 0.5 * LOG_TWO_PI).sum(-1)
-
-
-def _float_array(name: str, value: Array) -> Array:
-    """A tensor as it is, anything else as a float array; finite."""
-    array: Array
-    if isinstance(value, Tensor):
-        array = value if value.is_floating_point() else value.to(torch.get_default_dtype())
-    else:
-        try:
-            array = np.asarray(value)
-            array = array if array.dtype.kind == "f" else array.astype(float)
-        except (TypeError, ValueError):
-            raise TypeError(f"{name} must be an array of numbers, got {value!r}") from None
-    if not (torch if isinstance(array, Tensor) else np).isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {value!r}")
-    return array
 
 
 # ---------------------------------------------------------------------- the perceptron
@@ -144,7 +108,8 @@ def check_sizes(name: str, sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(check_count(name, size) for size in sizes)
 
 
-def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 1.0, seed: int
+@checked
+def mlp(sizes: Sequence[Count], *, activation: Activation = "tanh", output_gain: Positive = 1.0, seed: Seed
         ) -> nn.Sequential:
     """A multilayer perceptron with orthogonal weights and zero biases.
 
@@ -159,18 +124,13 @@ def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 
         Linear layers and activations in turn.
 
     Raises:
-        ValueError: fewer than two sizes, one below 1, an unknown activation, or a gain that is not positive.
-        TypeError: sizes that are not integers.
+        ValueError: fewer than two sizes.
 
     Source: orthogonal weights: Saxe, McClelland & Ganguli (2014).
     """
-    sizes = check_sizes("sizes", sizes)
     if len(sizes) < 2:
-        raise ValueError(f"sizes must name the input and the output at least, got {sizes}")
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
-    check_positive("output_gain", output_gain)
-    generator = torch.Generator().manual_seed(check_seed(seed))
+        raise ValueError(f"sizes is {sizes}; expected at least the sizes of the input and the output")
+    generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
     for inputs, outputs in zip(sizes[:-2], sizes[1:-1]):
         layers += [_linear(inputs, outputs, math.sqrt(2), generator), ACTIVATIONS[activation]()]
@@ -185,6 +145,7 @@ def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) 
     return layer
 
 
+@checked
 def numpy_forward(network: nn.Sequential) -> NumpyForward:
     """The network as a numpy function, (n, in) to (n, out), that reads the weights where they are.
 
@@ -198,7 +159,6 @@ def numpy_forward(network: nn.Sequential) -> NumpyForward:
 
     Raises:
         ValueError: the network holds another kind of layer, none at all, or a linear one without a bias.
-        TypeError: not an ``nn.Sequential``.
     """
     return NumpyForward(network)
 
@@ -210,9 +170,8 @@ class NumpyForward:
         network: linear layers, tanh and ReLU.
     """
 
+    @checked
     def __init__(self, network: nn.Sequential) -> None:
-        if not isinstance(network, nn.Sequential):
-            raise TypeError(f"network must be an nn.Sequential, got {type(network).__name__}")
         self.layers: list[tuple[Tensor, Tensor, str]] = []       # weight (out, in), bias (out,), activation
         for module in network:
             if isinstance(module, nn.Linear) and module.bias is not None:
@@ -220,10 +179,10 @@ class NumpyForward:
             elif isinstance(module, (nn.Tanh, nn.ReLU)) and self.layers and not self.layers[-1][2]:
                 self.layers[-1] = (*self.layers[-1][:2], "tanh" if isinstance(module, nn.Tanh) else "relu")
             else:
-                raise ValueError("network must be linear layers with biases, and tanh or ReLU between, "
-                                 f"got {module}")
+                raise ValueError(f"network holds {module}; expected linear layers with biases, and tanh or "
+                                 "ReLU between")
         if not self.layers:
-            raise ValueError("network must have at least one linear layer, got none")
+            raise ValueError("network is empty; expected at least one linear layer")
         self._views: list[tuple[FloatArray, FloatArray, str]] = []
         self._addresses: list[int] = []
 
@@ -256,11 +215,11 @@ class NumpyForward:
 class _Perceptron(nn.Module):
     """What all networks below share: one perceptron, run with gradients in torch, or without in numpy."""
 
-    def __init__(self, observation_size: int, outputs: int, hidden: Sequence[int], activation: str, seed: int,
-                 output_gain: float) -> None:
+    def __init__(self, observation_size: int, outputs: int, hidden: Sequence[int],
+                 activation: Activation, seed: int, output_gain: float) -> None:
         super().__init__()
-        self.observation_size = check_count("observation_size", observation_size)
-        sizes = (observation_size, *check_sizes("hidden", hidden), outputs)
+        self.observation_size = observation_size
+        sizes = (observation_size, *hidden, outputs)
         self.use(mlp(sizes, activation=activation, output_gain=output_gain, seed=seed))
 
     def use(self, network: nn.Sequential) -> None:
@@ -281,16 +240,16 @@ class _Perceptron(nn.Module):
         """Observations as float32 rows (n, observation_size), checked; integers (n,) become one-hot rows."""
         array = np.asarray(observations)
         if array.dtype.kind not in "fiub":
-            raise ValueError(f"observations must be numbers, got an array of {array.dtype}")
+            raise TypeError(f"observations has type {array.dtype}; expected real numbers")
         if array.ndim == 1 and array.dtype.kind in "iu":
             if array.size and not 0 <= array.min() <= array.max() < self.observation_size:
-                raise ValueError(f"observations must lie in 0..{self.observation_size - 1}, got {array}")
+                raise ValueError(f"observations is {array}; expected 0..{self.observation_size - 1}")
             return np.eye(self.observation_size, dtype=np.float32)[array]
         if array.ndim == 0 or array.ndim == 1 or math.prod(array.shape[1:]) != self.observation_size:
-            raise ValueError(f"observations must have shape (n, {self.observation_size}), got {array.shape}")
+            raise ValueError(f"observations has shape {array.shape}; expected (n, {self.observation_size})")
         rows = array.reshape(len(array), self.observation_size).astype(np.float32, copy=False)
         if not np.isfinite(rows).all():
-            raise ValueError("observations must be finite numbers, got a NaN or an infinity")
+            raise ValueError("observations holds NaN or infinite values; expected finite numbers")
         return rows
 
 
@@ -308,18 +267,14 @@ class CategoricalPolicy(_Perceptron):
         seed: of the weights.
         output_gain: scale of the last layer; small, so that all actions start about equally likely.
 
-    Raises:
-        ValueError: a number out of range, or an unknown activation.
-        TypeError: sizes that are not integers.
-
     Source: Sutton & Barto (2018), section 13.1.
     """
 
-    def __init__(self, observation_size: int, n_actions: int, *, hidden: Sequence[int] = (64,),
-                 activation: str = "tanh", seed: int, output_gain: float = 0.01) -> None:
-        super().__init__(observation_size, check_count("n_actions", n_actions), hidden, activation, seed,
-                         output_gain)
-        self.n_actions = int(n_actions)
+    @checked
+    def __init__(self, observation_size: Count, n_actions: Count, *, hidden: Sequence[Count] = (64,),
+                 activation: Activation = "tanh", seed: Seed, output_gain: Positive = 0.01) -> None:
+        super().__init__(observation_size, n_actions, hidden, activation, seed, output_gain)
+        self.n_actions = n_actions
 
     def forward(self, observations: Tensor) -> Tensor:
         """Log-probabilities (n, A) for observations (n, d); with gradients."""
@@ -410,8 +365,7 @@ class GaussianPolicy(_Perceptron):
         output_gain: scale of the last layer.
 
     Raises:
-        ValueError: a number out of range, bounds that do not fit, or an unknown activation.
-        TypeError: sizes that are not integers.
+        ValueError: bounds that do not fit.
 
     Source: Sutton & Barto (2018), section 13.7.
     """
@@ -419,19 +373,17 @@ class GaussianPolicy(_Perceptron):
     low: FloatArray | None
     high: FloatArray | None
 
-    def __init__(self, observation_size: int, action_size: int, *, hidden: Sequence[int] = (64,),
-                 activation: str = "tanh", seed: int, initial_log_std: float = 0.0, low: Any = None,
-                 high: Any = None, output_gain: float = 0.01) -> None:
-        super().__init__(observation_size, check_count("action_size", action_size), hidden, activation, seed,
-                         output_gain)
-        if not isinstance(initial_log_std, (int, float, np.floating)) or not math.isfinite(initial_log_std):
-            raise ValueError(f"initial_log_std must be a finite number, got {initial_log_std!r}")
-        self.action_size = int(action_size)
-        self.log_std = nn.Parameter(torch.full((self.action_size,), float(initial_log_std)))
-        self.low, self.high = (_bound(name, value, self.action_size) for name, value in
-                               (("low", low), ("high", high)))
+    @checked
+    def __init__(self, observation_size: Count, action_size: Count, *, hidden: Sequence[Count] = (64,),
+                 activation: Activation = "tanh", seed: Seed, initial_log_std: Finite = 0.0,
+                 low: Numbers[Array, "..."] | None = None, high: Numbers[Array, "..."] | None = None,
+                 output_gain: Positive = 0.01) -> None:
+        super().__init__(observation_size, action_size, hidden, activation, seed, output_gain)
+        self.action_size = action_size
+        self.log_std = nn.Parameter(torch.full((action_size,), initial_log_std))
+        self.low, self.high = _bound("low", low, action_size), _bound("high", high, action_size)
         if self.low is not None and self.high is not None and (self.low > self.high).any():
-            raise ValueError(f"low must not exceed high, got {low!r} and {high!r}")
+            raise ValueError(f"low is {low}; expected at most high, {high}")
 
     def forward(self, observations: Tensor) -> Tensor:
         """Means and log standard deviations side by side, (n, 2 d), for observations; with gradients."""
@@ -444,7 +396,7 @@ class GaussianPolicy(_Perceptron):
     def log_prob_of(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """``log pi(a | s)``, (n,), from outputs (n, 2 d) and actions (n, d)."""
         mean, log_std = outputs.chunk(2, -1)
-        return _gaussian_log_prob(mean, log_std, actions)
+        return unchecked(gaussian_log_prob)(mean, log_std, actions)
 
     def entropy_of(self, outputs: Tensor) -> Tensor:
         """Differential entropy of each row's distribution in nats, (n,)."""
@@ -487,7 +439,8 @@ class GaussianPolicy(_Perceptron):
         mean = self._raw(observations)
         log_std = np.broadcast_to(self.log_std.detach().cpu().numpy(), mean.shape)
         actions = mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32)
-        return actions, _gaussian_log_prob(mean, log_std, actions), np.concatenate((mean, log_std), -1)
+        log_prob = unchecked(gaussian_log_prob)(mean, log_std, actions)
+        return actions, log_prob, np.concatenate((mean, log_std), -1)
 
     def sample_torch(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """``sample`` for tensors, on any device; the generator lives on that device."""
@@ -496,7 +449,7 @@ class GaussianPolicy(_Perceptron):
             mean, log_std = outputs.chunk(2, -1)
             noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
             actions = mean + log_std.exp() * noise
-            return actions, _gaussian_log_prob(mean, log_std, actions), outputs
+            return actions, unchecked(gaussian_log_prob)(mean, log_std, actions), outputs
 
     def for_environment(self, actions: Array) -> Array:
         """What the environment is given: the actions, clipped to its bounds."""
@@ -509,22 +462,18 @@ Policy: TypeAlias = CategoricalPolicy | GaussianPolicy
 
 
 def _needed(rng: np.random.Generator | None) -> np.random.Generator:
-    if not isinstance(rng, np.random.Generator):
-        raise ValueError(f"greedy=False needs rng, a numpy Generator to draw with, got {rng!r}")
-    return rng
+    if rng is None:
+        raise ValueError("rng is None; expected a numpy Generator to draw with, since greedy is False")
+    return check("rng", rng, np.random.Generator)
 
 
-def _bound(name: str, value: Any, size: int) -> FloatArray | None:
+def _bound(name: str, value: FloatArray | None, size: int) -> FloatArray | None:
     """A bound of the actions as a float32 array (d,), or None."""
     if value is None:
         return None
-    try:
-        array = np.asarray(value, dtype=np.float32).ravel()
-    except (TypeError, ValueError):
-        array = np.zeros(0, np.float32)
-    if array.size not in (1, size) or np.isnan(array).any():
-        raise ValueError(f"{name} must be a number or {size} numbers, got {value!r}")
-    return np.broadcast_to(array, (size,)).copy()
+    if value.size not in (1, size) or np.isnan(value).any():
+        raise ValueError(f"{name} is {value}; expected one number or {size}")
+    return np.broadcast_to(value.astype(np.float32).ravel(), (size,)).copy()
 
 
 # ---------------------------------------------------------------------- values
@@ -538,16 +487,13 @@ class ValueNetwork(_Perceptron):
         activation: "tanh" or "relu".
         seed: of the weights.
         scale: size of typical returns, so that the perceptron itself computes numbers around one.
-
-    Raises:
-        ValueError: a number out of range, or an unknown activation.
-        TypeError: sizes that are not integers.
     """
 
-    def __init__(self, observation_size: int, *, hidden: Sequence[int] = (64,), activation: str = "tanh",
-                 seed: int, scale: float = 1.0) -> None:
+    @checked
+    def __init__(self, observation_size: Count, *, hidden: Sequence[Count] = (64,),
+                 activation: Activation = "tanh", seed: Seed, scale: Positive = 1.0) -> None:
         super().__init__(observation_size, 1, hidden, activation, seed, 1.0)
-        self.scale = check_positive("scale", scale)
+        self.scale = scale
 
     def forward(self, observations: Tensor) -> Tensor:
         """Values (n,) for observations (n, d); with gradients."""
@@ -572,16 +518,13 @@ class QNetwork(_Perceptron):
         activation: "tanh" or "relu".
         seed: of the weights.
         scale: size of typical returns.
-
-    Raises:
-        ValueError: a number out of range, or an unknown activation.
-        TypeError: sizes that are not integers.
     """
 
-    def __init__(self, observation_size: int, n_actions: int, *, hidden: Sequence[int] = (128,),
-                 activation: str = "relu", seed: int, scale: float = 1.0) -> None:
-        super().__init__(observation_size, check_count("n_actions", n_actions), hidden, activation, seed, 1.0)
-        self.n_actions, self.scale = int(n_actions), check_positive("scale", scale)
+    @checked
+    def __init__(self, observation_size: Count, n_actions: Count, *, hidden: Sequence[Count] = (128,),
+                 activation: Activation = "relu", seed: Seed, scale: Positive = 1.0) -> None:
+        super().__init__(observation_size, n_actions, hidden, activation, seed, 1.0)
+        self.n_actions, self.scale = n_actions, scale
 
     def forward(self, observations: Tensor) -> Tensor:
         """Action values (n, A) for observations (n, d); with gradients."""
@@ -611,7 +554,7 @@ class QNetwork(_Perceptron):
         if greedy:
             return best
         rng = _needed(rng)
-        explore = rng.random(len(best)) < check_unit_interval("epsilon", epsilon)
+        explore = rng.random(len(best)) < check("epsilon", epsilon, UnitInterval)
         return np.where(explore, rng.integers(self.n_actions, size=len(best)), best)
 
 
@@ -627,16 +570,14 @@ class SharedPolicyValue(nn.Module):
         seed: of the value head's weights.
 
     Raises:
-        ValueError: the policy has no hidden layer, or the scale is not positive.
-        TypeError: not a policy.
+        ValueError: the policy has no hidden layer.
     """
 
-    def __init__(self, policy: Policy, *, seed: int, scale: float = 1.0) -> None:
+    @checked
+    def __init__(self, policy: Policy, *, seed: Seed, scale: Positive = 1.0) -> None:
         super().__init__()
-        if not isinstance(policy, (CategoricalPolicy, GaussianPolicy)):
-            raise TypeError(f"policy must be a CategoricalPolicy or a GaussianPolicy, got {policy!r}")
         if len(policy.network) < 2:
-            raise ValueError("policy must have a hidden layer to share, got hidden=()")
+            raise ValueError("policy has hidden=(); expected a hidden layer to share")
         last = policy.network[-1]
         assert isinstance(last, nn.Linear)
         self.policy = policy
@@ -654,6 +595,7 @@ class SharedPolicyValue(nn.Module):
 
 # ---------------------------------------------------------------------- networks for an environment
 
+@checked
 def observation_size(observation_space: Any, env: str = "the environment") -> int:
     """How many numbers describe one observation: those of a Box, or the one-hot row of a Discrete space.
 
@@ -673,11 +615,12 @@ def observation_size(observation_space: Any, env: str = "the environment") -> in
         return int(observation_space.n)
     if isinstance(observation_space, Box) and math.prod(observation_space.shape) > 0:
         return math.prod(observation_space.shape)
-    raise ValueError(f"{env} must have a Box or Discrete observation space, got {observation_space}")
+    raise ValueError(f"{env} has the observation space {observation_space}; expected a Box or Discrete")
 
 
-def make_policy(observation_space: Any, action_space: Any, *, hidden: Sequence[int] = (64,),
-                activation: str = "tanh", seed: int, initial_log_std: float = 0.0,
+@checked
+def make_policy(observation_space: Any, action_space: Any, *, hidden: Sequence[Count] = (64,),
+                activation: Activation = "tanh", seed: Seed, initial_log_std: Finite = 0.0,
                 env: str = "the environment") -> Policy:
     """The policy that an action space asks for: categorical if it is Discrete, Gaussian if it is a Box.
 
@@ -704,4 +647,4 @@ def make_policy(observation_space: Any, action_space: Any, *, hidden: Sequence[i
         return GaussianPolicy(size, math.prod(action_space.shape), hidden=hidden, activation=activation,
                               seed=seed, initial_log_std=initial_log_std, low=action_space.low,
                               high=action_space.high)
-    raise ValueError(f"{env} must have a Discrete action space, or a Box of real numbers, got {action_space}")
+    raise ValueError(f"{env} has the action space {action_space}; expected Discrete or a Box of real numbers")

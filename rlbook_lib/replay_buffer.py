@@ -9,15 +9,16 @@ episode to end are then the same line: ``target = return + discount * value``.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook_lib.experience import check_count
-from rlbook_lib.mdp import check_seed
+from rlbook_lib.checks import Array, Count, Floats, Range, Seed, check, checked
+
+Updates: TypeAlias = Floats[Array, "...", Range(0)]
 
 
 class Batch(NamedTuple):
@@ -47,29 +48,25 @@ class ReplayBuffer:
         seed: a non-negative integer; of the sampling.
         device: where the transitions are kept.
 
-    Raises:
-        ValueError: ``capacity`` or ``observation_size`` below 1, or a negative seed.
-        TypeError: not integers.
-
     Source: Lin (1992); Mnih et al. (2015).
     """
 
-    def __init__(self, capacity: int, observation_size: int, *, seed: int,
+    @checked
+    def __init__(self, capacity: Count, observation_size: Count, *, seed: Seed,
                  device: str | torch.device = "cpu") -> None:
-        self.capacity, self.observation_size = check_count("capacity", capacity), check_count(
-            "observation_size", observation_size)
+        self.capacity, self.observation_size = capacity, observation_size
         # one row a transition: observation, action, return, next observation, discount. Then one look-up
         # fetches a whole batch. Actions are small integers, which float32 holds exactly.
         self._widths = (observation_size, 1, 1, observation_size, 1)
         self._rows = torch.zeros(capacity, sum(self._widths), device=device)
-        self._generator = torch.Generator().manual_seed(check_seed(seed))
+        self._generator = torch.Generator().manual_seed(seed)
         self._size, self._next = 0, 0                            # filled rows; where the next row goes
 
     def __len__(self) -> int:
         return self._size
 
-    def add(self, observations: ArrayLike, actions: ArrayLike, returns: ArrayLike,
-            next_observations: ArrayLike, discounts: ArrayLike) -> None:
+    def add(self, observations: Array, actions: Array, returns: Array, next_observations: Array,
+            discounts: Array) -> None:
         """Store n transitions, oldest first; they replace the oldest ones of a full buffer.
 
         Args:
@@ -77,36 +74,30 @@ class ReplayBuffer:
             actions: (n,) integers from 0.
             returns: (n,) discounted sums of rewards.
             next_observations: (n, d).
-            discounts: (n,) discounts of the next observation's value, in [0, 1].
-
-        Raises:
-            ValueError: shapes that do not fit together, a number that is not finite, actions that are not
-                integers from 0, or discounts outside [0, 1].
+            discounts: (n,) discounts of the next observation's value, in [0, 1]. n may be 0.
         """
-        columns = [_float_column(name, values) for name, values in
+        columns = [_column(name, values) for name, values in
                    zip(Batch._fields, (observations, actions, returns, next_observations, discounts))]
-        if columns[1].ndim != 1:
-            raise ValueError(f"actions must have shape (n,), got {columns[1].shape}")
-        count = len(columns[1])
-        wide = (count, self.observation_size)
-        for name, column, shape in zip(Batch._fields, columns, (wide, (count,), (count,), wide, (count,))):
+        n = columns[0].shape[:1]
+        wide = (*n, self.observation_size)
+        for name, column, shape in zip(Batch._fields, columns, (wide, n, n, wide, n)):
             if column.shape != shape:
-                raise ValueError(f"{name} must have shape {shape}, got {column.shape}")
+                raise ValueError(f"{name} has shape {column.shape}; expected {shape}")
         rows = np.column_stack(columns)                                       # (n, 2 d + 3)
         if not np.isfinite(rows).all():
             name = next(name for name, column in zip(Batch._fields, columns) if not np.isfinite(column).all())
-            raise ValueError(f"{name} holds a number that is not finite; expected finite numbers")
+            raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
         if np.asarray(actions).dtype.kind not in "iu" or columns[1].min(initial=0) < 0:
-            raise ValueError(f"actions must be integers from 0, got {actions!r}")
+            raise ValueError(f"actions is {actions!r}; expected whole numbers, 0 or more")
         if columns[4].min(initial=0) < 0 or columns[4].max(initial=1) > 1:
-            raise ValueError(f"discounts must be in [0, 1], got {discounts!r}")
+            raise ValueError(f"discounts is {discounts!r}; expected numbers from 0 to 1")
         rows = rows[-self.capacity:]
         places = (self._next + np.arange(len(rows))) % self.capacity
         self._rows[torch.from_numpy(places)] = torch.from_numpy(rows).to(self._rows.device)
         self._next = int((self._next + len(rows)) % self.capacity)
         self._size = min(self._size + len(rows), self.capacity)
 
-    def sample(self, batch_size: int) -> Batch:
+    def sample(self, batch_size: Count) -> Batch:
         """Draw transitions uniformly, with replacement.
 
         Args:
@@ -116,11 +107,11 @@ class ReplayBuffer:
             A ``Batch`` of tensors.
 
         Raises:
-            ValueError: the buffer is empty, or ``batch_size`` below 1.
+            ValueError: the buffer is empty.
         """
         if self._size == 0:
             raise ValueError("the buffer is empty: add transitions before sampling")
-        size = (check_count("batch_size", batch_size),)
+        size = (check("batch_size", batch_size, Count),)
         index = torch.randint(self._size, size, generator=self._generator)
         rows = self._rows[index.to(self._rows.device)]                        # (B, 2 d + 3)
         observations, actions, returns, next_observations, discounts = rows.split(self._widths, 1)
@@ -136,6 +127,7 @@ class ReplayBuffer:
         return {"capacity": self.capacity, "rows": self._rows[:self._size].cpu().clone(), "next": self._next,
                 "generator": self._generator.get_state().clone()}
 
+    @checked
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from where ``state`` was taken.
 
@@ -145,8 +137,8 @@ class ReplayBuffer:
         Raises:
             ValueError: a state of something else, or of another size.
         """
-        if not isinstance(state, dict) or not {"capacity", "rows", "next", "generator"} <= state.keys():
-            raise ValueError(f"state must be what state() of a ReplayBuffer gave, got {state!r}")
+        if not {"capacity", "rows", "next", "generator"} <= state.keys():
+            raise ValueError(f"state has {sorted(state)}; expected what state() of a ReplayBuffer gave")
         size, width = state["rows"].shape
         if (state["capacity"], width) != (self.capacity, sum(self._widths)):
             raise ValueError(f"the state has {state['capacity']} rows of {width} numbers, this buffer "
@@ -156,14 +148,15 @@ class ReplayBuffer:
         self._generator.set_state(state["generator"])
 
 
-def _float_column(name: str, values: ArrayLike) -> NDArray[np.float32]:
+def _column(name: str, values: Array) -> NDArray[np.float32]:
     try:
         return np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be an array of numbers, got {values!r}") from None
+        raise TypeError(f"{name} is {values!r}; expected an array of numbers") from None
 
 
-def draw_chance(updates: ArrayLike, batch_size: int, capacity: int) -> NDArray[np.float64]:
+@checked
+def draw_chance(updates: Updates, batch_size: Count, capacity: Count) -> NDArray[np.float64]:
     """The chance that one stored transition has been drawn at least once: ``1 - (1 - 1/C)^(k B)``.
 
     Equation: eq-replay-age
@@ -179,22 +172,15 @@ def draw_chance(updates: ArrayLike, batch_size: int, capacity: int) -> NDArray[n
     Returns:
         Chances in [0, 1], the shape of ``updates``.
 
-    Raises:
-        ValueError: a number out of range.
-        TypeError: ``batch_size`` or ``capacity`` is not an integer.
-
     Source: sampling with replacement.
     """
-    batch_size, capacity = check_count("batch_size", batch_size), check_count("capacity", capacity)
-    k = np.asarray(updates, dtype=float)
-    if not np.isfinite(k).all() or (k < 0).any():
-        raise ValueError(f"updates must be 0 or more, got {updates!r}")
     if capacity == 1:
-        return np.where(k > 0, 1.0, 0.0)
-    return -np.expm1(k * batch_size * math.log1p(-1 / capacity))
+        return np.where(updates > 0, 1.0, 0.0)
+    return -np.expm1(updates * batch_size * math.log1p(-1 / capacity))
 
 
-def expected_draws(updates: ArrayLike, batch_size: int, capacity: int) -> NDArray[np.float64]:
+@checked
+def expected_draws(updates: Updates, batch_size: Count, capacity: Count) -> NDArray[np.float64]:
     """How often one stored transition has been drawn on average: ``k B / C``.
 
     Args:
@@ -205,13 +191,6 @@ def expected_draws(updates: ArrayLike, batch_size: int, capacity: int) -> NDArra
     Returns:
         Mean numbers of draws, the shape of ``updates``.
 
-    Raises:
-        ValueError: a number out of range.
-        TypeError: ``batch_size`` or ``capacity`` is not an integer.
-
     Source: sampling with replacement.
     """
-    k = np.asarray(updates, dtype=float)
-    if not np.isfinite(k).all() or (k < 0).any():
-        raise ValueError(f"updates must be 0 or more, got {updates!r}")
-    return k * check_count("batch_size", batch_size) / check_count("capacity", capacity)
+    return updates * batch_size / capacity

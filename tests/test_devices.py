@@ -49,24 +49,22 @@ def test_the_device_is_a_gpu_if_there_is_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device() == torch.device("cuda")
     assert choose_device("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(ValueError, match="cpu, cuda, cuda:0, cuda:1.*'cuda:2'"):
+    with pytest.raises(ValueError, match="name is 'cuda:2'; expected .*cpu, cuda, cuda:0, cuda:1"):
         choose_device("cuda:2")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device() == CPU
     for name in ("cuda", "cuda:0", "gpu", ""):
-        with pytest.raises(ValueError, match=rf"this machine has \(cpu\), got '{name}'"):
+        with pytest.raises(ValueError, match=rf"name is '{name}'; expected .* this machine has \(cpu\)"):
             choose_device(name)
 
 
-def test_threads_are_set_and_checked():
+def test_threads_are_set():
     before = torch.get_num_threads()
     use_threads(2)
     assert torch.get_num_threads() == 2
     use_threads()
     assert torch.get_num_threads() == 1
     use_threads(before)
-    with pytest.raises(ValueError, match="n must be"):
-        use_threads(0)
 
 
 def test_the_machine_is_described_in_plain_data():
@@ -79,9 +77,9 @@ def test_the_machine_is_described_in_plain_data():
 def test_a_device_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for call in (describe_machine, peak_memory, Throughput):
-        with pytest.raises(ValueError, match="device must be one that this machine has.*'cuda'"):
+        with pytest.raises(ValueError, match="device is 'cuda'; expected one that this machine has"):
             call("cuda")
-        with pytest.raises(ValueError, match="device must be a device's name.*'gpu'"):
+        with pytest.raises(ValueError, match="device is 'gpu'; expected a device's name"):
             call("gpu")
 
 
@@ -146,10 +144,10 @@ def test_a_record_says_how_it_was_made():
     ({"config": {}}, "seeds"),
     (None, "dict"),
     ({**experiment(CPU), "summary": {"best": math.nan}}, "NaN"),
-    ({**experiment(CPU), "curve": np.zeros(3)}, "plain data"),
+    ({**experiment(CPU), "curve": np.zeros(3)}, "as 'curve'; expected a dict"),
     ({**experiment(CPU), "config": {"size": np.float32(3)}}, "plain data"),
-    ({**experiment(CPU), "seeds": 3}, "a list as 'seeds', got 3"),
-    ({**experiment(CPU), "curve": {"a": [1], "b": [1, 2]}}, "equally long lists, got lengths {'a': 1, 'b': 2}"),
+    ({**experiment(CPU), "seeds": 3}, "3 as 'seeds'; expected a list"),
+    ({**experiment(CPU), "curve": {"a": [1], "b": [1, 2]}}, "lengths {'a': 1, 'b': 2}; expected equally long lists"),
     ({**experiment(CPU), "curve": {"a": 1}}, "equally long lists"),
 ])
 def test_an_experiment_must_return_plain_data(result, said):
@@ -157,12 +155,7 @@ def test_an_experiment_must_return_plain_data(result, said):
         make_record("toy", lambda device: result, CPU)
 
 
-def test_an_experiment_is_a_function(recordings):
-    with pytest.raises(TypeError, match="experiment must be a function of a device, got None"):
-        gpu_run("toy", None)
-
-
-@pytest.mark.parametrize("name", ["", "../toy", "Toy", "a b", None])
+@pytest.mark.parametrize("name", ["", "../toy", "Toy", "a b"])
 def test_a_name_is_a_plain_word(name):
     with pytest.raises(ValueError, match="name"):
         gpu_run(name, experiment)

@@ -187,12 +187,14 @@ def test_a_path_shows_every_visit_and_stays_in_its_cells():
     [
         ({"values": np.zeros(5)}, r"values has shape \(5,\); expected \(6,\)"),
         ({"q_values": np.zeros((6, 3))}, r"q_values has shape \(6, 3\); expected \(6, 4\)"),
-        ({"policy": np.zeros((5, 4))}, "policy has shape"),
+        ({"policy": np.zeros((5, 4))}, r"policy has shape \(5, 4\); expected \(6, 4\)"),
+        ({"policy": np.zeros((6, 3))}, "policy has shape"),
+        ({"policy": [0, 0, 0, 0, 0, 0.5]}, "policy holds fractions"),
         ({"policy": [0, 0, 0, 0, 0, 4]}, "policy holds an action outside 0 to 3"),
         ({"agent": 6}, "state is 6"),
         ({"path": [0, -1]}, "state is -1"),
         ({"scale": 0}, "scale is 0"),
-        ({"actions": ("north",)}, "actions holds 'north'"),
+        ({"actions": ("north",)}, r"actions\[0\] is 'north'"),
     ],
 )
 def test_bad_maze_input_is_named(settings, message):
@@ -279,9 +281,9 @@ def test_interval_is_the_one_of_the_evaluation_module():
     "x, runs, settings, message",
     [
         (np.arange(3), np.zeros((1, 3)), {}, "R of 2 or more"),
-        (np.arange(3), np.zeros(3), {}, "R of 2 or more"),
-        (np.arange(2), np.zeros((4, 3)), {}, "x has shape"),
-        (np.arange(3), np.full((4, 3), np.nan), {}, "not finite"),
+        (np.arange(3), np.zeros(3), {}, r"runs has shape \(3,\); expected \(R, 3\), like x"),
+        (np.arange(2), np.zeros((4, 3)), {}, r"runs has shape \(4, 3\); expected \(R, 2\), like x"),
+        (np.arange(3), np.full((4, 3), np.nan), {}, "runs holds NaN"),
         (np.arange(3), np.zeros((4, 3)), {"level": 1.0}, "level is 1.0"),
     ],
 )

@@ -443,78 +443,35 @@ GOOD = dict(rewards=np.zeros(3), values=np.zeros(3), next_values=np.zeros(3), te
             truncated=np.zeros(3), gamma=0.9, lam=0.9)
 
 
-@pytest.mark.parametrize("name, value, error", [
-    ("rewards", [], ValueError),
-    ("rewards", np.zeros((3, 0)), ValueError),
-    ("rewards", np.zeros((1, 1, 3)), ValueError),
-    ("rewards", 1.0, ValueError),
-    ("rewards", [0.0, np.nan, 0.0], ValueError),
-    ("rewards", ["a", "b", "c"], TypeError),
-    ("rewards", np.zeros(3, complex), TypeError),
-    ("values", np.zeros(4), ValueError),
-    ("values", [0.0, 0.0, np.inf], ValueError),
-    ("next_values", np.zeros((3, 1)), ValueError),
-    ("next_values", [0.0, np.nan, 0.0], ValueError),
-    ("terminated", np.zeros(2), ValueError),
-    ("terminated", [0, 0, 2], ValueError),
-    ("truncated", [0.0, 0.5, 0.0], ValueError),
-    ("truncated", [0.0, np.nan, 0.0], ValueError),
-    ("truncated", np.zeros((3, 1), bool), ValueError),
-    ("gamma", 1.01, ValueError),
-    ("gamma", -0.1, ValueError),
-    ("gamma", np.nan, ValueError),
-    ("gamma", "0.9", TypeError),
-    ("lam", 1.5, ValueError),
-    ("lam", None, TypeError),
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+@pytest.mark.parametrize("name, value", [
+    ("rewards", [0.0, np.nan, 0.0]),
+    ("values", np.zeros(4)),
+    ("next_values", np.zeros((3, 1))),
+    ("next_values", [0.0, np.nan, 0.0]),
+    ("terminated", [0, 0, 2]),
+    ("truncated", [0.0, 0.5, 0.0]),
+    ("gamma", 1.01),
+    ("lam", 1.5),
 ])
-def test_bad_input_is_named(name, value, error):
-    arguments = GOOD | {name: value}
-    with pytest.raises(error, match=name):
+def test_bad_input_is_named(name, value, kind):
+    arguments = GOOD | {name: value if np.ndim(value) == 0 else kind(value)}
+    with pytest.raises(ValueError, match=f"^{name} "):
         gae(**arguments)
     del arguments["values"]
-    if name != "values" and np.ndim(value) != 3 and not (name == "rewards" and np.size(value) != 3):
-        with pytest.raises(error, match=name):
+    if name != "values":
+        with pytest.raises(ValueError, match=f"^{name} "):
             lambda_returns(**arguments)
-        if name != "lam":
-            del arguments["lam"]
-            with pytest.raises(error, match=name):
-                n_step_returns(**arguments, n=2)
+    if name not in ("values", "lam"):
+        del arguments["lam"]
+        with pytest.raises(ValueError, match=f"^{name} "):
+            n_step_returns(**arguments, n=2)
 
 
-@pytest.mark.parametrize("n, error", [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)])
-def test_a_bad_number_of_steps_is_named(n, error):
-    with pytest.raises(error, match="n is"):
-        n_step_returns([1.0], [0.0], [0], [0], 0.9, n)
-
-
-@pytest.mark.parametrize("function", [discounted_return, discounted_returns])
-def test_an_empty_trajectory_is_named(function):
-    with pytest.raises(ValueError, match="rewards"):
-        function([], 0.9)
+@pytest.mark.parametrize("bound", [0.0, 1.0])
+def test_a_bad_discount_is_named_even_without_rewards(bound):
     with pytest.raises(ValueError, match="gamma"):
-        function([1.0], 2.0)
-
-
-def test_bad_bounds_are_named():
-    for bad in (-1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="reward_bound"):
-            return_bound(bad, 0.9)
-    with pytest.raises(TypeError, match="reward_bound"):
-        return_bound("1", 0.9)
-    for bound in (0.0, 1.0):
-        with pytest.raises(ValueError, match="gamma"):
-            return_bound(bound, 1.1)
-    with pytest.raises(ValueError, match="gamma"):
-        effective_horizon(-0.5)
-
-
-def test_bad_tensors_are_named():
-    with pytest.raises(ValueError, match="rewards"):
-        discounted_returns(torch.tensor([1.0, math.nan]), 0.9)
-    with pytest.raises(TypeError, match="rewards"):
-        discounted_returns(torch.zeros(2, dtype=torch.complex64), 0.9)
-    with pytest.raises(ValueError, match="terminated"):
-        gae(*(torch.zeros(3) for _ in range(3)), torch.tensor([0, 1, 2]), torch.zeros(3), 0.9, 0.9)
+        return_bound(bound, 1.1)
 
 
 # ------------------------------------------------------------------ generalized advantages, step by step
@@ -656,31 +613,18 @@ def test_normalized_advantages_have_mean_zero_and_deviation_one():
     assert tensor.dtype == torch.float32 and np.allclose(tensor, result, atol=1e-5)
 
 
-@pytest.mark.parametrize("arguments, options, name", [
-    ((np.zeros(0),), {}, "advantages"),
-    (([0.0, np.nan],), {}, "advantages"),
-    ((np.zeros(3),), {"ddof": 2}, "ddof"),
-    ((np.zeros(1),), {"ddof": 1}, "ddof"),
-    ((np.zeros(3),), {"epsilon": 0.0}, "epsilon"),
-    ((np.zeros(3),), {"epsilon": np.nan}, "epsilon"),
-])
-def test_normalization_refuses_bad_input(arguments, options, name):
-    with pytest.raises(ValueError, match=name):
-        normalize_advantages(*arguments, **options)
+def test_a_deviation_needs_more_advantages_than_it_loses():
+    with pytest.raises(ValueError, match="ddof is 1 for 1 advantages"):
+        normalize_advantages(np.zeros(1), ddof=1)
 
 
-@pytest.mark.parametrize("call, name", [
-    (lambda: value_targets(np.zeros(3), np.zeros(2)), "values"),
-    (lambda: value_targets([np.inf], [0.0]), "advantages"),
-    (lambda: gae_weights(0.9, 1.1, 3), "lam"),
-    (lambda: gae_weights(-0.1, 0.5, 3), "gamma"),
-    (lambda: gae_weights(0.9, 0.5, 0), "horizon"),
-    (lambda: mixture_weights(2.0, 3), "lam"),
-    (lambda: k_step_advantages(*[np.zeros(3)] * 5, 0.9, 0), "k is 0"),
-    (lambda: td_residuals(np.zeros(3), np.zeros(3), [0, np.nan, 0], np.zeros(3), 0.9), "next_values"),
-    (lambda: gae_mixture(*[np.zeros(3)] * 5, 0.9, -1.0), "lam"),
-    (lambda: gae_recursion(*[np.zeros(3)] * 5, 1.9, 1.0), "gamma"),
-])
-def test_step_by_step_functions_refuse_bad_input(call, name):
-    with pytest.raises(ValueError, match=name):
-        call()
+def test_no_value_is_used_where_an_episode_terminated():
+    """Each function that takes next values lets them be NaN there, and only there."""
+    rewards, values, flags, no = np.ones(3), np.ones(3), np.array([0, 1, 0]), np.zeros(3)
+    unknown = np.array([1.0, np.nan, 1.0])
+    assert np.allclose(td_residuals(rewards, values, unknown, flags, 0.9), [0.9, 0.0, 0.9])
+    assert np.allclose(k_step_advantages(rewards, values, unknown, flags, no, 0.9, 1), [0.9, 0.0, 0.9])
+    with pytest.raises(ValueError, match="next_values holds NaN"):
+        td_residuals(rewards, values, unknown, no, 0.9)
+    with pytest.raises(ValueError, match="next_values holds NaN"):
+        k_step_advantages(rewards, values, unknown, no, flags, 0.9, 1)
