@@ -70,9 +70,9 @@ def missing(what: str) -> None:
     pytest.skip(what)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Chromium; one per module, because two of Playwright's loops cannot run at once."""
+    """Chromium: one for all tests of a process, because two of Playwright's loops cannot run at once."""
     names = ("chromium", "chromium-browser", "google-chrome")
     executable = os.environ.get("RLBOOK_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if not executable:
