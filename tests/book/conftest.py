@@ -43,6 +43,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             page = re.search(r"test_pages\.py::.*\[(?:light-|dark-)?(.+)\]$", nodeid)
             return page[1] if page else nodeid.split("::")[0]
 
+    config.option.loadscopereorder = False  # by name: what has the most tests is not what takes longest
     return PageScheduling(config, log)
 
 
