@@ -300,10 +300,25 @@ FIGURES = ".rlx:has(input, select, button)"
 CONTROLS = "input[type=range], select, input[type=radio]:checked, button.rlx-play"
 PATIENCE_MS = 2000  # for a film's next picture
 
+# A figure's controls as the page came, or all at their first or last values: a control may do nothing beside some values of others.
+STAND = """(figure, place) => {
+  figure.querySelector("form")?.reset();
+  for (const control of figure.querySelectorAll("input, select")) {
+    const first = place === "first";
+    if (place === "start") ;
+    else if (control.type === "range") control.value = first ? control.min : control.max;
+    else if (control.type === "select-one") control.selectedIndex = first ? 0 : control.length - 1;
+    else [...figure.querySelectorAll(`input[name="${control.name}"]`)].at(first ? 0 : -1).checked = true;
+    control.dispatchEvent(new Event("input", {bubbles: true}));
+  }
+}"""
+PLACES = ["start", "last", "first"]
+
 # Inside the page: for every control, whether the events of a hand move its picture, whether the mouse and the keyboard reach
-# it, and the time of each step of a range with its layout. A slow step is tried three times, so that a busy machine does
+# it, and the time of each step of a range with its layout. A slow step is tried ten times, so that a busy machine does
 # not count.
-USE_CONTROLS = """async ([figures, controls, patience, fast]) => {
+USE_CONTROLS = """async ([figures, controls, patience, fast, places]) => {
+  const stand = STAND;
   const tell = element => ["input", "change"].forEach(name => element.dispatchEvent(new Event(name, {bubbles: true})));
   const put = (range, value) => { range.value = value; tell(range); };
   const soon = async done => {
@@ -333,11 +348,9 @@ USE_CONTROLS = """async ([figures, controls, patience, fast]) => {
     return pictures.size > 1;
   }
 
-  // The other ranges stand at their ends if the control does nothing where they are.
   async function moves(control, figure, shown) {
-    if (await changes(control, shown)) return true;
-    for (const end of ["max", "min"]) {
-      for (const range of figure.querySelectorAll("input[type=range]")) put(range, range[end]);
+    for (const place of places) {
+      stand(figure, place);
       if (await changes(control, shown)) return true;
     }
     return false;
@@ -359,7 +372,7 @@ USE_CONTROLS = """async ([figures, controls, patience, fast]) => {
     const svg = range.closest(".rlx").querySelector("svg"), found = [];
     for (let value = +range.min; value <= +range.max; value += +range.step || 1) {
       let best = Infinity;
-      for (let round = 0; round < 3 && best > fast; round++) {
+      for (let round = 0; round < 10 && best > fast; round++) {
         if (round) put(range, value === +range.min ? range.max : range.min);
         const began = performance.now();
         range.value = value;
@@ -386,7 +399,7 @@ USE_CONTROLS = """async ([figures, controls, patience, fast]) => {
     }
   }
   return seen;
-}"""
+}""".replace("STAND", STAND)
 
 
 # The picture's markup as a number (FNV-1a): the markup itself would be slow to hand over.
@@ -405,7 +418,7 @@ def move_controls(page: Page, seen: Visit) -> None:
     browser's own mouse and keyboard as well.
     """
     kinds = set()
-    for control in page.evaluate(USE_CONTROLS, [FIGURES, CONTROLS, PATIENCE_MS, FAST_MS]):
+    for control in page.evaluate(USE_CONTROLS, [FIGURES, CONTROLS, PATIENCE_MS, FAST_MS, PLACES]):
         name, kind = f"figure {control['number'] + 1}, {control['name']}", control["kind"]
         seen.controls += 1
         seen.step_ms += control["times"]
@@ -423,15 +436,10 @@ def drawn(figure: Locator) -> int:
 
 
 def moves(page: Page, figure: Locator, control: Locator, kind: str, way: str) -> bool:
-    """Whether the control changes the picture; the other ranges stand at their ends if it does nothing where they are."""
+    """Whether the control changes the picture, beside some values of the others."""
     use = {"range": use_range, "radio": use_radios, "select-one": use_select}.get(kind, use_button)
-    if use(page, figure, control, way):
-        return True
-    for end in ("max", "min"):
-        for other in figure.locator("input[type=range]").all():
-            other.evaluate(
-                "(e, end) => { e.value = e[end]; e.dispatchEvent(new Event('input', {bubbles: true})); }", end
-            )
+    for place in PLACES:
+        figure.evaluate(STAND, place)
         if use(page, figure, control, way):
             return True
     return False
