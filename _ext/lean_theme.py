@@ -12,6 +12,7 @@ The theme as it comes loads 1.3 MB before the first word. This extension keeps i
 from __future__ import annotations
 
 import base64
+import functools
 import html
 import io
 import json
@@ -22,6 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pybtex.plugin
 import pydata_sphinx_theme
 import tinycss2
 from docutils import nodes
@@ -269,6 +271,8 @@ def check_notebooks(app: Sphinx, docname: str, source: list[str]) -> None:
 
 def start(app: Sphinx) -> None:
     app.lean_sheets = {}  # type: ignore[attr-defined]
+    # asked for the style of every citation, pybtex reads the lists of all installed packages anew each time
+    pybtex.plugin._load_entry_point = functools.cache(pybtex.plugin._load_entry_point)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Stage:
     says: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
+    ahead: bool = False  # starts with the first stage; its output is shown when its turn comes
     seconds: float = 0.0
     code: int = 0
     closing: str = ""
@@ -58,14 +59,15 @@ def grader_stages(workers: str) -> list[Stage]:
 
 def notebooks_stage(workers: str, keep_seconds: bool) -> Stage:
     found = [*(ROOT / "chapters").glob("*.ipynb"), *(ROOT / "assignments").glob("[0-9]*/*.ipynb")]
-    notebooks = sorted(str(path.relative_to(ROOT)) for path in found)
+    # the later a chapter, the longer it trains: those first, so that no worker is left with one at the end
+    notebooks = sorted((str(path.relative_to(ROOT)) for path in found), key=lambda name: (name.startswith("chapters"), name), reverse=True)
     nbval = ["--nbval", "--nbval-current-env", "-p", "numeric_outputs"]
     if keep_seconds:  # for the last stage, which compares them with the limit
         nbval += ["-p", "notebook_seconds"]
     return Stage(
         "notebooks",
         "every chapter and assignment is executed and its outputs are compared with the stored ones, number by number",
-        [*PYTEST, *nbval, "-n", workers, "--dist", "loadfile", *notebooks],
+        [*PYTEST, *nbval, "-n", workers, "--dist", "loadfile", "--no-loadscope-reorder", *notebooks],
         {"PYTHONPATH": str(ROOT / "tests" / "book")},
     )
 
@@ -76,7 +78,8 @@ def stages(workers: str) -> list[Stage]:
         unit_stage(workers, quick=False),
         grader_stage(workers, slow=False),
         notebooks_stage(workers, keep_seconds=True),
-        Stage("build", "the book, built with warnings as errors", ["make", "book"]),
+        # a single process: it takes what the stages before leave of the cores
+        Stage("build", "the book, built with warnings as errors", ["nice", "-n", "19", "make", "book"], ahead=True),
         Stage("book", "the notebooks' form, the built pages, and every page in a browser", [*PYTEST, "tests/book", "-n", workers, "--dist", "loadfile"]),
     ]
 
@@ -104,27 +107,38 @@ def plain_processor() -> dict[str, str]:
     }
 
 
-def run(stage: Stage) -> None:
-    """Run one stage; its output goes to the terminal and to a log file at once."""
+def run(stage: Stage, started: subprocess.Popen[str] | None = None) -> None:
+    """Run one stage, or wait for it if it was started before; its output goes to the terminal and to a log file."""
     print(f"\n=== {stage.name}: {stage.says}", flush=True)
     began = time.monotonic()
+    process = started or start(stage)
     lines = []
-    log = LOGS / f"{stage.name}.log"
-    with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(
-            stage.command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, encoding="utf-8", errors="replace", env=os.environ | stage.environment,
-        )  # fmt: skip
-        assert process.stdout is not None
-        for line in process.stdout:
-            sys.stdout.write(line)
+    with log(stage).open(encoding="utf-8", errors="replace") as file:
+        while True:
+            ended = process.poll() is not None
+            for line in file:
+                sys.stdout.write(line)
+                lines.append(line)
             sys.stdout.flush()
-            file.write(line)
-            lines.append(line)
-        stage.code = process.wait()
+            if ended:
+                break
+            time.sleep(0.2)
+    stage.code = process.returncode
     stage.seconds = time.monotonic() - began
     closings = CLOSING_LINE.findall("".join(lines))
     stage.closing = closings[-1] if closings else ""
+
+
+def start(stage: Stage) -> subprocess.Popen[str]:
+    with log(stage).open("w", encoding="utf-8") as file:
+        return subprocess.Popen(
+            stage.command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, text=True,
+            env=os.environ | stage.environment,
+        )  # fmt: skip
+
+
+def log(stage: Stage) -> Path:
+    return LOGS / f"{stage.name}.log"
 
 
 def summary(done: list[Stage]) -> str:
@@ -153,8 +167,9 @@ def main() -> int:
         done = portable_stages(options.workers)
     else:
         done = grader_stages(options.workers) if options.grader else stages(options.workers)
+    started = {stage.name: start(stage) for stage in done if stage.ahead}
     for stage in done:
-        run(stage)
+        run(stage, started.get(stage.name))
     print(f"\n=== summary\n{summary(done)}")
     failed = [stage.name for stage in done if stage.code != 0]
     print(f"\nFAILED: {', '.join(failed)}; logs in {LOGS.relative_to(ROOT)}" if failed else "\nAll passed.")

@@ -43,6 +43,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             page = re.search(r"test_pages\.py::.*\[(?:light-|dark-)?(.+)\]$", nodeid)
             return page[1] if page else nodeid.split("::")[0]
 
+    config.option.loadscopereorder = False  # by name: what has the most tests is not what takes longest
     return PageScheduling(config, log)
 
 
@@ -70,9 +71,9 @@ def missing(what: str) -> None:
     pytest.skip(what)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Chromium; one per module, because two of Playwright's loops cannot run at once."""
+    """Chromium: one for all tests of a process, because two of Playwright's loops cannot run at once."""
     names = ("chromium", "chromium-browser", "google-chrome")
     executable = os.environ.get("RLBOOK_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if not executable:

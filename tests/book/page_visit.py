@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Locator, Page
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, TimeoutError
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 # What depends on colors is checked again on the dark page; the rest of axe's rules see no theme.
 COLOR_RULES = ["color-contrast", "link-in-text-block"]
-CODE_BLOCKS = 8
+FAST_MS = 4  # a step that takes less is timed once
 PICTURE_HEIGHT = 5000  # of a very long page, the first part is kept as a picture
 
 
@@ -73,9 +73,12 @@ def served(folder: Path) -> Iterator[str]:
         thread.join()
 
 
+# An address of another host. A pattern, so that the browser asks back about no other request.
+OUTSIDE = re.compile(r"^(?!data:|blob:|about:|file:|https?://(127\.0\.0\.1|localhost)[:/])")
+
+
 def is_local(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme in {"data", "blob", "about", "file"} or parts.hostname in {"127.0.0.1", "localhost"}
+    return OUTSIDE.search(url) is None
 
 
 @contextlib.contextmanager
@@ -83,7 +86,7 @@ def opened(browser: Browser, url: str, seen: Visit) -> Iterator[Page]:
     """The page, loaded in a fresh profile; what it loads and says is noted in ``seen``."""
     context: BrowserContext = browser.new_context(viewport=WIDE, color_scheme="light")
     context.set_default_timeout(15_000)
-    context.route(lambda address: not is_local(address), lambda route: route.abort())
+    context.route(OUTSIDE, lambda route: route.abort())
     page = context.new_page()
     page.on("console", lambda message: note_console(seen, message.type, message.text))
     page.on("pageerror", lambda error: seen.console.append(f"exception: {error}"))
@@ -112,11 +115,17 @@ def weigh(seen: Visit, response: Any) -> None:
         seen.failed.append(f"{response.status} {response.url}")
     if not response.url.startswith("http"):
         return
-    body = response.body()
-    compressed = re.search(r"\.(woff2?|png|jpe?g)$", urlsplit(response.url).path)
+    if response.url not in weights:
+        body = response.body()
+        compressed = re.search(r"\.(woff2?|png|jpe?g)$", urlsplit(response.url).path)
+        weights[response.url] = len(body) / 1000, len(body if compressed else gzip.compress(body)) / 1000
+    raw_kb, gzip_kb = weights[response.url]
     seen.requests += 1
-    seen.raw_kb += len(body) / 1000
-    seen.gzip_kb += len(body if compressed else gzip.compress(body)) / 1000
+    seen.raw_kb += raw_kb
+    seen.gzip_kb += gzip_kb
+
+
+weights: dict[str, tuple[float, float]] = {}  # address -> KB raw and compressed: pages share their style sheet and fonts
 
 
 # ---------------------------------------------------------------- the whole visit
@@ -131,16 +140,31 @@ def visit(browser: Browser, base: str, name: str, pictures: Path | None = None) 
         use_quizzes(page, seen)
         unfold(page)
         move_controls(page, seen)
-        seen.axe["light"] = axe(page, None)
-        page.emulate_media(color_scheme="dark")
-        page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
-        page.wait_for_timeout(500)  # colors of buttons fade
-        seen.axe["dark"] = axe(page, COLOR_RULES)
+        if pictures:
+            switch_theme(page, "dark")
         picture(page, pictures, name, "dark-1280")
         page.set_viewport_size(NARROW)
         seen.overflow[NARROW["width"]] = standing_out(page)
         picture(page, pictures, name, "dark-390")
+        check_axe(page, seen)
     return seen
+
+
+def check_axe(page: Page, seen: Visit) -> None:
+    """What axe finds in both themes, on the wide page. Comes last, because the page is not whole afterwards."""
+    shorten(page)
+    page.set_viewport_size(WIDE)
+    page.add_style_tag(content="* { transition: none !important; animation: none !important; }")  # no color on its way to another
+    switch_theme(page, "dark")
+    seen.axe["dark"] = axe(page, COLOR_RULES)
+    switch_theme(page, "light")
+    seen.axe["light"] = axe(page, None)
+
+
+def switch_theme(page: Page, theme: Any) -> None:
+    """As a reader's system does it."""
+    page.emulate_media(color_scheme=theme)
+    page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
 
 
 def picture(page: Page, folder: Path | None, name: str, variant: str) -> None:
@@ -184,34 +208,54 @@ def standing_out(page: Page) -> list[str]:
     return found
 
 
-# axe needs minutes for the tens of thousands of small elements in formulas and code. The visible half of a formula is hidden
-# from screen readers and has the color of the text around it; the colors of code repeat, so the first blocks (and no whole
-# modules) stand for all. The others are plain text while axe looks, and are put back.
-AXE_RUN = """async ([blocks, options]) => {
-  const plain = document.createElement("style");
-  plain.textContent = ".katex-html { display: none !important; }";
-  document.head.append(plain);
-  const code = [...document.querySelectorAll(".highlight pre")]
-    .filter((block, index) => index >= blocks || block.childNodes.length > 2000)
-    .map(block => [block, [...block.childNodes]]);
-  for (const [block] of code) block.textContent = block.textContent;
-  const result = await axe.run(document, options);
-  for (const [block, children] of code) block.replaceChildren(...children);
-  plain.remove();
-  return result.violations;
+# axe's time grows with the number of elements, and nine of ten stand in formulas, pictures and colored words of code. So it
+# looks at the first few of each kind, where a kind is an element's tag, class and style and those of all elements around it:
+# * of words in a color or a face of their own (a class and nothing else), and of formulas, the rest is shortened to its text;
+# * of all other elements, the rest is left out of the search for pale colors, and of no other;
+# * a picture is one image with a name for screen readers: of its lines only those stay that have a meaning of their own.
+# The work is done on a copy that takes the page's place at once: each change of the shown page would be laid out anew.
+SHORTEN = """kept => {
+  const body = document.body.cloneNode(true);
+  [...body.querySelectorAll(".katex")].slice(kept).forEach(formula => {
+    formula.replaceWith(formula.querySelector("annotation")?.textContent ?? "");
+  });
+  const means = "title, desc, a, [role], [tabindex], [aria-label], [aria-labelledby], [aria-hidden]";
+  for (const part of body.querySelectorAll("svg *"))
+    if (!part.matches(means) && !part.querySelector(means) && !part.closest("title, desc")) part.remove();
+
+  const kinds = new Map([[body, ""]]), counts = {}, rest = new Set();
+  for (const element of body.querySelectorAll("*")) {
+    const kind = `${kinds.get(element.parentElement)} ${element.tagName}.${element.className}.${element.getAttribute("style")}`;
+    kinds.set(element, kind);
+    counts[kind] = (counts[kind] ?? 0) + 1;
+    if (counts[kind] > kept) rest.add(element);
+  }
+  for (const element of [...rest].reverse()) {
+    const plain = !element.firstElementChild && [...element.attributes].every(attribute => attribute.name === "class");
+    if (plain && element.matches("span, em, strong, code")) element.replaceWith(element.textContent);
+    else element.dataset.alike = "";
+  }
+  body.normalize();
+  document.body.replaceWith(body);
 }"""
+KEPT = 8
+
+
+def shorten(page: Page) -> None:
+    page.evaluate(SHORTEN, KEPT)
 
 
 def axe(page: Page, rules: list[str] | None) -> list[str]:
     """Serious and critical findings of axe-core: rule, help, places."""
     if not page.evaluate("typeof axe !== 'undefined'"):
         page.evaluate(AXE.read_text("utf-8"))
+        page.evaluate("axe.configure({rules: [{id: 'color-contrast', selector: ':not([data-alike])'}]})")
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = {"type": "rule", "values": rules}
     return [
         f"{finding['id']}: {finding['help']}: {node['target']}"
-        for finding in page.evaluate(AXE_RUN, [CODE_BLOCKS, options])
+        for finding in page.evaluate("async options => (await axe.run(document, options)).violations", options)
         if finding["impact"] in {"serious", "critical"}
         for node in finding["nodes"]
     ]
@@ -252,22 +296,110 @@ def use_quizzes(page: Page, seen: Visit) -> None:
 
 # ---------------------------------------------------------------- interactive figures
 
-# Steps through all values of a range and times each step, layout included; the best of three rounds, so that a busy
-# machine does not count.
-TIME_STEPS = """range => {
-  const svg = range.closest(".rlx").querySelector("svg");
-  const times = [];
-  for (let round = 0; round < 3; round++)
-    for (let value = +range.min, index = 0; value <= +range.max; value += +range.step || 1, index++) {
-      const began = performance.now();
-      range.value = value;
-      range.dispatchEvent(new Event("input", {bubbles: true}));
-      svg.getBoundingClientRect();
-      const took = performance.now() - began;
-      times[index] = Math.min(took, times[index] ?? Infinity);
-    }
-  return times;
+FIGURES = ".rlx:has(input, select, button)"
+CONTROLS = "input[type=range], select, input[type=radio]:checked, button.rlx-play"
+PATIENCE_MS = 2000  # for a film's next picture
+
+# A figure's controls as the page came, or all at their first or last values: a control may do nothing beside some values of others.
+STAND = """(figure, place) => {
+  figure.querySelector("form")?.reset();
+  for (const control of figure.querySelectorAll("input, select")) {
+    const first = place === "first";
+    if (place === "start") ;
+    else if (control.type === "range") control.value = first ? control.min : control.max;
+    else if (control.type === "select-one") control.selectedIndex = first ? 0 : control.length - 1;
+    else [...figure.querySelectorAll(`input[name="${control.name}"]`)].at(first ? 0 : -1).checked = true;
+    control.dispatchEvent(new Event("input", {bubbles: true}));
+  }
 }"""
+PLACES = ["start", "last", "first"]
+
+# Inside the page: for every control, whether the events of a hand move its picture, whether the mouse and the keyboard reach
+# it, and the time of each step of a range with its layout. A slow step is tried ten times, so that a busy machine does
+# not count.
+USE_CONTROLS = """async ([figures, controls, patience, fast, places]) => {
+  const stand = STAND;
+  const tell = element => ["input", "change"].forEach(name => element.dispatchEvent(new Event(name, {bubbles: true})));
+  const put = (range, value) => { range.value = value; tell(range); };
+  const soon = async done => {
+    for (const end = performance.now() + patience; !done() && performance.now() < end;)
+      await new Promise(go => setTimeout(go, 5));
+    return done();
+  };
+  const group = control => control.type === "radio"
+    ? [...control.closest(".rlx").querySelectorAll(`input[name="${control.name}"]`)] : [control];
+
+  async function changes(control, shown) {
+    const pictures = new Set([shown()]), note = () => pictures.add(shown());
+    if (control.type === "range") {
+      const low = +control.min, high = +control.max, step = +control.step || 1;
+      pictures.clear();
+      for (const value of [low, (low + high) / 2, high, high - step]) { put(control, value); note(); }
+    } else if (control.type === "radio") {
+      for (const option of group(control)) { option.click(); note(); }
+    } else if (control.type === "select-one") {
+      for (let index = 0; index < control.length; index++) { control.selectedIndex = index; tell(control); note(); }
+    } else {
+      control.click();
+      const changed = await soon(() => !pictures.has(shown()));
+      control.click();
+      return changed;
+    }
+    return pictures.size > 1;
+  }
+
+  async function moves(control, figure, shown) {
+    for (const place of places) {
+      stand(figure, place);
+      if (await changes(control, shown)) return true;
+    }
+    return false;
+  }
+
+  function hit(control) {
+    control.scrollIntoView({block: "center", behavior: "instant"});
+    const box = control.getBoundingClientRect();
+    const found = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+    return control.contains(found) || found?.closest("label")?.control === control;
+  }
+
+  function focused(control) {
+    control.focus({preventScroll: true});
+    return document.activeElement === control && control.tabIndex >= 0;
+  }
+
+  function times(range) {
+    const svg = range.closest(".rlx").querySelector("svg"), found = [];
+    for (let value = +range.min; value <= +range.max; value += +range.step || 1) {
+      let best = Infinity;
+      for (let round = 0; round < 10 && best > fast; round++) {
+        if (round) put(range, value === +range.min ? range.max : range.min);
+        const began = performance.now();
+        range.value = value;
+        range.dispatchEvent(new Event("input", {bubbles: true}));
+        svg.getBoundingClientRect();
+        best = Math.min(best, performance.now() - began);
+      }
+      found.push(best);
+    }
+    return found;
+  }
+
+  const seen = [];
+  for (const [number, figure] of [...document.querySelectorAll(figures)].entries()) {
+    const shown = () => figure.querySelector(".rlx-picture").innerHTML;
+    for (const [index, control] of [...figure.querySelectorAll(controls)].entries()) {
+      const faults = [];
+      if (!await moves(control, figure, shown)) faults.push("dead by events");
+      if (!group(control).every(hit)) faults.push("out of the mouse's reach");
+      if (!group(control).some(focused)) faults.push("out of the keyboard's reach");
+      const name = (control.labels?.[0]?.innerText || control.innerText || control.name || control.type).trim();
+      seen.push({number, index, kind: control.type, name: name.slice(0, 40), faults,
+                 times: control.type === "range" ? times(control) : []});
+    }
+  }
+  return seen;
+}""".replace("STAND", STAND)
 
 
 # The picture's markup as a number (FNV-1a): the markup itself would be slow to hand over.
@@ -280,23 +412,22 @@ PICTURE_NUMBER = """figure => {
 
 
 def move_controls(page: Page, seen: Visit) -> None:
-    """Move every control of every figure by mouse and by keyboard; note those that leave their picture as it was."""
-    for number, figure in enumerate(page.locator(".rlx:has(input, select, button)").all(), start=1):
-        boxes = figure.locator("input[type=range], select, input[type=radio]:checked, button.rlx-play")
-        for index in range(boxes.count()):
-            control = boxes.nth(index)
-            kind = control.evaluate("e => e.type")
-            name = f"figure {number}, {control_name(control)}"
-            seen.controls += 1
-            for way in ("mouse", "keyboard"):
-                if not moves(page, figure, control, kind, way):
-                    seen.dead.append(f"{name}: dead by {way}")
-            if kind == "range":
-                seen.step_ms += control.evaluate(TIME_STEPS)
+    """Move every control of every figure; note those that leave their picture as it was.
 
-
-def control_name(control: Locator) -> str:
-    return str(control.evaluate("e => (e.labels?.[0]?.innerText || e.innerText || e.name || e.type).trim().slice(0, 40)"))
+    All of them get the events of a hand, and it is looked whether a hand reaches them. The first of each kind is moved by the
+    browser's own mouse and keyboard as well.
+    """
+    kinds = set()
+    for control in page.evaluate(USE_CONTROLS, [FIGURES, CONTROLS, PATIENCE_MS, FAST_MS, PLACES]):
+        name, kind = f"figure {control['number'] + 1}, {control['name']}", control["kind"]
+        seen.controls += 1
+        seen.step_ms += control["times"]
+        seen.dead += [f"{name}: {fault}" for fault in control["faults"]]
+        if kind not in kinds:
+            kinds.add(kind)
+            figure = page.locator(FIGURES).nth(control["number"])
+            box = figure.locator(CONTROLS).nth(control["index"])
+            seen.dead += [f"{name}: dead by {way}" for way in ("mouse", "keyboard") if not moves(page, figure, box, kind, way)]
 
 
 def drawn(figure: Locator) -> int:
@@ -305,27 +436,13 @@ def drawn(figure: Locator) -> int:
 
 
 def moves(page: Page, figure: Locator, control: Locator, kind: str, way: str) -> bool:
-    """Whether the control changes the picture; the other ranges stand at their ends if it does nothing where they are."""
-    if operate(page, figure, control, kind, way):
-        return True
-    for end in ("max", "min"):
-        for other in figure.locator("input[type=range]").all():
-            other.evaluate(
-                "(e, end) => { e.value = e[end]; e.dispatchEvent(new Event('input', {bubbles: true})); }", end
-            )
-        if operate(page, figure, control, kind, way):
+    """Whether the control changes the picture, beside some values of the others."""
+    use = {"range": use_range, "radio": use_radios, "select-one": use_select}.get(kind, use_button)
+    for place in PLACES:
+        figure.evaluate(STAND, place)
+        if use(page, figure, control, way):
             return True
     return False
-
-
-def operate(page: Page, figure: Locator, control: Locator, kind: str, way: str) -> bool:
-    if kind == "range":
-        return use_range(page, figure, control, way)
-    if kind == "radio":
-        return use_radios(page, figure, control, way)
-    if kind == "select-one":
-        return use_select(page, figure, control, way)
-    return use_button(page, figure, control, way)
 
 
 def use_range(page: Page, figure: Locator, control: Locator, way: str) -> bool:
@@ -379,12 +496,13 @@ def use_button(page: Page, figure: Locator, control: Locator, way: str) -> bool:
     control.scroll_into_view_if_needed()
     press = control.click if way == "mouse" else lambda: (control.focus(), page.keyboard.press("Enter"))
     press()
-    changed = False
-    for _ in range(40):
-        if drawn(figure) != before:
-            changed = True
-            break
-        page.wait_for_timeout(50)
+    try:
+        page.wait_for_function(
+            f"([figure, before]) => ({PICTURE_NUMBER})(figure) !== before", arg=[figure.element_handle(), before], timeout=PATIENCE_MS
+        )
+        changed = True
+    except TimeoutError:
+        changed = False
     press()
     return changed
 

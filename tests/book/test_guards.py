@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 from matplotlib import pyplot as plt
 from notebook_checks import read
-from page_visit import Visit, axe, move_controls, opened, standing_out, use_quizzes
+from page_visit import KEPT, Visit, check_axe, move_controls, opened, standing_out, use_quizzes
 from stored_figures import data_of, differences
 
 from rlbook_lib.explore import explore
@@ -108,7 +108,16 @@ def test_a_tampered_curve_is_seen(figure: str) -> None:
 
 # ---------------------------------------------------------------- pages
 
-PAGE = "<!doctype html><html lang='en'><head><title>Page</title></head><body><main><h1>Page</h1>{}</main></body></html>"
+# a page that follows the system's theme, as the book's do
+THEME = """<script>
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.onchange = () => { document.documentElement.dataset.theme = dark.matches ? "dark" : "light"; };
+  dark.onchange();
+</script><style>[data-theme=dark] { background: #111; color: #eee; }</style>"""
+PAGE = (
+    f"<!doctype html><html lang='en'><head><title>Page</title>{THEME.replace('{', '{{').replace('}', '}}')}</head>"
+    "<body><main><h1>Page</h1>{}</main></body></html>"
+)
 QUIZ = (
     '<div class="admonition quiz"><p class="admonition-title">Quiz</p>'
     '<details class="quiz-wrong" name="q"><summary>One</summary><div class="sd-summary-content"><strong>No.</strong></div></details>'
@@ -124,9 +133,9 @@ def look(browser: Any, folder: Path, body: str) -> Visit:
     with opened(browser, path.as_uri(), seen) as page:
         move_controls(page, seen)
         use_quizzes(page, seen)
-        seen.axe["light"] = axe(page, None)
         page.set_viewport_size({"width": 390, "height": 800})
         seen.overflow[390] = standing_out(page)
+        check_axe(page, seen)
     return seen
 
 
@@ -135,12 +144,30 @@ class TestPages:
     def test_a_good_page_passes(self, browser: Any, tmp_path: Path, figure: str) -> None:
         seen = look(browser, tmp_path, figure + QUIZ.format("<strong>Yes.</strong>"))
         assert (seen.console, seen.failed, seen.outside, seen.dead, seen.quiz_faults) == ([], [], [], [], [])
-        assert (seen.axe, seen.overflow) == ({"light": []}, {390: []})
+        assert (seen.axe, seen.overflow) == ({"light": [], "dark": []}, {390: []})
         assert (seen.controls, seen.quizzes) == (1, 1) and len(seen.step_ms) == 11
 
     def test_a_dead_slider_is_seen(self, browser: Any, tmp_path: Path, figure: str) -> None:
         dead = re.sub(r"<script>.*?</script>", "", figure, flags=re.DOTALL).replace(" disabled", "")
-        assert [fault.split("dead by ")[1] for fault in look(browser, tmp_path, dead).dead] == ["mouse", "keyboard"]
+        found = look(browser, tmp_path, dead).dead
+        assert [fault.split("dead by ")[1] for fault in found] == ["events", "mouse", "keyboard"]
+
+    def test_a_dead_slider_below_a_good_one_is_seen(self, browser: Any, tmp_path: Path, figure: str) -> None:
+        dead = re.sub(r"<script>.*?</script>", "", figure, flags=re.DOTALL).replace(" disabled", "")
+        assert look(browser, tmp_path, figure + dead).dead == ["figure 2, height: dead by events"]
+
+    def test_a_covered_slider_is_seen(self, browser: Any, tmp_path: Path, figure: str) -> None:
+        cover = '<div style="position: absolute; inset: 0"></div>'
+        covered = f'<div style="position: relative">{figure}{cover}</div>'
+        assert look(browser, tmp_path, figure + covered).dead == ["figure 2, height: out of the mouse's reach"]
+
+    def test_a_slider_that_no_key_reaches_is_seen(self, browser: Any, tmp_path: Path, figure: str) -> None:
+        unreached = figure.replace('type="range"', 'type="range" tabindex="-1"')
+        assert look(browser, tmp_path, figure + unreached).dead == ["figure 2, height: out of the keyboard's reach"]
+
+    def test_a_slow_step_is_seen(self, browser: Any, tmp_path: Path, figure: str) -> None:
+        wait = "<script>addEventListener('input', () => { for (const end = performance.now() + 20; performance.now() < end;); })</script>"
+        assert max(look(browser, tmp_path, figure + wait).step_ms) > 16
 
     def test_an_outside_script_is_seen(self, browser: Any, tmp_path: Path) -> None:
         seen = look(browser, tmp_path, '<script src="https://scripts.invalid/x.js"></script>')
@@ -156,6 +183,18 @@ class TestPages:
         pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
         found = look(browser, tmp_path, f'<img src="{pixel}"><p style="color:#ccc">Pale</p>').axe["light"]
         assert {finding.split(":")[0] for finding in found} == {"image-alt", "color-contrast"}
+
+    def test_pale_words_of_one_theme_are_seen_there(self, browser: Any, tmp_path: Path) -> None:
+        body = "<style>[data-theme=dark] p { color: #444 }</style><p>Pale in the dark</p>"
+        found = look(browser, tmp_path, body).axe
+        assert found["light"] == [] and [finding.split(":")[0] for finding in found["dark"]] == ["color-contrast"]
+
+    @pytest.mark.parametrize("faulty", ['<p style="color:#ccc">Pale</p>', '<p><span class="pale">Pale</span></p>', "<p><button></button></p>"])
+    def test_a_fault_below_many_good_ones_is_seen(self, browser: Any, tmp_path: Path, faulty: str) -> None:
+        """The colors of what repeats are looked at in the first few only; what looks otherwise is none of these."""
+        good = "<p>Good</p><p><span>Good</span></p><p><button>Good</button></p>" * (2 * KEPT)
+        found = look(browser, tmp_path, f"<style>.pale {{ color: #ccc }}</style>{good}{faulty}").axe["light"]
+        assert [finding.split(":")[0] for finding in found] == ["button-name" if "button" in faulty else "color-contrast"]
 
     def test_a_wide_page_is_seen(self, browser: Any, tmp_path: Path) -> None:
         assert look(browser, tmp_path, '<div style="width:500px">Wide</div>').overflow[390]

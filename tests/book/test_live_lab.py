@@ -15,11 +15,6 @@ import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120  # seconds for anything that a busy machine may delay
 
@@ -49,12 +44,8 @@ explore(setup, update, gamma=(0.0, 1.0, 0.1), kind=["discounted", "averaged"], p
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
+def lab(browser, tmp_path_factory):
     """JupyterLab on this machine only, with a home of its own; nothing of it is left afterwards."""
-    if not os.path.exists(CHROMIUM):
-        if os.environ.get("RLBOOK_REQUIRE_BROWSER") == "1":
-            pytest.fail(f"{CHROMIUM} is missing, and RLBOOK_REQUIRE_BROWSER=1 asks for it")
-        pytest.skip(f"{CHROMIUM} is missing")
     folder = tmp_path_factory.mktemp("lab")
     home, work = folder / "home", folder / "work"
     home.mkdir()
@@ -134,17 +125,13 @@ def _end(server):
 
 
 @pytest.fixture(scope="module")
-def page(lab):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        opened = chromium.new_page(viewport={"width": 1200, "height": 1000})
-        opened.set_default_timeout(PATIENCE * 1000)
-        opened.goto(lab.format("figure"))
-        _run_all(opened)
-        yield opened
-        chromium.close()
+def page(lab, browser):
+    opened = browser.new_page(viewport={"width": 1200, "height": 1000})
+    opened.set_default_timeout(PATIENCE * 1000)
+    opened.goto(lab.format("figure"))
+    _run_all(opened)
+    yield opened
+    opened.close()
 
 
 def _run_all(page):
@@ -152,15 +139,15 @@ def _run_all(page):
     page.get_by_text("(ipykernel) | Idle").wait_for()
     for number in range(2):
         cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
-        prompt = cell.locator(".jp-InputPrompt")
+        started = cell.locator(".jp-InputPrompt", has_not_text="[ ]:")
+        too_early = page.locator(".jp-Dialog .jp-mod-accept")  # "Select Kernel": the key came before the kernel
         for _ in range(5):
             cell.locator(".cm-content").click()
             page.keyboard.press("Control+Enter")
-            page.wait_for_timeout(2000)
-            if prompt.inner_text() != "[ ]:":
+            started.or_(too_early).first.wait_for()
+            if started.count():
                 break
-            if page.locator(".jp-Dialog").count():  # "Select Kernel": the key came before the kernel
-                page.locator(".jp-Dialog .jp-mod-accept").click()
+            too_early.click()
         page.wait_for_function(
             "number => /\\d/.test(document.querySelectorAll('.jp-Notebook .jp-CodeCell')[number]"
             ".querySelector('.jp-InputPrompt').textContent)",
