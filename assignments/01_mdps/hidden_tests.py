@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import close, judged
 from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 
@@ -221,14 +221,16 @@ Q1 = Question(
 
 
 def drive_q2(function, layout, slip, look):
-    import numpy as np
-
     transitions, rewards, terminal = function(layout, slip)
-    transitions = np.asarray(transitions, dtype=float)
-    if look == "transitions":
-        return transitions
-    # rewards of impossible transitions are never paid, so they do not count
-    return [terminal, (transitions * np.where(transitions > 0, rewards, 0.0)).sum(axis=2)]
+    return {"transitions": transitions} if look == "transitions" else [transitions, rewards, terminal]
+
+
+def judge_q2(raw):
+    """Rewards of impossible transitions are never paid, so they do not count."""
+    if isinstance(raw, dict):
+        return raw
+    transitions = np.asarray(raw[0], dtype=float)
+    return [raw[2], (transitions * np.where(transitions > 0, raw[1], 0.0)).sum(axis=2)]
 
 
 def reference_q2(layout, slip):
@@ -341,7 +343,7 @@ Q2 = Question(
     reference=reference_q2,
     cases=lambda rng: list(cases_q2(rng)),
     driver=drive_q2,
-    compare=close(1e-5, 1e-6),
+    compare=judged(judge_q2, close(1e-5, 1e-6)),
     seconds=2.0,
     alternatives=(build_maze_plain, build_maze_with_coordinates, build_maze_with_matrices),
     mistakes=(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import close, judged, repeats
 from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 
@@ -75,10 +75,10 @@ def first_visit_values_forward(episodes, n_states, gamma):
 
 
 def cases_q1(rng):
-    """The last number is the terminal state; one state in each case is visited by no episode."""
+    """The last number is the terminal state; one state in each case is visited by no episode, most by some episodes."""
 
     def episode(n_states, again):
-        inner = rng.permutation(n_states - 2)  # state n_states - 2 is never visited
+        inner = rng.permutation(n_states - 2)[: rng.integers(2, n_states - 1)]  # state n_states - 2 is never visited
         if again:  # a loop through the first state, then the rest with repetitions
             extra = rng.integers(0, n_states - 2, size=rng.integers(1, 5))
             inner = np.concatenate([inner[:2], inner[:1], inner[1:], extra])
@@ -90,7 +90,7 @@ def cases_q1(rng):
             n_states = int(rng.integers(5, 9))
             episodes = [episode(n_states, again) for _ in range(rng.integers(2, 6))]
             short = [np.array([0, n_states - 1]), rng.normal(size=1)]  # one step, so that counts differ
-            cases.append(Case(([*episodes, short], n_states, float(rng.uniform(0.4, 0.9))), part))
+            cases.append(Case(([short, *episodes], n_states, float(rng.uniform(0.4, 0.9))), part))
     for gamma in (0.0, 1.0):
         n_states = int(rng.integers(5, 9))
         cases.append(Case(([episode(n_states, True) for _ in range(3)], n_states, gamma), "gamma 0 and gamma 1"))
@@ -151,6 +151,16 @@ Q1 = Question(
             edit(first_visit_values_plain, "np.maximum(counts, 1)", "len(episodes)"),
             "The sum of returns is divided by the number of all episodes. Divide by the number of episodes that visited"
             " the state: an episode that never came there says nothing about it.",
+        ),
+        Mistake(
+            edit(
+                first_visit_values_plain,
+                "for states, rewards in episodes", "for number, (states, rewards) in enumerate(episodes, 1)",
+                "total[s] += g", "total[s] += (g - total[s]) / number",
+                "total / np.maximum(counts, 1)", "total",
+            ),
+            "The running mean divides by the number of the episode. Count the visits of each state: an episode that never"
+            " came there is no sample of it.",
         ),
         Mistake(
             edit(first_visit_values_plain, "0, {}", "0, {int(states[-1]): 0.0}"),
@@ -511,19 +521,27 @@ def epsilon_greedy_action_never_greedy_at_random(action_values, epsilon, rng):
 
 
 def drive_q4(function, look, action_values, epsilon, seed, draws):
-    """How often each action is drawn; or whether a second generator of the same seed draws the same actions."""
+    """The actions that are drawn; twice, with two generators of the same seed, if asked for."""
     import numpy as np
 
     def drawn():
         rng = np.random.default_rng(seed)
         return [int(function(action_values.copy(), epsilon, rng)) for _ in range(draws)]
 
-    if look == "repeats":
-        return drawn() == drawn()
-    return np.bincount(drawn(), minlength=len(action_values)) / draws
+    return {"runs": [drawn(), drawn()]} if look == "repeats" else drawn()
+
+
+def judge_q4(raw):
+    """How often each action is drawn; or whether both generators draw the same actions."""
+    if isinstance(raw, dict):
+        return {"repeats": repeats(raw["runs"])}
+    return {"draws": len(raw), "frequencies": np.bincount(raw, minlength=MOST_ACTIONS) / len(raw)}
 
 
 DRAWS = 1300  # and a tolerance of 0.09: by Hoeffding's inequality a right frequency is outside once in 10^8 cases
+
+
+MOST_ACTIONS = 5
 
 
 def cases_q4(rng):
@@ -537,14 +555,14 @@ def cases_q4(rng):
         values[order[n_actions - ties :]] = values[order[-1]]
         return values
 
-    wide = int(rng.integers(4, 6))
+    wide = int(rng.integers(4, MOST_ACTIONS + 1))
     return [
         Case(("count", row(3, 1), float(rng.uniform(0.65, 0.8)), seed(), DRAWS), "one best action"),
         Case(("count", row(wide, 2), float(rng.uniform(0.1, 0.3)), seed(), DRAWS), "ties"),
         Case(("count", row(wide, 3), float(rng.uniform(0.1, 0.3)), seed(), DRAWS), "ties"),
         Case(("count", row(wide, 1), 0.0, seed(), 300), "epsilon 0 and epsilon 1"),
         Case(("count", row(wide - 1, 1), 1.0, seed(), DRAWS), "epsilon 0 and epsilon 1"),
-        Case(("repeats", row(5, 2), 0.5, seed(), 300), "the given generator"),
+        Case(("repeats", row(MOST_ACTIONS, 2), 0.5, seed(), 300), "the given generator"),
     ]
 
 def epsilon_greedy_action_plain(action_values, epsilon, rng):
@@ -562,7 +580,7 @@ Q4 = Question(
     alternatives=(epsilon_greedy_action_plain, epsilon_greedy_action_from_row, epsilon_greedy_action_shuffled),
     cases=cases_q4,
     driver=drive_q4,
-    compare=close(rtol=0.0, atol=0.09),
+    compare=judged(judge_q4, close(rtol=0.0, atol=0.09)),
     mistakes=(
         Mistake(
             edit(
@@ -811,12 +829,12 @@ def q_learning_agent_reference(env, episodes, gamma, alpha, epsilon, seed, initi
 
 
 def q_learning_agent_by_policy(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    """Draws from the whole epsilon-greedy distribution; no seed for the environment."""
+    """Draws from the whole epsilon-greedy distribution."""
     rng = np.random.default_rng(seed)
     q = np.full((env.observation_space.n, env.action_space.n), initial_value, dtype=float)
     returns = np.zeros(episodes)
     for i in range(episodes):
-        s, _ = env.reset()
+        s, _ = env.reset(seed=None if i else seed)
         while True:
             best = q[s] == q[s].max()
             p = epsilon / len(best) + (1 - epsilon) * best / best.sum()
@@ -864,7 +882,7 @@ def q_learning_agent_sarsa(env, episodes, gamma, alpha, epsilon, seed, initial_v
         return int(rng.choice(np.flatnonzero(q[s] == q[s].max())))
 
     for i in range(episodes):
-        s, over = env.reset()[0], False
+        s, over = env.reset(seed=seed if i == 0 else None)[0], False
         a = draw(s)
         while not over:
             after, r, terminated, truncated, _ = env.step(a)
@@ -878,8 +896,8 @@ def q_learning_agent_sarsa(env, episodes, gamma, alpha, epsilon, seed, initial_v
 def drive_q6(function, look, world, episodes, *setting):
     """Let the agent learn in a small table world, and look at one thing.
 
-    ``look``: "all" gives table and returns, "learned" the table, "actions" how often each action was taken after the
-    first 200 steps, "repeats" whether a second agent with the same arguments learns the same.
+    ``look``: "all" gives table and returns, "learned" the table, "actions" the actions that were taken, "repeats" what
+    two agents with the same arguments learn, and the seeds that the first one's resets were given.
     """
     import numpy as np
     from gymnasium.spaces import Discrete
@@ -890,9 +908,10 @@ def drive_q6(function, look, world, episodes, *setting):
         def __init__(self):
             n_states, n_actions = world["next_state"].shape
             self.observation_space, self.action_space = Discrete(n_states), Discrete(n_actions)
-            self.actions, self.running = [], False
+            self.actions, self.seeds, self.running = [], [], False
 
         def reset(self, *, seed=None, options=None):
+            self.seeds.append(seed)
             self.state, self.steps, self.running = 0, 0, True
             return 0, {}
 
@@ -917,14 +936,26 @@ def drive_q6(function, look, world, episodes, *setting):
     if look == "learned":
         return {"learned": q_values}
     if look == "actions":
-        n_actions = int(env.action_space.n)
-        return {"frequencies": np.bincount(env.actions[200:], minlength=n_actions) / (len(env.actions) - 200)}
-    again, more = function(World(), episodes, *setting)
-    return {"repeats": bool(np.array_equal(q_values, again) and np.array_equal(returns, more))}
+        return {"actions": env.actions}
+    return {"runs": [[q_values, returns], function(World(), episodes, *setting)], "seeds": env.seeds}
+
+
+ARMS = 3
+
+
+def judge_q6(raw):
+    """How often each action was taken after the first 200 steps; whether both agents learned the same."""
+    if "actions" in raw:
+        return {"frequencies": np.bincount(raw["actions"][200:], minlength=ARMS) / (len(raw["actions"]) - 200)}
+    if "runs" in raw:
+        first, *later = raw["seeds"]
+        return {"repeats": repeats(raw["runs"]), "seed": first, "later seeds": [seed for seed in later if seed is not None]}
+    return raw
 
 
 def compare_q6(got, want):
     """Exact where there is no choice; 0.01 for values after long learning; 0.2 for frequencies of 1200 steps."""
+    got, want = judge_q6(got), judge_q6(want)
     if "learned" in want:
         return close(rtol=0.0, atol=0.01)(got, want)
     if "frequencies" in want:  # two samples: each is off by 0.1 or more once in 10^10 cases (Hoeffding)
@@ -972,8 +1003,8 @@ def cases_q6(rng):
         Case(("all", line(size + 1, 100, True), int(rng.integers(2, 6)), *numbers(), seed(), start()), updates),
         Case(("all", line(cut, cut + 2, False), int(rng.integers(3, 6)), *numbers(), seed(), start()), limits),
         Case(("all", line(4, 2, False), int(rng.integers(3, 6)), *numbers(), seed(), start()), limits),
-        Case(("actions", bandit(3), 1400, 0.9, 0.5, float(rng.uniform(0.45, 0.55)), seed(), 0.0), "exploration"),
-        Case(("repeats", town(), 8, 0.7, 0.5, 0.5, seed(), 0.0), "exploration"),
+        Case(("actions", bandit(ARMS), 1400, 0.9, 0.5, float(rng.uniform(0.45, 0.55)), seed(), 0.0), "exploration"),
+        Case(("repeats", town(), 8, 0.7, 0.5, 0.5, seed(), 0.0), "the same seed, the same table"),
         Case(("learned", town(), 150, 0.6, 0.9, 1.0, seed(), 0.0), "what the agent has learned"),
         Case(("learned", town(), 150, 0.6, 0.9, 0.8, seed(), 4.0), "what the agent has learned"),
     ]
@@ -983,7 +1014,7 @@ def q_learning_agent_plain(env, episodes, gamma, alpha, epsilon, seed, initial_v
     q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
     returns = np.zeros(episodes)
     for i in range(episodes):
-        s, over = env.reset()[0], False
+        s, over = env.reset(seed=seed if i == 0 else None)[0], False
         while not over:
             a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
             if rng.random() < epsilon:
@@ -1002,7 +1033,8 @@ Q6 = Question(
     parts={
         "updates, with one action": 5,
         "time limits, with one action": 4,
-        "exploration": 4,
+        "exploration": 2,
+        "the same seed, the same table": 2,
         "what the agent has learned": 5,
     },
     reference=q_learning_agent_reference,
@@ -1068,7 +1100,7 @@ Q6 = Question(
         Mistake(
             edit(
                 q_learning_agent_plain,
-                "s, over = env.reset()[0], False", "s, over, weight = env.reset()[0], False, 1.0",
+                "s, over = env", "s, over, weight = env", "[0], False", "[0], False, 1.0",
                 "+= r", "+= weight * r\n            weight *= gamma",
             ),
             "The returns that are handed back are discounted. The docstring asks for the plain sum of the rewards of each"
@@ -1088,6 +1120,16 @@ Q6 = Question(
             edit(q_learning_agent_plain, "default_rng(seed)", "default_rng()"),
             "The same seed does not give the same table. Make the generator from `seed`, once, and take all random numbers"
             " from it.",
+        ),
+        Mistake(
+            edit(q_learning_agent_plain, "seed=seed if i == 0 else None", ""),
+            "The environment gets no seed. Chance can be on its side too: pass `seed` to the first reset, or the same seed"
+            " does not give the same table.",
+        ),
+        Mistake(
+            edit(q_learning_agent_plain, "seed if i == 0 else None", "seed"),
+            "Every reset is given the seed, so that a random environment plays the same episode again and again. Pass it to"
+            " the first reset only.",
         ),
     ),
 )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import close, judged, same
 from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 
@@ -37,14 +37,13 @@ def drive_q1(function, what, capacity, transitions, draws, seed):
         old[:], new[:] = -1.0, -1.0
         return memory
 
-    def rows(memory):
-        batch = [np.asarray(column, dtype=np.float64) for column in memory.sample(draws)]
-        return np.unique(np.column_stack(batch), axis=0)
+    def drawn(memory):
+        return [np.asarray(column) for column in memory.sample(draws)]
 
     if what == "stored":
         lengths = []
         memory = fill(function(capacity, size, seed), lengths)
-        return {"lengths": lengths, "rows": rows(memory)}
+        return {"lengths": lengths, "drawn": drawn(memory)}
     if what == "start":
         memory = function(capacity, size, seed)
         first = len(memory)
@@ -55,27 +54,34 @@ def drive_q1(function, what, capacity, transitions, draws, seed):
             empty = "ValueError"
         lengths = [first]
         fill(memory, lengths)
-        return {"lengths": lengths, "rows": rows(memory), "empty": empty}
+        return {"lengths": lengths, "drawn": drawn(memory), "empty": empty}
     if what == "two":
         one, other = function(capacity, size, seed), function(capacity, size, seed + 1)
         fill(one)
         return {"lengths": [len(one), len(other)]}
     if what == "draws":
-        one, same = (fill(function(capacity, size, seed)) for _ in range(2))
-        first, second = np.asarray(one.sample(draws)[0]), np.asarray(one.sample(draws)[0])
-        again = np.asarray(same.sample(draws)[0])
+        one, other = (fill(function(capacity, size, seed)) for _ in range(2))
+        return {"one": [drawn(one)[0], drawn(one)[0]], "other": drawn(other)[0]}
+    return {"batch": drawn(fill(function(capacity, size, seed)))}
+
+
+def judge_q1(raw):
+    """Which transitions are drawn; how often each, and whether draws repeat; types and shapes of a batch."""
+    if "drawn" in raw:
+        columns = [np.asarray(column, dtype=np.float64) for column in raw["drawn"]]
+        return {**raw, "drawn": np.unique(np.column_stack(columns), axis=0)}
+    if "one" in raw:
+        first, second = raw["one"]
         counts = np.unique(first[:, 0], return_counts=True)[1]
         return {
             "shape": list(first.shape),
-            "shares": np.round(counts * len(one) / draws),
-            "reproducible": bool(np.array_equal(first, again)),
-            "repeats itself": bool(np.array_equal(first, second)),
+            "shares": np.round(counts * len(counts) / len(first)),
+            "reproducible": same(first, raw["other"]),
+            "repeats itself": same(first, second),
         }
-    batch = fill(function(capacity, size, seed)).sample(draws)
-    return {
-        "types": [str(np.asarray(column).dtype) for column in batch],
-        "shapes": [list(np.shape(column)) for column in batch],
-    }
+    if "batch" in raw:
+        return {"types": [str(column.dtype) for column in raw["batch"]], "shapes": [list(column.shape) for column in raw["batch"]]}
+    return raw
 
 
 def transitions_q1(rng, count, size):
@@ -232,7 +238,7 @@ Q1 = Question(
     reference=ReplayMemory_reference,
     cases=cases_q1,
     driver=drive_q1,
-    compare=FLOAT32,
+    compare=judged(judge_q1, FLOAT32),
     mistakes=(
         Mistake(
             edit(ReplayMemory_plain, "        self.rows = self.rows[-self.capacity :]\n", ""),
@@ -333,7 +339,8 @@ def drive_q2(function, what, rewards, next_q, terminated, truncated, gamma):
     y = function(r, given, torch.tensor(terminated), torch.tensor(truncated), gamma)
     if what == "targets":
         return y
-    return {"targets": y, "tracked": bool(y.requires_grad), "next_q": given, "rewards": r}
+    tracked = torch._C.TensorBase.requires_grad.__get__(y)  # of the base class: torch.Tensor's own can be replaced
+    return {"targets": y, "tracked": tracked, "next_q": given, "rewards": r}
 
 
 def table_q2(rng, batch, actions):
@@ -477,7 +484,8 @@ def drive_q3(function, what, rewards, next_q_online, next_q_target, terminated, 
     y = function(torch.tensor(rewards, dtype=torch.float32), online, target, torch.tensor(terminated), gamma)
     if what == "targets":
         return y
-    return {"targets": y, "tracked": bool(y.requires_grad), "online": online, "target": target}
+    tracked = torch._C.TensorBase.requires_grad.__get__(y)  # of the base class: torch.Tensor's own can be replaced
+    return {"targets": y, "tracked": tracked, "online": online, "target": target}
 
 
 def tables_q3(rng, batch, actions):
@@ -808,8 +816,8 @@ def drive_q5(function, what, sizes, online_start, target_start, changes, first, 
     return {
         "target": flat(target),
         "online": flat(online),
-        "same tensors": [one is other for one, other in zip(tensors, target.parameters())],
-        "tracked": [bool(p.requires_grad) for p in target.parameters()],
+        "tensors it was made of": torch.cat([p.detach().reshape(-1) for p in tensors]),
+        "tracked": [torch._C.TensorBase.requires_grad.__get__(p) for p in target.parameters()],
     }
 
 
@@ -1042,15 +1050,10 @@ def drive_q6(function, what, setup):
     if what == "stored":
         rows = [np.concatenate((s, [r], after, [d])) for s, _, r, after, d in memory.rows]
         actions = [row[1] for row in memory.rows]
-        found = {"rows": np.stack(rows), "same actions": actions == env.received, "resets": env.resets}
+        found = {"rows": np.stack(rows), "actions": [actions, env.received], "resets": env.resets}
         return found | {"returns": np.asarray(returns, dtype=np.float64)}
-    received, quiet = np.array(env.received), setup["epsilon"] == 0
-    seen = np.concatenate((setup["first"][:1], setup["next"]))[: len(received)]
-    with torch.no_grad():
-        best = online(torch.tensor(seen)).argmax(1).numpy()
-    drawn = received[~quiet]
-    shares = np.bincount(drawn, minlength=len(weights)) * len(weights) / len(drawn)
-    return {"greedy": (received == best)[quiet], "shares": np.round(shares)}
+    seen = np.concatenate((setup["first"][:1], setup["next"]))
+    return {"received": env.received, "weights": weights, "seen": seen, "greedy": setup["epsilon"] == 0}
 
 
 def script_q6(rng, steps, size):
@@ -1145,9 +1148,21 @@ def cases_q6(rng):
     ]
 
 
+def acted_q6(raw, given):
+    """Whether the greedy actions were the best ones, and how often each was drawn; what was given is the reference's."""
+    received, greedy = np.array(raw["received"]), given["greedy"]
+    best = (given["seen"][:-1] @ given["weights"].T).argmax(axis=1)
+    drawn, actions = received[~greedy], len(given["weights"])
+    return {"greedy": (received == best)[greedy], "shares": np.round(np.bincount(drawn, minlength=actions) * actions / len(drawn))}
+
+
 def compare_q6(got, want):
-    if isinstance(want, dict) and "values" in want:
+    if "values" in want:
         return close(rtol=0.0, atol=0.1)(got, want)  # learned, against exact values between 0.5 and 5
+    if "received" in want:
+        got, want = acted_q6(got, want), acted_q6(want, want)
+    if "actions" in want:
+        got, want = ({**raw, "actions": same(*raw["actions"])} for raw in (got, want))
     return FLOAT32(got, want)
 
 
