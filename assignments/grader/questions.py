@@ -62,7 +62,8 @@ class Question:
     ``cases``: makes the cases from a random generator; every part needs at least one.
     ``mistakes``: at least five known wrong solutions. ``alternatives``: right ones that look different.
     ``driver``: if given, runs in the sandbox as ``driver(function, *arguments)`` and returns plain values and arrays:
-    for gradients, for classes, for many calls in one. It is self-contained and imports inside its body.
+    for gradients, for classes, for many calls in one. It is self-contained and imports inside its body. It hands over
+    what came out, both runs of two and arguments as they are after the call, and never says itself whether that is right.
     ``compare``: says what is wrong with a result, see :mod:`comparing`. ``seconds``: of one call.
     """
 
