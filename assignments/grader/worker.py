@@ -85,7 +85,11 @@ class Kept:
 
     def find(self, name, globals=None, locals=None, fromlist=(), level=0):  # type: ignore[no-untyped-def]
         """``import`` as our code sees it."""
-        return self.modules[name] if name in self.modules else self.real_import(name, globals, locals, fromlist, level)
+        if name in self.modules:
+            return self.modules[name]
+        found = self.real_import(name, globals, locals, fromlist, level)
+        top = name.partition(".")[0]
+        return self.modules[top] if top in self.modules and not fromlist else found  # import numpy.linalg
 
     def load(self, path: str):  # type: ignore[no-untyped-def]
         """A file of ours, as a module that nobody else can import."""
@@ -94,6 +98,16 @@ class Kept:
         with open(path, encoding="utf-8") as file:
             exec(compile(file.read(), path, "exec"), vars(module))
         return module
+
+
+def prepare_torch(kept: Kept, wire) -> None:  # type: ignore[no-untyped-def]
+    """After the cell that loads torch: our own setup cell, wherever an assignment needs it."""
+    try:
+        sys.modules["torch"].set_num_threads(1)
+        kept.keep("torch", "_C")
+        wire.TENSOR = kept.modules["torch"]._C.TensorBase
+    except Exception:  # a student can put anything where torch should be
+        pass
 
 
 def run_cell(text: str, namespace: dict) -> None:  # type: ignore[type-arg]
@@ -162,11 +176,8 @@ def main() -> None:
         if "cell" in message:
             run_cell(message["cell"], namespace)
             reply = {"kind": "ran"}
-            if "torch" in sys.modules and hasattr(sys.modules["torch"], "set_num_threads"):
-                sys.modules["torch"].set_num_threads(1)
-                if "torch" not in kept.modules:  # where an assignment needs torch, the setup loads it: the first cell
-                    kept.keep("torch", "_C")
-                    wire.TENSOR = sys.modules["torch"]._C.TensorBase
+            if "torch" in sys.modules:
+                prepare_torch(kept, wire)
         else:
             reply = call(message, namespace, kept, wire)
         if os.getpid() != own:  # a cell that forked: the copy does not answer
