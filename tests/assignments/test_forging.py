@@ -12,25 +12,27 @@ NAMES = ("01_mdps", "02_td", "03_dqn")
 SEED = 7
 
 # What a verdict could be made of answers as the student likes it.
-AGREE = """
-import builtins, sys
+NUMPY = """
 import numpy as np
-yes = lambda *values, **options: True
-for name in ("array_equal", "array_equiv", "allclose", "isclose", "all", "any"):
-    setattr(np, name, yes)
-    setattr(sys.modules[np.array_equal.__module__], name, yes)
-np.testing.assert_equal = np.testing.assert_array_equal = np.testing.assert_allclose = lambda *values, **options: None
+for name in ("array_equal", "array_equiv", "allclose", "isclose"):
+    for module in (np, np._core.numeric):
+        setattr(module, name, lambda *values, **options: True)
 np.may_share_memory = np.shares_memory = lambda *values, **options: False
-builtins.all = builtins.any = builtins.bool = yes
+"""
+TORCH = """
+import sys
 if "torch" in sys.modules:
     import torch
-    torch.equal = torch.allclose = torch.all = torch.any = torch.is_tensor = yes
-    for name in ("equal", "allclose"):
-        setattr(torch.Tensor, name, yes)
+    torch.equal = torch.allclose = torch.all = torch.any = lambda *values, **options: True
+    torch.Tensor.equal = torch.Tensor.allclose = torch.Tensor.all = torch.Tensor.any = lambda *values, **options: True
     torch.Tensor.requires_grad = property(lambda tensor: False)
     torch.Tensor.grad_fn = property(lambda tensor: None)
-    torch.Tensor.tolist = lambda tensor: [0.0]
 """
+BUILTINS = """
+import builtins
+builtins.bool = builtins.all = builtins.any = lambda *values, **options: True
+"""
+FALSE = BUILTINS.replace("True", "False")
 
 # Numbers that a verdict could be made of.
 NUMBERS = """
@@ -72,7 +74,10 @@ for module in [one for one in gc.get_objects() if isinstance(one, types.ModuleTy
         module.encode = lambda value, depth=0, encode=module.encode: encode(agree(value), depth)
 """
 FORGERIES = {
-    "agree": AGREE,
+    "numpy agrees": NUMPY,
+    "torch agrees": TORCH,
+    "Python agrees": BUILTINS,
+    "Python denies": FALSE,
     "numbers": NUMBERS,
     "unchanged": UNCHANGED,
     "always yes": ENCODER.replace("FLAG", "True"),
@@ -142,7 +147,7 @@ def test_a_tensor_is_handed_over_as_it_is(monkeypatch):
 
 
 def test_the_first_mistakes_gain_nothing_from_forged_verdicts(box):
-    assert not list(gains(box, "02_td", AGREE, ("q2",)))
+    assert not list(gains(box, "02_td", NUMPY, ("q2",)))
 
 
 @pytest.mark.slow
