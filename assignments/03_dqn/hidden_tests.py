@@ -340,7 +340,8 @@ def drive_q2(function, what, rewards, next_q, terminated, truncated, gamma):
     if what == "targets":
         return y
     tracked = torch._C.TensorBase.requires_grad.__get__(y)  # of the base class: torch.Tensor's own can be replaced
-    return {"targets": y, "tracked": tracked, "next_q": given, "rewards": r}
+    (y.sum() + 0.0 * leaf.sum()).backward()
+    return {"targets": y, "tracked": tracked, "gradient": leaf.grad, "next_q": given, "rewards": r}
 
 
 def table_q2(rng, batch, actions):
@@ -485,7 +486,8 @@ def drive_q3(function, what, rewards, next_q_online, next_q_target, terminated, 
     if what == "targets":
         return y
     tracked = torch._C.TensorBase.requires_grad.__get__(y)  # of the base class: torch.Tensor's own can be replaced
-    return {"targets": y, "tracked": tracked, "online": online, "target": target}
+    (y.sum() + 0.0 * sum(leaf.sum() for leaf in leaves)).backward()
+    return {"targets": y, "tracked": tracked, "gradients": [leaf.grad for leaf in leaves], "online": online, "target": target}
 
 
 def tables_q3(rng, batch, actions):
@@ -813,7 +815,9 @@ def drive_q5(function, what, sizes, online_start, target_start, changes, first, 
     with torch.no_grad():
         for p in online.parameters():
             p += 1.0
+    sum(p.sum() for p in target.parameters()).add(0.0 * sum(p.sum() for p in online.parameters())).backward()
     return {
+        "gradients": torch.cat([p.grad.reshape(-1) for p in online.parameters()]),
         "target": flat(target),
         "online": flat(online),
         "tensors it was made of": torch.cat([p.detach().reshape(-1) for p in tensors]),
