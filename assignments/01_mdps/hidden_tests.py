@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import close, judged
+from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 
 HIDDEN_MARKER = "RLBOOK-HIDDEN-01_mdps"
@@ -92,103 +93,6 @@ def cases_q1(rng):
     )
 
 
-def discounted_returns_from_the_start(rewards, gamma, final_value=0.0):
-    T = len(rewards)
-    weighted = np.append(rewards, final_value) * gamma ** np.arange(T + 1.0)
-    return np.array([weighted[t:].sum() for t in range(T)])
-
-
-def discounted_returns_once_too_often(rewards, gamma, final_value=0.0):
-    returns, G = np.zeros(len(rewards)), final_value
-    for t in reversed(range(len(rewards))):
-        G = gamma * (rewards[t] + G)
-        returns[t] = G
-    return returns
-
-
-def discounted_returns_without_own_reward(rewards, gamma, final_value=0.0):
-    returns, G = np.zeros(len(rewards)), final_value
-    for t in reversed(range(len(rewards))):
-        returns[t] = G
-        G = rewards[t] + gamma * G
-    return returns
-
-
-def discounted_returns_of_the_past(rewards, gamma, final_value=0.0):
-    returns, G = np.zeros(len(rewards)), final_value
-    for t in range(len(rewards)):
-        G = rewards[t] + gamma * G
-        returns[t] = G
-    return returns
-
-
-def discounted_returns_in_reverse_order(rewards, gamma, final_value=0.0):
-    returns, G = [], final_value
-    for reward in rewards[::-1]:
-        G = reward + gamma * G
-        returns.append(G)
-    return np.array(returns)
-
-
-def discounted_returns_without_final_value(rewards, gamma, final_value=0.0):
-    returns, G = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        G = rewards[t] + gamma * G
-        returns[t] = G
-    return returns
-
-
-def discounted_returns_final_value_not_discounted(rewards, gamma, final_value=0.0):
-    returns, G = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        G = rewards[t] + gamma * G
-        returns[t] = G
-    return returns + final_value
-
-
-def discounted_returns_final_value_as_last_reward(rewards, gamma, final_value=0.0):
-    returns, G = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        G = rewards[t] + gamma * G
-        if t == len(rewards) - 1:
-            G = rewards[t] + final_value
-        returns[t] = G
-    return returns
-
-
-def discounted_returns_rounded_to_integers(rewards, gamma, final_value=0.0):
-    returns, G = np.zeros_like(rewards), final_value
-    for t in reversed(range(len(rewards))):
-        G = rewards[t] + gamma * G
-        returns[t] = G
-    return returns
-
-
-def discounted_returns_in_place(rewards, gamma, final_value=0.0):
-    G = final_value
-    if rewards.dtype.kind != "f":
-        rewards = rewards.astype(float)
-    for t in reversed(range(len(rewards))):
-        rewards[t] += gamma * G
-        G = rewards[t]
-    return rewards
-
-
-def discounted_returns_only_the_first(rewards, gamma, final_value=0.0):
-    G = final_value
-    for reward in rewards[::-1]:
-        G = reward + gamma * G
-    return G
-
-
-def discounted_returns_without_discount(rewards, gamma, final_value=0.0):
-    returns, G = np.zeros(len(rewards)), final_value
-    for t in reversed(range(len(rewards))):
-        G = rewards[t] + G
-        returns[t] = G
-    return returns
-
-
 def discounted_returns_by_definition(rewards, gamma, final_value=0.0):
     stream = [float(reward) for reward in rewards] + [float(final_value)]
     T = len(rewards)
@@ -212,6 +116,13 @@ def discounted_returns_float32(rewards, gamma, final_value=0.0):
         G[t] = rewards[t] + gamma * G[t + 1]
     return G[:-1]
 
+def discounted_returns_plain(rewards, gamma, final_value=0.0):
+    returns, G = np.zeros(len(rewards)), final_value
+    for t in reversed(range(len(rewards))):
+        G = rewards[t] + gamma * G
+        returns[t] = G
+    return returns
+
 
 Q1 = Question(
     name="q1",
@@ -227,64 +138,77 @@ Q1 = Question(
     driver=drive_q1,
     compare=close(1e-4, 1e-5),
     seconds=2.0,
-    alternatives=(discounted_returns_by_definition, discounted_returns_recursive, discounted_returns_float32),
+    alternatives=(
+        discounted_returns_plain, discounted_returns_by_definition, discounted_returns_recursive, discounted_returns_float32,
+    ),
     mistakes=(
         Mistake(
-            discounted_returns_from_the_start,
+            edit(discounted_returns_plain, "returns[t] = G", "returns[t] = gamma**t * G"),
             "The exponent counts from time 0, but the return G_t looks from time t: the reward that follows the action"
             " of time t is not discounted at all. Compare your last entry with the last reward.",
         ),
         Mistake(
-            discounted_returns_once_too_often,
+            edit(discounted_returns_plain, "rewards[t] + gamma * G", "gamma * (rewards[t] + G)"),
             "Every reward is discounted once too often: the reward of the present step has exponent 0. Try a single"
             " reward: its return is that reward.",
         ),
         Mistake(
-            discounted_returns_without_own_reward,
+            edit(
+                discounted_returns_plain,
+                "        G = rewards[t] + gamma * G\n        returns[t] = G",
+                "        returns[t] = G\n        G = rewards[t] + gamma * G",
+            ),
             "The return at time t leaves out the reward at time t. In this book that reward follows the action of time"
             " t and belongs to G_t; some texts give the same reward the index t + 1.",
         ),
         Mistake(
-            discounted_returns_of_the_past,
+            edit(discounted_returns_plain, "reversed(range(len(rewards)))", "range(len(rewards))"),
             "The sum runs over the rewards of the past. A return looks forward: start at the end of the episode and"
             " walk backward.",
         ),
         Mistake(
-            discounted_returns_in_reverse_order,
+            edit(discounted_returns_plain, "return returns", "return returns[::-1]"),
             "The numbers are right, their order is not: walking backward collects the last return first. Entry t of"
             " the result belongs to time t.",
         ),
         Mistake(
-            discounted_returns_without_final_value,
+            edit(discounted_returns_plain, "len(rewards)), final_value", "len(rewards)), 0.0"),
             "`final_value` is not used. An episode that was cut off would have gone on, and what is still to come is"
             " worth `final_value` at time T.",
         ),
         Mistake(
-            discounted_returns_final_value_not_discounted,
+            edit(
+                discounted_returns_plain,
+                "len(rewards)), final_value", "len(rewards)), 0.0",
+                "return returns", "return returns + final_value",
+            ),
             "`final_value` is added without its discount. It is the return from time T on, so it stands T - t steps"
             " away from time t.",
         ),
         Mistake(
-            discounted_returns_final_value_as_last_reward,
+            edit(discounted_returns_plain, "gamma * G", "(1 if t == len(rewards) - 1 else gamma) * G"),
             "`final_value` is discounted once too little: it stands one step after the last reward, not in the same"
             " step.",
         ),
         Mistake(
-            discounted_returns_rounded_to_integers,
+            edit(discounted_returns_plain, "np.zeros(len(rewards))", "np.zeros_like(rewards)"),
             "Whole rewards give returns without decimals: an array made like an integer array holds integers and cuts"
             " the decimals off. Make the result an array of floats.",
         ),
         Mistake(
-            discounted_returns_in_place,
+            edit(
+                discounted_returns_plain,
+                "np.zeros(len(rewards))", 'rewards if rewards.dtype.kind == "f" else rewards.astype(float)',
+            ),
             "The function changes the array `rewards` that it was given. Whoever called it still needs the rewards:"
             " write the result into a new array.",
         ),
         Mistake(
-            discounted_returns_only_the_first,
+            edit(discounted_returns_plain, "return returns", "return returns[0]"),
             "Only the return from time 0 comes back. Asked for is an array with the returns of all times.",
         ),
         Mistake(
-            discounted_returns_without_discount,
+            edit(discounted_returns_plain, "gamma * G", "G"),
             "The discount is not used: the rewards are simply added up, as if gamma were 1.",
         ),
     ),
@@ -297,14 +221,16 @@ Q1 = Question(
 
 
 def drive_q2(function, layout, slip, look):
-    import numpy as np
-
     transitions, rewards, terminal = function(layout, slip)
-    transitions = np.asarray(transitions, dtype=float)
-    if look == "transitions":
-        return transitions
-    # rewards of impossible transitions are never paid, so they do not count
-    return [terminal, (transitions * np.where(transitions > 0, rewards, 0.0)).sum(axis=2)]
+    return {"transitions": transitions} if look == "transitions" else [transitions, rewards, terminal]
+
+
+def judge_q2(raw):
+    """Rewards of impossible transitions are never paid, so they do not count."""
+    if isinstance(raw, dict):
+        return raw
+    transitions = np.asarray(raw[0], dtype=float)
+    return [raw[2], (transitions * np.where(transitions > 0, raw[1], 0.0)).sum(axis=2)]
 
 
 def reference_q2(layout, slip):
@@ -343,260 +269,6 @@ def cases_q2(rng):
     yield Case((fixed, 1.0, "transitions"), "moves with slip")
     for layout in (fixed, random_layout(rng), random_layout(rng)):
         yield Case((layout, 0.0, "rewards"), "rewards and ends")
-
-
-def build_maze_slips_backward(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps = [(-1, 0), (1, 0), (0, -1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b in range(4):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                t = y * columns + x if inside else s
-                P[s, a, t] += 1 - slip if b == a else slip / 3
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_slip_twice(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((a, 1 - slip), (sides[a][0], slip), (sides[a][1], slip)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                t = y * columns + x if inside else s
-                P[s, a, t] += weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_neighbors_in_the_list(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps = [(-1, 0), (1, 0), (0, -1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((a, 1 - slip), ((a + 1) % 4, slip / 2), ((a - 1) % 4, slip / 2)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                t = y * columns + x if inside else s
-                P[s, a, t] += weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_overwrites(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((sides[a][0], slip / 2), (sides[a][1], slip / 2), (a, 1 - slip)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                t = y * columns + x if inside else s
-                P[s, a, t] = weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_sides_overwrite(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                t = y * columns + x if inside else s
-                P[s, a, t] = weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_runs_into_the_next_row(layout, slip):
-    cells, columns = "".join(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    jumps, sides = [-columns, columns, -1, 1], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
-                t = s + jumps[b]
-                if not 0 <= t < S or cells[t] == "#":
-                    t = s
-                P[s, a, t] += weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_through_walls(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                t = y * columns + x if 0 <= y < rows and 0 <= x < columns else s
-                P[s, a, t] += weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_clockwise_actions(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps = [(-1, 0), (0, 1), (1, 0), (0, -1)]
-    for s in range(S):
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((a, 1 - slip), ((a + 1) % 4, slip / 2), ((a - 1) % 4, slip / 2)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                t = y * columns + x if inside else s
-                P[s, a, t] += weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_goes_on_after_the_end(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                t = y * columns + x if inside else s
-                P[s, a, t] += weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_pays_at_the_end_again(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            R[s, a] = [{"G": 10, "T": -10}.get(cell, 0) for cell in cells]
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                P[s, a, y * columns + x if inside else s] += weight
-    return P, R, terminal
-
-
-def build_maze_pays_for_being_there(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT#" for cell in cells])
-    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        R[s] = {"G": 10, "T": -10}.get(cells[s], 0)
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                P[s, a, y * columns + x if inside else s] += weight
-    return P, R, terminal
-
-
-def build_maze_walls_not_terminal(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT" for cell in cells])
-    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            if cells[s] in "GT#":
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                t = y * columns + x if inside else s
-                P[s, a, t] += weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
-
-
-def build_maze_walls_like_floor(layout, slip):
-    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
-    S = len(cells)
-    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
-    terminal = np.array([cell in "GT" for cell in cells])
-    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
-    for s in range(S):
-        for a in range(4):
-            if terminal[s]:
-                P[s, a, s] = 1
-                continue
-            for b, weight in ((sides[a][0], slip / 2), (sides[a][1], slip / 2), (a, 1 - slip)):
-                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
-                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
-                t = y * columns + x if inside else s
-                P[s, a, t] += weight
-                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
-    return P, R, terminal
 
 
 def build_maze_with_coordinates(layout, slip):
@@ -643,6 +315,25 @@ def build_maze_with_matrices(layout, slip):
     R = np.where((P > 0) & ~terminal[:, None, None], prize, 0.0)
     return P, R, terminal
 
+def build_maze_plain(layout, slip):
+    cells, rows, columns = "".join(layout), len(layout), len(layout[0])
+    S = len(cells)
+    P, R = np.zeros((S, 4, S)), np.zeros((S, 4, S))
+    terminal = np.array([cell in "GT#" for cell in cells])
+    steps, sides = [(-1, 0), (1, 0), (0, -1), (0, 1)], [(2, 3), (2, 3), (0, 1), (0, 1)]
+    for s in range(S):
+        for a in range(4):
+            if terminal[s]:
+                P[s, a, s] = 1
+                continue
+            for b, weight in ((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)):
+                y, x = s // columns + steps[b][0], s % columns + steps[b][1]
+                inside = 0 <= y < rows and 0 <= x < columns and cells[y * columns + x] != "#"
+                t = y * columns + x if inside else s
+                P[s, a, t] += weight
+                R[s, a, t] = {"G": 10, "T": -10}.get(cells[t], 0)
+    return P, R, terminal
+
 
 Q2 = Question(
     name="q2",
@@ -652,68 +343,94 @@ Q2 = Question(
     reference=reference_q2,
     cases=lambda rng: list(cases_q2(rng)),
     driver=drive_q2,
-    compare=close(1e-5, 1e-6),
+    compare=judged(judge_q2, close(1e-5, 1e-6)),
     seconds=2.0,
-    alternatives=(build_maze_with_coordinates, build_maze_with_matrices),
+    alternatives=(build_maze_plain, build_maze_with_coordinates, build_maze_with_matrices),
     mistakes=(
         Mistake(
-            build_maze_slips_backward,
+            edit(
+                build_maze_plain,
+                "((a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2))",
+                "[(b, 1 - slip if b == a else slip / 3) for b in range(4)]",
+            ),
             "The slip is shared by all three other directions. A slip goes to one of the two sides at a right angle,"
             " never backward.",
         ),
         Mistake(
-            build_maze_slip_twice,
+            edit(
+                build_maze_plain,
+                "(sides[a][0], slip / 2), (sides[a][1], slip / 2)", "(sides[a][0], slip), (sides[a][1], slip)",
+            ),
             "Each side gets the whole slip probability, so that the rows do not sum to 1. The two sides share it.",
         ),
         Mistake(
-            build_maze_neighbors_in_the_list,
+            edit(build_maze_plain, "sides[a][0]", "(a + 1) % 4", "sides[a][1]", "(a - 1) % 4"),
             "The sides are taken as the next and the previous action in the list. That works for directions listed"
             " clockwise; here the order is up, down, left, right, and the sides of up are left and right.",
         ),
         Mistake(
-            build_maze_overwrites,
+            edit(
+                build_maze_plain,
+                "(a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)",
+                "(sides[a][0], slip / 2), (sides[a][1], slip / 2), (a, 1 - slip)",
+                "+= weight", "= weight",
+            ),
             "Where two pushes lead to the same cell, the second probability replaces the first. They must be added;"
             " look at the sum of the row of a corner cell.",
         ),
         Mistake(
-            build_maze_sides_overwrite,
+            edit(build_maze_plain, "+= weight", "= weight"),
             "Where two pushes lead to the same cell, the probability of the slip replaces the one of the action itself,"
             " even if it is 0. They must be added; look at the sum of the row of a corner cell.",
         ),
         Mistake(
-            build_maze_runs_into_the_next_row,
+            edit(build_maze_plain, "0 <= y < rows and 0 <= x < columns", "0 <= y * columns + x < S"),
             "A move to the right from the last column arrives in the next row (and to the left in the row above)."
             " Check the row and the column of the neighbor, not only its number.",
         ),
         Mistake(
-            build_maze_through_walls,
+            edit(build_maze_plain, ' and cells[y * columns + x] != "#"', ""),
             "The agent walks into wall cells. A move into a wall leaves it where it is, like a move over the edge.",
         ),
         Mistake(
-            build_maze_clockwise_actions,
+            edit(
+                build_maze_plain,
+                "[(-1, 0), (1, 0), (0, -1), (0, 1)]", "[(-1, 0), (0, 1), (1, 0), (0, -1)]",
+                "[(2, 3), (2, 3), (0, 1), (0, 1)]", "[(1, 3), (0, 2), (1, 3), (0, 2)]",
+            ),
             "The actions are in another order than asked for: 0 is up, 1 is down, 2 is left, 3 is right.",
         ),
         Mistake(
-            build_maze_goes_on_after_the_end,
+            edit(
+                build_maze_plain,
+                "            if terminal[s]:\n                P[s, a, s] = 1\n                continue\n", "",
+            ),
             "The agent walks out of goals, traps or walls again. A terminal state leads to itself with probability 1"
             " and pays nothing.",
         ),
         Mistake(
-            build_maze_pays_at_the_end_again,
+            edit(
+                build_maze_plain,
+                "P[s, a, s] = 1", 'P[s, a, s], R[s, a, s] = 1, {"G": 10, "T": -10}.get(cells[s], 0)',
+            ),
             "The prize is paid again for staying in the goal or the trap. It is paid once, for entering from an open"
             " cell; rewards of terminal states are 0.",
         ),
         Mistake(
-            build_maze_pays_for_being_there,
+            edit(
+                build_maze_plain,
+                "cells[t], 0)", "cells[s], 0)",
+                "P[s, a, s] = 1", 'P[s, a, s], R[s, a, s] = 1, {"G": 10, "T": -10}.get(cells[s], 0)',
+            ),
             "The reward belongs to the state that is left. In this book it is paid for entering, so it depends on the"
             " next state.",
         ),
         Mistake(
-            build_maze_walls_not_terminal,
+            edit(build_maze_plain, "GT#", "GT", "terminal[s]:", 'cells[s] in "GT#":'),
             "Wall cells are not marked as terminal. Nobody is ever there, and marking them keeps their value at 0.",
         ),
         Mistake(
-            build_maze_walls_like_floor,
+            edit(build_maze_plain, '"GT#"', '"GT"'),
             "Wall cells are treated like the floor: the arrays hold moves out of them. A wall is marked as terminal and"
             " leads to itself.",
         ),
@@ -761,70 +478,6 @@ def cases_q3(rng):
     yield Case((*arguments, "arguments"), "arguments left as they are")
 
 
-def q_from_values_past_the_end(transitions, rewards, gamma, terminal, values):
-    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return q_values
-
-
-def q_from_values_terminal_rows(transitions, rewards, gamma, terminal, values):
-    return (transitions * (rewards + gamma * np.where(terminal, 0, values))).sum(axis=2)
-
-
-def q_from_values_nothing_masked(transitions, rewards, gamma, terminal, values):
-    return (transitions * (rewards + gamma * values)).sum(axis=2)
-
-
-def q_from_values_last_reward_lost(transitions, rewards, gamma, terminal, values):
-    q_values = (transitions * (rewards + gamma * values) * ~terminal).sum(axis=2)
-    q_values[terminal] = 0
-    return q_values
-
-
-def q_from_values_discounted_reward(transitions, rewards, gamma, terminal, values):
-    q_values = gamma * (transitions * (rewards + np.where(terminal, 0, values))).sum(axis=2)
-    q_values[terminal] = 0
-    return q_values
-
-
-def q_from_values_rewards_not_weighted(transitions, rewards, gamma, terminal, values):
-    q_values = rewards.sum(axis=2) + gamma * transitions @ np.where(terminal, 0, values)
-    q_values[terminal] = 0
-    return q_values
-
-
-def q_from_values_rewards_averaged(transitions, rewards, gamma, terminal, values):
-    q_values = rewards.mean(axis=2) + gamma * transitions @ np.where(terminal, 0, values)
-    q_values[terminal] = 0
-    return q_values
-
-
-def q_from_values_without_discount(transitions, rewards, gamma, terminal, values):
-    q_values = (transitions * (rewards + np.where(terminal, 0, values))).sum(axis=2)
-    q_values[terminal] = 0
-    return q_values
-
-
-def q_from_values_of_the_same_state(transitions, rewards, gamma, terminal, values):
-    q_values = (transitions * rewards).sum(axis=2) + gamma * np.where(terminal, 0, values)[:, None]
-    q_values[terminal] = 0
-    return q_values
-
-
-def q_from_values_backward_in_time(transitions, rewards, gamma, terminal, values):
-    backward = np.einsum("tas,t->sa", transitions, np.where(terminal, 0, values))
-    q_values = (transitions * rewards).sum(axis=2) + gamma * backward
-    q_values[terminal] = 0
-    return q_values
-
-
-def q_from_values_in_place(transitions, rewards, gamma, terminal, values):
-    values[terminal] = 0
-    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return q_values
-
-
 def q_from_values_by_loops(transitions, rewards, gamma, terminal, values):
     table = []
     for s in range(len(values)):
@@ -841,6 +494,11 @@ def q_from_values_by_einsum(transitions, rewards, gamma, terminal, values):
     expected = np.einsum("sat,sat->sa", transitions, rewards)
     return (expected + gamma * np.einsum("sat,t->sa", transitions, values * alive)) * alive[:, None]
 
+def q_from_values_plain(transitions, rewards, gamma, terminal, values):
+    q_values = (transitions * (rewards + gamma * np.where(terminal, 0, values))).sum(axis=2)
+    q_values[terminal] = 0
+    return q_values
+
 
 Q3 = Question(
     name="q3",
@@ -852,53 +510,72 @@ Q3 = Question(
     driver=drive_q3,
     compare=close(1e-5, 1e-6),
     seconds=2.0,
-    alternatives=(q_from_values_by_loops, q_from_values_by_einsum),
+    alternatives=(q_from_values_plain, q_from_values_by_loops, q_from_values_by_einsum),
     mistakes=(
         Mistake(
-            q_from_values_past_the_end,
+            edit(q_from_values_plain, "np.where(terminal, 0, values)", "values"),
             "The table's entry of a terminal next state is used. Nothing is earned after the end, so a terminal state"
             " counts as 0 whatever the table says about it.",
         ),
         Mistake(
-            q_from_values_terminal_rows,
+            edit(q_from_values_plain, "    q_values[terminal] = 0\n", ""),
             "The rows of terminal states are not 0. There the episode is over: no action earns anything.",
         ),
         Mistake(
-            q_from_values_nothing_masked,
+            edit(q_from_values_plain, "np.where(terminal, 0, values)", "values", "    q_values[terminal] = 0\n", ""),
             "The argument `terminal` is not used. A terminal state is worth 0 as a next state, and its own row is 0"
             " too.",
         ),
         Mistake(
-            q_from_values_last_reward_lost,
+            edit(
+                q_from_values_plain,
+                "(rewards + gamma * np.where(terminal, 0, values))", "(rewards + gamma * values) * ~terminal",
+            ),
             "The step into a terminal state pays nothing in your table. Only the value after the end is 0; the reward"
             " for the step that leads there counts in full.",
         ),
         Mistake(
-            q_from_values_discounted_reward,
+            edit(q_from_values_plain, "rewards + gamma", "gamma * rewards + gamma"),
             "The reward is discounted too. It comes with the present step; gamma belongs to what follows.",
         ),
         Mistake(
-            q_from_values_rewards_not_weighted,
+            edit(
+                q_from_values_plain,
+                "(transitions * (rewards + gamma * np.where(terminal, 0, values))).sum(axis=2)",
+                "rewards.sum(axis=2) + gamma * transitions @ np.where(terminal, 0, values)",
+            ),
             "The rewards of all next states are added up without their probabilities. The expected reward weights each"
             " with P(s' | s, a).",
         ),
         Mistake(
-            q_from_values_rewards_averaged,
+            edit(
+                q_from_values_plain,
+                "(transitions * (rewards + gamma * np.where(terminal, 0, values))).sum(axis=2)",
+                "rewards.mean(axis=2) + gamma * transitions @ np.where(terminal, 0, values)",
+            ),
             "The rewards are averaged as if all next states were equally likely. Weight each with P(s' | s, a).",
         ),
-        Mistake(q_from_values_without_discount, "The discount is missing: what follows counts gamma times."),
         Mistake(
-            q_from_values_of_the_same_state,
+            edit(q_from_values_plain, "gamma * np.where", "np.where"),
+            "The discount is missing: what follows counts gamma times.",
+        ),
+        Mistake(
+            edit(q_from_values_plain, "np.where(terminal, 0, values)", "np.where(terminal, 0, values)[:, None, None]"),
             "The value of the present state s stands where that of the next state s' belongs, averaged with"
             " P(s' | s, a).",
         ),
         Mistake(
-            q_from_values_backward_in_time,
+            edit(
+                q_from_values_plain,
+                "q_values = (transitions * (rewards + gamma * np.where(terminal, 0, values))).sum(axis=2)",
+                'backward = np.einsum("tas,t->sa", transitions, np.where(terminal, 0, values))\n'
+                "    q_values = (transitions * rewards).sum(axis=2) + gamma * backward",
+            ),
             "The sum runs over the wrong axis of `transitions`: over where the step comes from. The last axis is the"
             " next state.",
         ),
         Mistake(
-            q_from_values_in_place,
+            edit(q_from_values_plain, "    q_values = (", "    values[terminal] = 0\n    q_values = ("),
             "The function writes zeros into the array `values` that it was given. Work on a copy.",
         ),
     ),
@@ -941,99 +618,6 @@ def cases_q4(rng):
         yield Case((P, R, gamma, terminal, random_choices(rng, states, actions)), "terminal states, gamma up to 1")
 
 
-def evaluate_policy_terminal_rows(transitions, rewards, gamma, terminal, policy):
-    P = np.einsum("sa,sat->st", policy, transitions)
-    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards)
-    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
-
-
-def evaluate_policy_terminal_set_afterwards(transitions, rewards, gamma, terminal, policy):
-    P = np.einsum("sa,sat->st", policy, transitions)
-    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards)
-    values = np.linalg.solve(np.eye(len(P)) - gamma * P, r)
-    values[terminal] = 0
-    return values
-
-
-def evaluate_policy_last_reward_lost(transitions, rewards, gamma, terminal, policy):
-    alive = ~terminal
-    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None] * alive
-    r = np.einsum("sa,sat,sat->s", policy, transitions * alive, rewards) * alive
-    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
-
-
-def evaluate_policy_uniform(transitions, rewards, gamma, terminal, policy):
-    alive = ~terminal
-    P = transitions.mean(axis=1) * alive[:, None]
-    r = (transitions * rewards).sum(axis=2).mean(axis=1) * alive
-    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
-
-
-def evaluate_policy_likeliest_action(transitions, rewards, gamma, terminal, policy):
-    here, action, alive = np.arange(len(policy)), policy.argmax(axis=1), ~terminal
-    P = transitions[here, action] * alive[:, None]
-    r = (transitions * rewards).sum(axis=2)[here, action] * alive
-    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
-
-
-def evaluate_policy_transposed(transitions, rewards, gamma, terminal, policy):
-    alive = ~terminal
-    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
-    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
-    return np.linalg.solve(np.eye(len(P)) - gamma * P.T, r)
-
-
-def evaluate_policy_few_sweeps(transitions, rewards, gamma, terminal, policy):
-    alive = ~terminal
-    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
-    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
-    values = np.zeros(len(P))
-    for _ in range(20):
-        values = r + gamma * P @ values
-    return values
-
-
-def evaluate_policy_rewards_not_weighted(transitions, rewards, gamma, terminal, policy):
-    alive = ~terminal
-    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
-    r = np.einsum("sa,sat->s", policy, rewards) * alive
-    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
-
-
-def evaluate_policy_rewards_of_all_actions(transitions, rewards, gamma, terminal, policy):
-    alive = ~terminal
-    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
-    r = (transitions * rewards).sum(axis=(1, 2)) * alive
-    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
-
-
-def evaluate_policy_sign(transitions, rewards, gamma, terminal, policy):
-    alive = ~terminal
-    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
-    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
-    return np.linalg.solve(gamma * P - np.eye(len(P)), r)
-
-
-def evaluate_policy_plus(transitions, rewards, gamma, terminal, policy):
-    alive = ~terminal
-    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
-    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
-    return np.linalg.solve(np.eye(len(P)) + gamma * P, r)
-
-
-def evaluate_policy_rewards_of_the_uniform_policy(transitions, rewards, gamma, terminal, policy):
-    alive = ~terminal
-    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
-    r = (transitions * rewards).sum(axis=2).mean(axis=1) * alive
-    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
-
-
-def evaluate_policy_ends_still_paid(transitions, rewards, gamma, terminal, policy):
-    P = np.einsum("sa,sat->st", policy, transitions) * ~terminal[:, None]
-    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards)
-    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
-
-
 def evaluate_policy_best_action(transitions, rewards, gamma, terminal, policy):
     values = np.zeros(len(terminal))
     for _ in range(300):
@@ -1062,6 +646,12 @@ def evaluate_policy_inverse(transitions, rewards, gamma, terminal, policy):
                 right[s] += policy[s, a] * np.dot(transitions[s, a], rewards[s, a])
     return np.linalg.inv(matrix) @ right
 
+def evaluate_policy_plain(transitions, rewards, gamma, terminal, policy):
+    alive = ~terminal
+    P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
+    r = np.einsum("sa,sat,sat->s", policy, transitions, rewards) * alive
+    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)
+
 
 Q4 = Question(
     name="q4",
@@ -1072,66 +662,98 @@ Q4 = Question(
     cases=lambda rng: list(cases_q4(rng)),
     compare=close(1e-5, 1e-6),
     seconds=2.0,
-    alternatives=(evaluate_policy_open_states_only, evaluate_policy_inverse),
+    alternatives=(evaluate_policy_plain, evaluate_policy_open_states_only, evaluate_policy_inverse),
     mistakes=(
         Mistake(
-            evaluate_policy_terminal_rows,
+            edit(evaluate_policy_plain, " * alive[:, None]", "", "rewards) * alive", "rewards)"),
             "The rows of terminal states are used as if the episode went on there. Nothing follows an end: make these"
             " rows of the matrix of transitions, and their rewards, 0 before you solve.",
         ),
         Mistake(
-            evaluate_policy_terminal_set_afterwards,
+            edit(
+                evaluate_policy_plain,
+                " * alive[:, None]", "",
+                "rewards) * alive", "rewards)",
+                "P, r)", "P, r) * alive",
+            ),
             "The terminal values are set to 0 only after the system was solved. By then the other states have already"
             " counted on them; the zeros must be in the system itself.",
         ),
         Mistake(
-            evaluate_policy_last_reward_lost,
+            edit(
+                evaluate_policy_plain,
+                "alive[:, None]", "alive[:, None] * alive",
+                "transitions, rewards)", "transitions * alive, rewards)",
+            ),
             "The reward of the step into a terminal state is lost. What follows the end is worth 0; the step that"
             " leads there still pays.",
         ),
         Mistake(
-            evaluate_policy_uniform,
+            edit(
+                evaluate_policy_plain,
+                "    alive =", "    policy = np.full(policy.shape, 1 / policy.shape[1])\n    alive =",
+            ),
             "All actions count alike, as if the policy were uniform. Weight them with the rows of `policy`.",
         ),
         Mistake(
-            evaluate_policy_likeliest_action,
+            edit(
+                evaluate_policy_plain,
+                "    alive =", "    policy = np.eye(policy.shape[1])[policy.argmax(axis=1)]\n    alive =",
+            ),
             "Only the likeliest action of each state is used. A stochastic policy takes every action of its row now"
             " and then: average over all of them.",
         ),
         Mistake(
-            evaluate_policy_transposed,
+            edit(evaluate_policy_plain, "gamma * P", "gamma * P.T"),
             "The matrix of transitions is transposed. Row s must hold where a step from s leads.",
         ),
         Mistake(
-            evaluate_policy_few_sweeps,
+            edit(
+                evaluate_policy_plain,
+                "    return np.linalg.solve(np.eye(len(P)) - gamma * P, r)",
+                "    values = np.zeros(len(P))\n"
+                "    for _ in range(20):\n"
+                "        values = r + gamma * P @ values\n"
+                "    return values",
+            ),
             "A fixed number of sweeps gives an approximation that is poor for gamma near 1. Solve the linear system"
             " instead.",
         ),
         Mistake(
-            evaluate_policy_rewards_not_weighted,
+            edit(
+                evaluate_policy_plain,
+                '"sa,sat,sat->s", policy, transitions, rewards', '"sa,sat->s", policy, rewards',
+            ),
             "The rewards R(s, a, s') are added up over s' without their probabilities.",
         ),
         Mistake(
-            evaluate_policy_rewards_of_all_actions,
+            edit(
+                evaluate_policy_plain,
+                '"sa,sat,sat->s", policy, transitions, rewards', '"sat,sat->s", transitions, rewards',
+            ),
             "The rewards of all actions are added up. One step takes one action: average with the probabilities of the"
             " policy, as for the transitions.",
         ),
         Mistake(
-            evaluate_policy_sign,
+            edit(evaluate_policy_plain, "np.eye(len(P)) - gamma * P", "gamma * P - np.eye(len(P))"),
             "All values have the wrong sign: the matrix of the system is I minus gamma P, in this order.",
         ),
         Mistake(
-            evaluate_policy_plus,
+            edit(evaluate_policy_plain, "- gamma", "+ gamma"),
             "The matrix of the system is I plus gamma P. Bring gamma P V to the other side of V = r + gamma P V: its"
             " sign changes.",
         ),
         Mistake(
-            evaluate_policy_rewards_of_the_uniform_policy,
+            edit(
+                evaluate_policy_plain,
+                'np.einsum("sa,sat,sat->s", policy, transitions, rewards)',
+                "(transitions * rewards).sum(axis=2).mean(axis=1)",
+            ),
             "The policy is used for the transitions only; the rewards are averaged as if all actions were equally"
             " likely. It enters in both.",
         ),
         Mistake(
-            evaluate_policy_ends_still_paid,
+            edit(evaluate_policy_plain, "rewards) * alive", "rewards)"),
             "The rows of terminal states are emptied in the matrix, but not in the rewards. An end earns nothing: its"
             " reward is 0 too.",
         ),
@@ -1221,39 +843,6 @@ def cases_q5(rng):
     yield Case((P, R, 0.0, terminal, 0.01, "sweeps"), "stopping in time")
 
 
-def value_iteration_stops_on_the_change(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps, change = np.zeros(len(terminal)), 0, np.inf
-    while change > tolerance:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        new = np.where(terminal, 0, q_values.max(axis=1))
-        change, values, sweeps = np.abs(new - values).max(), new, sweeps + 1
-    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return values, q_values.argmax(axis=1), sweeps
-
-
-def value_iteration_bound_of_the_old_table(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
-    while bound > tolerance:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        new = np.where(terminal, 0, q_values.max(axis=1))
-        bound, values, sweeps = np.abs(new - values).max() / (1 - gamma), new, sweeps + 1
-    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return values, q_values.argmax(axis=1), sweeps
-
-
-def value_iteration_change_without_absolute(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
-    while bound > tolerance:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        new = np.where(terminal, 0, q_values.max(axis=1))
-        bound, values, sweeps = gamma / (1 - gamma) * (new - values).max(), new, sweeps + 1
-    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return values, q_values.argmax(axis=1), sweeps
-
-
 def value_iteration_in_place(transitions, rewards, gamma, terminal, tolerance):
     values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
     while bound > tolerance:
@@ -1263,103 +852,6 @@ def value_iteration_in_place(transitions, rewards, gamma, terminal, tolerance):
             change, values[s] = max(change, abs(new - values[s])), new
         bound, sweeps = gamma / (1 - gamma) * change, sweeps + 1
     q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return values, q_values.argmax(axis=1), sweeps
-
-
-def value_iteration_counts_one_too_few(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps = np.zeros(len(terminal)), 0
-    while True:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        new = np.where(terminal, 0, q_values.max(axis=1))
-        bound, values = gamma / (1 - gamma) * np.abs(new - values).max(), new
-        if bound <= tolerance:
-            break
-        sweeps += 1
-    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return values, q_values.argmax(axis=1), sweeps
-
-
-def value_iteration_returns_the_old_table(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps = np.zeros(len(terminal)), 0
-    while True:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        q_values[terminal] = 0
-        new, sweeps = q_values.max(axis=1), sweeps + 1
-        if gamma / (1 - gamma) * np.abs(new - values).max() <= tolerance:
-            return values, q_values.argmax(axis=1), sweeps
-        values = new
-
-
-def value_iteration_without_the_last_sweep(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps = np.zeros(len(terminal)), 0
-    while True:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        q_values[terminal] = 0
-        new = q_values.max(axis=1)
-        if gamma / (1 - gamma) * np.abs(new - values).max() <= tolerance:
-            return values, q_values.argmax(axis=1), sweeps
-        values, sweeps = new, sweeps + 1
-
-
-def value_iteration_one_array(transitions, rewards, gamma, terminal, tolerance):
-    q_values = (transitions * rewards).sum(axis=2)
-    q_values[terminal] = 0
-    values = q_values.max(axis=1)
-    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return values, q_values.argmax(axis=1), 1
-
-
-def value_iteration_policy_of_the_old_table(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
-    while bound > tolerance:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        q_values[terminal] = 0
-        new = q_values.max(axis=1)
-        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
-    return values, q_values.argmax(axis=1), sweeps
-
-
-def value_iteration_last_of_the_best(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
-    while bound > tolerance:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        new = np.where(terminal, 0, q_values.max(axis=1))
-        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
-    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return values, q_values.shape[1] - 1 - q_values[:, ::-1].argmax(axis=1), sweeps
-
-
-def value_iteration_averages(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
-    while bound > tolerance:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        new = np.where(terminal, 0, q_values.mean(axis=1))
-        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
-    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-    q_values[terminal] = 0
-    return values, q_values.argmax(axis=1), sweeps
-
-
-def value_iteration_past_the_end(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
-    while bound > tolerance:
-        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
-        new = q_values.max(axis=1)
-        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
-    return values, q_values.argmax(axis=1), sweeps
-
-
-def value_iteration_discounted_reward(transitions, rewards, gamma, terminal, tolerance):
-    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
-    while bound > tolerance:
-        q_values = gamma * (transitions * (rewards + values)).sum(axis=2)
-        new = np.where(terminal, 0, q_values.max(axis=1))
-        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
-    q_values = gamma * (transitions * (rewards + values)).sum(axis=2)
     q_values[terminal] = 0
     return values, q_values.argmax(axis=1), sweeps
 
@@ -1396,6 +888,16 @@ def value_iteration_on_q(transitions, rewards, gamma, terminal, tolerance):
         sweeps += 1
     return [V, (r + P @ V).argmax(axis=1).astype(np.int32), sweeps]
 
+def value_iteration_plain(transitions, rewards, gamma, terminal, tolerance):
+    values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
+    while bound > tolerance:
+        q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+        new = np.where(terminal, 0, q_values.max(axis=1))
+        bound, values, sweeps = gamma / (1 - gamma) * np.abs(new - values).max(), new, sweeps + 1
+    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)
+    q_values[terminal] = 0
+    return values, q_values.argmax(axis=1), sweeps
+
 
 Q5 = Question(
     name="q5",
@@ -1407,20 +909,20 @@ Q5 = Question(
     driver=drive_q5,
     compare=close(1e-5, 1e-6),
     seconds=5.0,
-    alternatives=(value_iteration_by_loops, value_iteration_on_q),
+    alternatives=(value_iteration_plain, value_iteration_by_loops, value_iteration_on_q),
     mistakes=(
         Mistake(
-            value_iteration_stops_on_the_change,
+            edit(value_iteration_plain, "gamma / (1 - gamma) * np.abs", "np.abs"),
             "The loop stops when the last change is at most the tolerance. The tolerance is a promise about the error,"
             " and the error may be gamma / (1 - gamma) times the change.",
         ),
         Mistake(
-            value_iteration_bound_of_the_old_table,
+            edit(value_iteration_plain, "gamma / (1 - gamma)", "1 / (1 - gamma)"),
             "The bound is that of the table before the last sweep: it lacks a factor gamma. The sweep itself brings"
             " the table closer, see the proof in chapter 3.",
         ),
         Mistake(
-            value_iteration_change_without_absolute,
+            edit(value_iteration_plain, "np.abs(new - values)", "(new - values)"),
             "The largest change is taken without its absolute value, so that falling values look like no change at"
             " all. The sup norm is the largest absolute value.",
         ),
@@ -1430,42 +932,64 @@ Q5 = Question(
             " too, but asked for are sweeps that read the old table only.",
         ),
         Mistake(
-            value_iteration_counts_one_too_few,
+            edit(value_iteration_plain, "0, np.inf", "-1, np.inf"),
             "The last sweep is not counted: the number is one too small.",
         ),
         Mistake(
-            value_iteration_returns_the_old_table,
+            edit(
+                value_iteration_plain,
+                "bound, values, sweeps = gamma", "bound, old, values, sweeps = gamma",
+                "new, sweeps + 1", "values, new, sweeps + 1\n    values = old",
+            ),
             "The table before the last sweep comes back. The bound speaks about the table after it.",
         ),
         Mistake(
-            value_iteration_without_the_last_sweep,
+            edit(
+                value_iteration_plain,
+                "bound, values, sweeps = gamma", "bound, old, values, sweeps = gamma",
+                "new, sweeps + 1", "values, new, sweeps + 1\n    values, sweeps = old, sweeps - 1",
+            ),
             "The last sweep is thrown away and not counted. The bound speaks about the table after it.",
         ),
         Mistake(
-            value_iteration_one_array,
+            edit(value_iteration_plain, "while bound > tolerance:", "for _ in range(1):"),
             "The loop ends after one sweep. Are the old and the new table the same array? Then nothing seems to"
             " change; compare with a copy.",
         ),
         Mistake(
-            value_iteration_policy_of_the_old_table,
+            edit(
+                value_iteration_plain,
+                "    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)\n    q_values", "    q_values",
+            ),
             "The policy is greedy for the table before the last sweep. Look ahead once more, with the values that you"
             " return.",
         ),
         Mistake(
-            value_iteration_last_of_the_best,
+            edit(
+                value_iteration_plain,
+                "q_values.argmax(axis=1)", "q_values.shape[1] - 1 - q_values[:, ::-1].argmax(axis=1)",
+            ),
             "Of several best actions the last one is taken. Asked for is the first: the smallest number.",
         ),
         Mistake(
-            value_iteration_averages,
+            edit(value_iteration_plain, "q_values.max", "q_values.mean"),
             "The values are averaged over the actions. That evaluates the uniform policy; the best value takes the"
             " maximum.",
         ),
         Mistake(
-            value_iteration_past_the_end,
+            edit(
+                value_iteration_plain,
+                "= np.where(terminal, 0, q_values.max(axis=1))", "= q_values.max(axis=1)",
+                "\n    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)\n    q_values[terminal] = 0",
+                "",
+            ),
             "Terminal states get a value. They stay at 0 in every sweep, and their action is 0.",
         ),
         Mistake(
-            value_iteration_discounted_reward,
+            edit(
+                value_iteration_plain,
+                "    values, sweeps, bound", "    rewards = gamma * rewards\n    values, sweeps, bound",
+            ),
             "The reward is discounted too. It comes with the present step; gamma belongs to what follows.",
         ),
     ),
@@ -1533,96 +1057,6 @@ def cases_q6(rng):
         yield Case((P, R, gamma, terminal, "all"), "ties")
 
 
-def policy_iteration_one_improvement(transitions, rewards, gamma, terminal):
-    S = len(terminal)
-    here, alive = np.arange(S), ~terminal
-    r = (transitions * rewards).sum(axis=2) * alive[:, None]
-    P = transitions * alive[:, None, None]
-    policy, history = np.zeros(S, dtype=int), []
-    for _ in range(2):
-        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
-        history.append(values)
-        policy = np.where(alive, (r + gamma * P @ values).argmax(axis=1), 0)
-    return policy, np.array(history)
-
-
-def policy_iteration_any_maximizer(transitions, rewards, gamma, terminal):
-    S = len(terminal)
-    here, alive = np.arange(S), ~terminal
-    r = (transitions * rewards).sum(axis=2) * alive[:, None]
-    P = transitions * alive[:, None, None]
-    policy, history = np.zeros(S, dtype=int), []
-    for _ in range(100):
-        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
-        history.append(values)
-        new = np.where(alive, (r + gamma * P @ values).argmax(axis=1), 0)
-        if (new == policy).all():
-            break
-        policy = new
-    return policy, np.array(history)
-
-
-def policy_iteration_one_backup(transitions, rewards, gamma, terminal):
-    S = len(terminal)
-    here, alive = np.arange(S), ~terminal
-    r = (transitions * rewards).sum(axis=2) * alive[:, None]
-    P = transitions * alive[:, None, None]
-    policy, values, history = np.zeros(S, dtype=int), np.zeros(S), []
-    for _ in range(100):
-        values = r[here, policy] + gamma * P[here, policy] @ values
-        history.append(values)
-        q = r + gamma * P @ values
-        new = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
-        if (new == policy).all():
-            break
-        policy = new
-    return policy, np.array(history)
-
-
-def policy_iteration_last_values_missing(transitions, rewards, gamma, terminal):
-    S = len(terminal)
-    here, alive = np.arange(S), ~terminal
-    r = (transitions * rewards).sum(axis=2) * alive[:, None]
-    P = transitions * alive[:, None, None]
-    policy, history = np.zeros(S, dtype=int), []
-    while True:
-        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
-        q = r + gamma * P @ values
-        new = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
-        if (new == policy).all():
-            return policy, np.array(history or [np.zeros(S)])
-        history.append(values)
-        policy = new
-
-
-def policy_iteration_last_values_twice(transitions, rewards, gamma, terminal):
-    S = len(terminal)
-    here, alive = np.arange(S), ~terminal
-    r = (transitions * rewards).sum(axis=2) * alive[:, None]
-    P = transitions * alive[:, None, None]
-    policy, history = np.zeros(S, dtype=int), []
-    while len(history) < 2 or not np.allclose(history[-1], history[-2]):
-        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
-        history.append(values)
-        q = r + gamma * P @ values
-        policy = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
-    return policy, np.array(history)
-
-
-def policy_iteration_greedy_for_rewards(transitions, rewards, gamma, terminal):
-    S = len(terminal)
-    here, alive = np.arange(S), ~terminal
-    r = (transitions * rewards).sum(axis=2) * alive[:, None]
-    P = transitions * alive[:, None, None]
-    policy, history = np.zeros(S, dtype=int), []
-    while True:
-        history.append(np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy]))
-        new = np.where(r[here, policy] < r.max(axis=1) - 1e-9, r.argmax(axis=1), policy)
-        if (new == policy).all():
-            return policy, np.array(history)
-        policy = new
-
-
 def policy_iteration_from_uniform(transitions, rewards, gamma, terminal):
     S, A, _ = transitions.shape
     alive = ~terminal
@@ -1638,53 +1072,6 @@ def policy_iteration_from_uniform(transitions, rewards, gamma, terminal):
         if (new == policy).all() and len(history) > 1:
             return policy, np.array(history)
         policy, rows = new, np.eye(A)[new]
-
-
-def policy_iteration_one_state_at_a_time(transitions, rewards, gamma, terminal):
-    S = len(terminal)
-    here, alive = np.arange(S), ~terminal
-    r = (transitions * rewards).sum(axis=2) * alive[:, None]
-    P = transitions * alive[:, None, None]
-    policy, history = np.zeros(S, dtype=int), []
-    while True:
-        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
-        history.append(values)
-        q = r + gamma * P @ values
-        better = np.flatnonzero(q[here, policy] < q.max(axis=1) - 1e-9)
-        if len(better) == 0:
-            return policy, np.array(history)
-        policy[better[0]] = q[better[0]].argmax()
-
-
-def policy_iteration_keeps_maxima(transitions, rewards, gamma, terminal):
-    S = len(terminal)
-    here, alive = np.arange(S), ~terminal
-    r = (transitions * rewards).sum(axis=2) * alive[:, None]
-    P = transitions * alive[:, None, None]
-    policy, history = np.zeros(S, dtype=int), []
-    while True:
-        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
-        q = r + gamma * P @ values
-        history.append(q.max(axis=1))
-        new = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
-        if (new == policy).all():
-            return policy, np.array(history)
-        policy = new
-
-
-def policy_iteration_past_the_end(transitions, rewards, gamma, terminal):
-    S = len(terminal)
-    here = np.arange(S)
-    r = (transitions * rewards).sum(axis=2)
-    policy, history = np.zeros(S, dtype=int), []
-    while True:
-        values = np.linalg.solve(np.eye(S) - gamma * transitions[here, policy], r[here, policy])
-        history.append(values)
-        q = r + gamma * transitions @ values
-        new = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
-        if (new == policy).all():
-            return policy, np.array(history)
-        policy = new
 
 
 def policy_iteration_by_loops(transitions, rewards, gamma, terminal):
@@ -1728,6 +1115,21 @@ def policy_iteration_recursive(transitions, rewards, gamma, terminal):
     policy, tables = rounds(np.zeros(len(alive), dtype=int))
     return policy, np.array(tables)
 
+def policy_iteration_plain(transitions, rewards, gamma, terminal):
+    S = len(terminal)
+    here, alive = np.arange(S), ~terminal
+    r = (transitions * rewards).sum(axis=2) * alive[:, None]
+    P = transitions * alive[:, None, None]
+    policy, history = np.zeros(S, dtype=int), []
+    while True:
+        values = np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])
+        history.append(values)
+        q = r + gamma * P @ values
+        new = np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)
+        if (new == policy).all():
+            return policy, np.array(history)
+        policy = new
+
 
 Q6 = Question(
     name="q6",
@@ -1739,35 +1141,62 @@ Q6 = Question(
     driver=drive_q6,
     compare=close(1e-5, 1e-6),
     seconds=5.0,
-    alternatives=(policy_iteration_by_loops, policy_iteration_recursive),
+    alternatives=(policy_iteration_plain, policy_iteration_by_loops, policy_iteration_recursive),
     mistakes=(
         Mistake(
-            policy_iteration_one_improvement,
+            edit(
+                policy_iteration_plain,
+                "while True:", "for _ in range(2):",
+                "np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)",
+                "np.where(alive, q.argmax(axis=1), 0)",
+                "        if (new == policy).all():\n"
+                "            return policy, np.array(history)\n"
+                "        policy = new",
+                "        policy = new\n    return policy, np.array(history)",
+            ),
             "The policy is improved only once. Repeat until no state changes its action: in a corridor the news"
             " travels one room per round.",
         ),
         Mistake(
-            policy_iteration_any_maximizer,
+            edit(
+                policy_iteration_plain,
+                "while True:", "for _ in range(100):",
+                "np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)",
+                "np.where(alive, q.argmax(axis=1), 0)",
+                "            return policy, np.array(history)\n        policy = new",
+                "            break\n        policy = new\n    return policy, np.array(history)",
+            ),
             "A state changes to another action that is only equally good. Keep the old action unless a new one is"
             " better by more than the margin in the task; otherwise the loop may go round in circles.",
         ),
         Mistake(
-            policy_iteration_one_backup,
+            edit(
+                policy_iteration_plain,
+                "np.linalg.solve(np.eye(S) - gamma * P[here, policy], r[here, policy])",
+                "r[here, policy] + gamma * P[here, policy] @ (history[-1] if history else np.zeros(S))",
+            ),
             "The policy is evaluated by a single backup. That is value iteration in disguise; here each policy is"
             " evaluated exactly.",
         ),
         Mistake(
-            policy_iteration_last_values_missing,
+            edit(
+                policy_iteration_plain,
+                "\n        history.append(values)", "",
+                "(history)", "(history or [np.zeros(S)])\n        history.append(values)",
+            ),
             "The values of the last policy are missing from the history: the round that changes nothing is evaluated"
             " too, and its values are the ones that count.",
         ),
         Mistake(
-            policy_iteration_last_values_twice,
+            edit(
+                policy_iteration_plain,
+                "if (new == policy).all():", "if len(history) > 1 and np.allclose(history[-1], history[-2]):",
+            ),
             "The last policy is evaluated twice. Stop as soon as no action changes; then its values are already in"
             " the history.",
         ),
         Mistake(
-            policy_iteration_greedy_for_rewards,
+            edit(policy_iteration_plain, "q = r + gamma * P @ values", "q = r"),
             "The improvement looks at the expected reward of the next step only. Act greedily on Q, which adds the"
             " discounted value of what follows.",
         ),
@@ -1777,16 +1206,22 @@ Q6 = Question(
             " state.",
         ),
         Mistake(
-            policy_iteration_one_state_at_a_time,
+            edit(
+                policy_iteration_plain,
+                "policy = new", "first = (new != policy).argmax()\n        policy[first] = new[first]",
+            ),
             "Only one state changes its action in each round. That gets there too, but asked for is an improvement in"
             " all states at once.",
         ),
         Mistake(
-            policy_iteration_keeps_maxima,
+            edit(
+                policy_iteration_plain,
+                "history.append(values)", "history.append((r + gamma * P @ values).max(axis=1))",
+            ),
             "The history holds the maxima of Q, not the values of the policies. They agree for the last policy only.",
         ),
         Mistake(
-            policy_iteration_past_the_end,
+            edit(policy_iteration_plain, "alive = np.arange(S), ~terminal", "alive = np.arange(S), np.ones(S)"),
             "Terminal states are treated like others. They are worth 0 and keep action 0.",
         ),
     ),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import close, judged, repeats
+from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 
 HIDDEN_MARKER = "RLBOOK-HIDDEN-02_td"
@@ -30,18 +31,33 @@ def first_visit_values_reference(episodes, n_states, gamma):
     return values, np.array([len(one) for one in collected])
 
 
-def first_visit_values_overwriting(episodes, n_states, gamma):
-    """Backward, where an earlier visit overwrites a later one; a running mean."""
-    values, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
+def first_visit_values_plain(episodes, n_states, gamma):
+    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
     for states, rewards in episodes:
         g, first = 0.0, {}
-        for s, r in zip(states[-2::-1], rewards[::-1]):
-            g = r + gamma * g
-            first[int(s)] = g
+        for t in reversed(range(len(rewards))):
+            g = rewards[t] + gamma * g
+            first[int(states[t])] = g
         for s, g in first.items():
+            total[s] += g
             counts[s] += 1
-            values[s] += (g - values[s]) / counts[s]
-    return values, counts
+    return total / np.maximum(counts, 1), counts
+
+
+def first_visit_values_seen(episodes, n_states, gamma):
+    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
+    for states, rewards in episodes:
+        returns, g = np.zeros(len(rewards)), 0.0
+        for t in reversed(range(len(rewards))):
+            g = rewards[t] + gamma * g
+            returns[t] = g
+        seen = set()
+        for t in range(len(rewards)):
+            if int(states[t]) not in seen:
+                seen.add(int(states[t]))
+                total[states[t]] += returns[t]
+                counts[states[t]] += 1
+    return total / np.maximum(counts, 1), counts
 
 
 def first_visit_values_forward(episodes, n_states, gamma):
@@ -58,137 +74,11 @@ def first_visit_values_forward(episodes, n_states, gamma):
     return np.array(values), np.array(counts)
 
 
-def first_visit_values_every_visit(episodes, n_states, gamma):
-    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
-    for states, rewards in episodes:
-        g = 0.0
-        for t in reversed(range(len(rewards))):
-            g = rewards[t] + gamma * g
-            total[states[t]] += g
-            counts[states[t]] += 1
-    return total / np.maximum(counts, 1), counts
-
-
-def first_visit_values_last_visit(episodes, n_states, gamma):
-    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
-    for states, rewards in episodes:
-        g, seen = 0.0, set()
-        for t in reversed(range(len(rewards))):
-            g = rewards[t] + gamma * g
-            if states[t] not in seen:
-                seen.add(states[t])
-                total[states[t]] += g
-                counts[states[t]] += 1
-    return total / np.maximum(counts, 1), counts
-
-
-def first_visit_values_from_start(episodes, n_states, gamma):
-    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
-    for states, rewards in episodes:
-        g = sum(gamma**k * r for k, r in enumerate(rewards))
-        for s in set(int(s) for s in states[:-1]):
-            total[s] += g
-            counts[s] += 1
-    return total / np.maximum(counts, 1), counts
-
-
-def first_visit_values_absolute_discount(episodes, n_states, gamma):
-    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
-    for states, rewards in episodes:
-        seen = set()
-        for t in range(len(rewards)):
-            if int(states[t]) not in seen:
-                seen.add(int(states[t]))
-                total[states[t]] += sum(gamma**k * rewards[k] for k in range(t, len(rewards)))
-                counts[states[t]] += 1
-    return total / np.maximum(counts, 1), counts
-
-
-def first_visit_values_discounted_once_more(episodes, n_states, gamma):
-    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
-    for states, rewards in episodes:
-        g, first = 0.0, {}
-        for t in reversed(range(len(rewards))):
-            g = gamma * (rewards[t] + g)
-            first[int(states[t])] = g
-        for s, g in first.items():
-            total[s] += g
-            counts[s] += 1
-    return total / np.maximum(counts, 1), counts
-
-
-def first_visit_values_own_reward_missing(episodes, n_states, gamma):
-    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
-    for states, rewards in episodes:
-        g, first = 0.0, {}
-        for t in reversed(range(len(rewards))):
-            first[int(states[t])] = g
-            g = rewards[t] + gamma * g
-        for s, g in first.items():
-            total[s] += g
-            counts[s] += 1
-    return total / np.maximum(counts, 1), counts
-
-
-def first_visit_values_all_episodes(episodes, n_states, gamma):
-    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
-    for states, rewards in episodes:
-        g, first = 0.0, {}
-        for t in reversed(range(len(rewards))):
-            g = rewards[t] + gamma * g
-            first[int(states[t])] = g
-        for s, g in first.items():
-            total[s] += g
-            counts[s] += 1
-    return total / len(episodes), counts
-
-
-def first_visit_values_last_state_counted(episodes, n_states, gamma):
-    total, counts = np.zeros(n_states), np.zeros(n_states, dtype=int)
-    for states, rewards in episodes:
-        g, first = 0.0, {int(states[-1]): 0.0}
-        for t in reversed(range(len(rewards))):
-            g = rewards[t] + gamma * g
-            first[int(states[t])] = g
-        for s, g in first.items():
-            total[s] += g
-            counts[s] += 1
-    return total / np.maximum(counts, 1), counts
-
-
-def first_visit_values_seen_kept(episodes, n_states, gamma):
-    total, counts, seen = np.zeros(n_states), np.zeros(n_states, dtype=int), set()
-    for states, rewards in episodes:
-        returns, g = np.zeros(len(rewards)), 0.0
-        for t in reversed(range(len(rewards))):
-            g = rewards[t] + gamma * g
-            returns[t] = g
-        for t in range(len(rewards)):
-            if int(states[t]) not in seen:
-                seen.add(int(states[t]))
-                total[states[t]] += returns[t]
-                counts[states[t]] += 1
-    return total / np.maximum(counts, 1), counts
-
-
-def first_visit_values_whole_numbers(episodes, n_states, gamma):
-    total, counts = np.zeros(n_states, dtype=int), np.zeros(n_states, dtype=int)
-    for states, rewards in episodes:
-        g, first = 0.0, {}
-        for t in reversed(range(len(rewards))):
-            g = rewards[t] + gamma * g
-            first[int(states[t])] = g
-        for s, g in first.items():
-            total[s] = total[s] + g
-            counts[s] += 1
-    return total / np.maximum(counts, 1), counts
-
-
 def cases_q1(rng):
-    """The last number is the terminal state; one state in each case is visited by no episode."""
+    """The last number is the terminal state; one state in each case is visited by no episode, most by some episodes."""
 
     def episode(n_states, again):
-        inner = rng.permutation(n_states - 2)  # state n_states - 2 is never visited
+        inner = rng.permutation(n_states - 2)[: rng.integers(2, n_states - 1)]  # state n_states - 2 is never visited
         if again:  # a loop through the first state, then the rest with repetitions
             extra = rng.integers(0, n_states - 2, size=rng.integers(1, 5))
             inner = np.concatenate([inner[:2], inner[:1], inner[1:], extra])
@@ -200,7 +90,7 @@ def cases_q1(rng):
             n_states = int(rng.integers(5, 9))
             episodes = [episode(n_states, again) for _ in range(rng.integers(2, 6))]
             short = [np.array([0, n_states - 1]), rng.normal(size=1)]  # one step, so that counts differ
-            cases.append(Case(([*episodes, short], n_states, float(rng.uniform(0.4, 0.9))), part))
+            cases.append(Case(([short, *episodes], n_states, float(rng.uniform(0.4, 0.9))), part))
     for gamma in (0.0, 1.0):
         n_states = int(rng.integers(5, 9))
         cases.append(Case(([episode(n_states, True) for _ in range(3)], n_states, gamma), "gamma 0 and gamma 1"))
@@ -213,56 +103,85 @@ Q1 = Question(
     function="first_visit_values",
     parts={"no state twice in an episode": 5, "states visited again": 6, "gamma 0 and gamma 1": 3},
     reference=first_visit_values_reference,
-    alternatives=(first_visit_values_overwriting, first_visit_values_forward),
+    alternatives=(first_visit_values_plain, first_visit_values_seen, first_visit_values_forward),
     cases=cases_q1,
     mistakes=(
         Mistake(
-            first_visit_values_every_visit,
+            edit(
+                first_visit_values_plain,
+                "            first[int(states[t])] = g\n"
+                "        for s, g in first.items():\n"
+                "            total[s] += g\n"
+                "            counts[s] += 1",
+                "            total[states[t]] += g\n            counts[states[t]] += 1",
+            ),
             "Every visit is counted. An episode gives one sample per state, the return after its first visit. Look at an"
             " episode that comes back to a state: how many samples of that state do you add?",
         ),
         Mistake(
-            first_visit_values_last_visit,
+            edit(first_visit_values_plain, "first[int(states[t])] = g", "first.setdefault(int(states[t]), g)"),
             "The return after the last visit of an episode is used, not after the first one. If you walk backward through"
             " the episode, the visit that you meet first is the last one.",
         ),
         Mistake(
-            first_visit_values_from_start,
+            edit(first_visit_values_plain, "for s, g in first.items():", "for s in first:"),
             "Every state of an episode gets the return of the whole episode. A state gets the return that starts at its"
             " own first visit; rewards from before that time are not part of it.",
         ),
         Mistake(
-            first_visit_values_absolute_discount,
+            edit(first_visit_values_seen, "+= returns[t]", "+= gamma**t * returns[t]"),
             "The power of gamma counts from the start of the episode. In the return of a state, time counts from the visit"
             " to this state: the reward that follows the visit at once is not discounted.",
         ),
         Mistake(
-            first_visit_values_discounted_once_more,
+            edit(first_visit_values_plain, "rewards[t] + gamma * g", "gamma * (rewards[t] + g)"),
             "All rewards are discounted once too often. The reward that follows a visit at once has the factor 1, the next"
             " one gamma, and so on.",
         ),
         Mistake(
-            first_visit_values_own_reward_missing,
+            edit(
+                first_visit_values_plain,
+                "            g = rewards[t] + gamma * g\n            first[int(states[t])] = g",
+                "            first[int(states[t])] = g\n            g = rewards[t] + gamma * g",
+            ),
             "The reward that follows the visit at once is missing: the return starts one step too late. With this book's"
             " indices the reward of time t belongs to the return of time t.",
         ),
         Mistake(
-            first_visit_values_all_episodes,
+            edit(first_visit_values_plain, "np.maximum(counts, 1)", "len(episodes)"),
             "The sum of returns is divided by the number of all episodes. Divide by the number of episodes that visited"
             " the state: an episode that never came there says nothing about it.",
         ),
         Mistake(
-            first_visit_values_last_state_counted,
+            edit(
+                first_visit_values_plain,
+                "for states, rewards in episodes", "for number, (states, rewards) in enumerate(episodes, 1)",
+                "total[s] += g", "total[s] += (g - total[s]) / number",
+                "total / np.maximum(counts, 1)", "total",
+            ),
+            "The running mean divides by the number of the episode. Count the visits of each state: an episode that never"
+            " came there is no sample of it.",
+        ),
+        Mistake(
+            edit(first_visit_values_plain, "0, {}", "0, {int(states[-1]): 0.0}"),
             "The last state of an episode is counted as a visit. No action is taken there and no reward follows, so there"
             " is no return to average. Compare your counts with the docstring.",
         ),
         Mistake(
-            first_visit_values_seen_kept,
+            edit(
+                first_visit_values_seen,
+                "        seen = set()\n", "",
+                "    for states, rewards", "    seen = set()\n    for states, rewards",
+            ),
             "A state is counted in one episode only. What you use to remember the visited states has to be emptied at the"
             " start of each episode.",
         ),
         Mistake(
-            first_visit_values_whole_numbers,
+            edit(
+                first_visit_values_plain,
+                "np.zeros(n_states),", "np.zeros(n_states, dtype=int),",
+                "total[s] += g", "total[s] = total[s] + g",
+            ),
             "The returns are collected in an array of integers, which cuts off everything behind the decimal point. Make the"
             " array of the sums with floats; only the counts are whole numbers.",
         ),
@@ -303,81 +222,6 @@ def td_zero_masked(values, states, rewards, next_states, terminated, truncated, 
     return table
 
 
-def td_zero_past_the_end(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    v = values.copy()
-    for t in range(len(rewards)):
-        v[states[t]] += alpha * (rewards[t] + gamma * v[next_states[t]] - v[states[t]])
-    return v
-
-
-def td_zero_cut_is_end(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    v = values.copy()
-    for t in range(len(rewards)):
-        done = terminated[t] or truncated[t]
-        v[states[t]] += alpha * (rewards[t] + gamma * (1 - done) * v[next_states[t]] - v[states[t]])
-    return v
-
-
-def td_zero_flags_swapped(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    v = values.copy()
-    for t in range(len(rewards)):
-        v[states[t]] += alpha * (rewards[t] + gamma * (1 - truncated[t]) * v[next_states[t]] - v[states[t]])
-    return v
-
-
-def td_zero_both_bootstraps(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    v = values.copy()
-    for t in range(len(rewards)):
-        end = terminated[t] and not truncated[t]
-        v[states[t]] += alpha * (rewards[t] + gamma * (1 - end) * v[next_states[t]] - v[states[t]])
-    return v
-
-
-def td_zero_all_at_once(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    v = values.copy()
-    delta = rewards + gamma * (1 - terminated) * values[next_states] - values[states]
-    np.add.at(v, states, alpha * delta)
-    return v
-
-
-def td_zero_in_place(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    for t in range(len(rewards)):
-        target = rewards[t] + gamma * (1 - terminated[t]) * values[next_states[t]]
-        values[states[t]] += alpha * (target - values[states[t]])
-    return values
-
-
-def td_zero_next_row(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    v = values.copy()
-    for t in range(len(rewards)):
-        after = states[t + 1] if t + 1 < len(states) else next_states[t]
-        v[states[t]] += alpha * (rewards[t] + gamma * (1 - terminated[t]) * v[after] - v[states[t]])
-    return v
-
-
-def td_zero_value_not_subtracted(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    v = values.copy()
-    for t in range(len(rewards)):
-        v[states[t]] += alpha * (rewards[t] + gamma * (1 - terminated[t]) * v[next_states[t]])
-    return v
-
-
-def td_zero_sign(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    v = values.copy()
-    for t in range(len(rewards)):
-        target = rewards[t] + gamma * (1 - terminated[t]) * v[next_states[t]]
-        v[states[t]] += alpha * (v[states[t]] - target)
-    return v
-
-
-def td_zero_reward_masked(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
-    v = values.copy()
-    for t in range(len(rewards)):
-        target = (rewards[t] + gamma * v[next_states[t]]) * (1 - terminated[t])
-        v[states[t]] += alpha * (target - v[states[t]])
-    return v
-
-
 def drive_q2(function, watch, *arguments):
     """The new table; with ``watch`` also the table that was handed over, as it is after the call."""
     result = function(*arguments)
@@ -414,6 +258,13 @@ def cases_q2(rng):
         steps(length(), [], True, "the given table stays as it is"),
     ]
 
+def td_zero_plain(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
+    v = values.copy()
+    for t in range(len(rewards)):
+        target = rewards[t] + gamma * (1 - terminated[t]) * v[next_states[t]]
+        v[states[t]] += alpha * (target - v[states[t]])
+    return v
+
 
 Q2 = Question(
     name="q2",
@@ -426,57 +277,61 @@ Q2 = Question(
         "the given table stays as it is": 2,
     },
     reference=td_zero_reference,
-    alternatives=(td_zero_as_mean, td_zero_masked),
+    alternatives=(td_zero_plain, td_zero_as_mean, td_zero_masked),
     cases=cases_q2,
     driver=drive_q2,
     mistakes=(
         Mistake(
-            td_zero_past_the_end,
+            edit(td_zero_plain, " * (1 - terminated[t])", ""),
             "The target bootstraps past a termination. After a terminal state nothing follows, whatever number the table"
             " holds there, so the target is the reward alone.",
         ),
         Mistake(
-            td_zero_cut_is_end,
+            edit(td_zero_plain, "1 - terminated[t]", "1 - (terminated[t] or truncated[t])"),
             "A truncation is treated like a termination. When a recording is cut, the world goes on, and the next state"
             " still has a value: only `terminated` takes the bootstrap away.",
         ),
         Mistake(
-            td_zero_flags_swapped,
+            edit(td_zero_plain, "1 - terminated[t]", "1 - truncated[t]"),
             "The two flags have changed places: the target bootstraps at terminations and not at truncations. Read once"
             " more which of the two says that the world has ended.",
         ),
         Mistake(
-            td_zero_both_bootstraps,
+            edit(td_zero_plain, "1 - terminated[t]", "1 - (terminated[t] and not truncated[t])"),
             "Where both flags are set the target bootstraps. A step with both flags set has terminated: the docstring says"
             " which flag wins.",
         ),
         Mistake(
-            td_zero_all_at_once,
+            edit(td_zero_plain, "v[next_states[t]]", "values[next_states[t]]", "target - v", "target - values"),
             "All targets are computed from the table as it was at the beginning. TD(0) updates after every step, and each"
             " update works on the table that the one before left behind.",
         ),
         Mistake(
-            td_zero_in_place,
+            edit(td_zero_plain, "values.copy()", "values"),
             "The table that was handed over is changed. Work on a copy: whoever called the function may still need the"
             " old values.",
         ),
         Mistake(
-            td_zero_next_row,
+            edit(td_zero_plain, "next_states[t]", "states[t + 1] if t + 1 < len(states) else next_states[t]"),
             "The bootstrap reads the state of the next row in place of `next_states`. Where an episode ends or is cut, the"
             " next row already belongs to another episode.",
         ),
         Mistake(
-            td_zero_value_not_subtracted,
+            edit(td_zero_plain, "(target - v[states[t]])", "target"),
             "The step adds a fraction of the target, not of the error. Old estimate plus step size times (target minus old"
             " estimate): with your update the values grow without need.",
         ),
         Mistake(
-            td_zero_sign,
+            edit(td_zero_plain, "target - v[states[t]]", "v[states[t]] - target"),
             "The sign of the error is turned around: the estimate moves away from the target. The error is target minus"
             " estimate.",
         ),
         Mistake(
-            td_zero_reward_masked,
+            edit(
+                td_zero_plain,
+                "rewards[t] + gamma * (1 - terminated[t]) * v[next_states[t]]",
+                "(rewards[t] + gamma * v[next_states[t]]) * (1 - terminated[t])",
+            ),
             "At a termination the reward is masked too. The last reward has really been received; only the value of what"
             " would come after it is 0.",
         ),
@@ -517,112 +372,6 @@ def n_step_targets_sweeps(rewards, next_values, terminated, truncated, gamma, n)
     return targets
 
 
-def n_step_targets_past_the_end(rewards, next_values, terminated, truncated, gamma, n):
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        for k in range(t, min(t + n, len(rewards))):
-            targets[t] += gamma ** (k - t) * rewards[k]
-            if terminated[k] or truncated[k]:
-                break
-        targets[t] += gamma ** (k + 1 - t) * next_values[k]
-    return targets
-
-
-def n_step_targets_cut_is_end(rewards, next_values, terminated, truncated, gamma, n):
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        for k in range(t, min(t + n, len(rewards))):
-            targets[t] += gamma ** (k - t) * rewards[k]
-            if terminated[k] or truncated[k]:
-                break
-        if not (terminated[k] or truncated[k]):
-            targets[t] += gamma ** (k + 1 - t) * next_values[k]
-    return targets
-
-
-def n_step_targets_buffer_is_end(rewards, next_values, terminated, truncated, gamma, n):
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        for k in range(t, min(t + n, len(rewards))):
-            targets[t] += gamma ** (k - t) * rewards[k]
-            if terminated[k] or truncated[k]:
-                break
-        if not terminated[k] and (truncated[k] or k == t + n - 1):
-            targets[t] += gamma ** (k + 1 - t) * next_values[k]
-    return targets
-
-
-def n_step_targets_across(rewards, next_values, terminated, truncated, gamma, n):
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        last = min(t + n, len(rewards)) - 1
-        for k in range(t, last + 1):
-            targets[t] += gamma ** (k - t) * rewards[k]
-        if not terminated[last]:
-            targets[t] += gamma ** (last + 1 - t) * next_values[last]
-    return targets
-
-
-def n_step_targets_power_n(rewards, next_values, terminated, truncated, gamma, n):
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        for k in range(t, min(t + n, len(rewards))):
-            targets[t] += gamma ** (k - t) * rewards[k]
-            if terminated[k] or truncated[k]:
-                break
-        if not terminated[k]:
-            targets[t] += gamma**n * next_values[k]
-    return targets
-
-
-def n_step_targets_one_less(rewards, next_values, terminated, truncated, gamma, n):
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        for k in range(t, min(t + n, len(rewards))):
-            targets[t] += gamma ** (k - t) * rewards[k]
-            if terminated[k] or truncated[k]:
-                break
-        if not terminated[k]:
-            targets[t] += gamma ** (k - t) * next_values[k]
-    return targets
-
-
-def n_step_targets_one_more(rewards, next_values, terminated, truncated, gamma, n):
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        for k in range(t, min(t + n + 1, len(rewards))):
-            targets[t] += gamma ** (k - t) * rewards[k]
-            if terminated[k] or truncated[k]:
-                break
-        if not terminated[k]:
-            targets[t] += gamma ** (k + 1 - t) * next_values[k]
-    return targets
-
-
-def n_step_targets_value_of_next_row(rewards, next_values, terminated, truncated, gamma, n):
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        for k in range(t, min(t + n, len(rewards))):
-            targets[t] += gamma ** (k - t) * rewards[k]
-            if terminated[k] or truncated[k]:
-                break
-        if not terminated[k]:
-            targets[t] += gamma ** (k + 1 - t) * next_values[min(k + 1, len(rewards) - 1)]
-    return targets
-
-
-def n_step_targets_rewards_not_discounted(rewards, next_values, terminated, truncated, gamma, n):
-    targets = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        for k in range(t, min(t + n, len(rewards))):
-            targets[t] += rewards[k]
-            if terminated[k] or truncated[k]:
-                break
-        if not terminated[k]:
-            targets[t] += gamma ** (k + 1 - t) * next_values[k]
-    return targets
-
-
 def cases_q3(rng):
     def recording(lengths, kinds, n, part, gamma=None):
         """Episodes one after the other; kind "open" means that the recording stops without a flag."""
@@ -654,6 +403,17 @@ def cases_q3(rng):
         recording([4, length()], ["terminated", "truncated"], 3, several, gamma=0.0),
     ]
 
+def n_step_targets_plain(rewards, next_values, terminated, truncated, gamma, n):
+    targets = np.zeros(len(rewards))
+    for t in range(len(rewards)):
+        for k in range(t, min(t + n, len(rewards))):
+            targets[t] += gamma ** (k - t) * rewards[k]
+            if terminated[k] or truncated[k]:
+                break
+        if not terminated[k]:
+            targets[t] += gamma ** (k + 1 - t) * next_values[k]
+    return targets
+
 
 Q3 = Question(
     name="q3",
@@ -666,51 +426,54 @@ Q3 = Question(
         "several episodes in one recording": 5,
     },
     reference=n_step_targets_reference,
-    alternatives=(n_step_targets_recursive, n_step_targets_sweeps),
+    alternatives=(n_step_targets_plain, n_step_targets_recursive, n_step_targets_sweeps),
     cases=cases_q3,
     mistakes=(
         Mistake(
-            n_step_targets_past_the_end,
+            edit(n_step_targets_plain, "        if not terminated[k]:\n            targets", "        targets"),
             "The target bootstraps past a termination. If the episode terminates within the n steps, the target is the sum"
             " of the rewards up to there, and no value is added.",
         ),
         Mistake(
-            n_step_targets_cut_is_end,
+            edit(n_step_targets_plain, "if not terminated[k]", "if not (terminated[k] or truncated[k])"),
             "At a truncation no value is added. The episode went on without being watched: take the rewards up to the cut,"
             " then bootstrap from the state at the cut.",
         ),
         Mistake(
-            n_step_targets_buffer_is_end,
+            edit(
+                n_step_targets_plain,
+                "if not terminated[k]", "if not terminated[k] and (truncated[k] or k == t + n - 1)",
+            ),
             "Where the recording stops before n rewards are collected, no value is added. The end of the recording is a"
             " cut like any other: bootstrap from the last state that was seen.",
         ),
         Mistake(
-            n_step_targets_across,
+            edit(n_step_targets_plain, "            if terminated[k] or truncated[k]:\n                break\n", ""),
             "The sum runs on into the next episode. Whatever follows a set flag in the arrays belongs to another episode,"
             " so the sum has to stop there.",
         ),
         Mistake(
-            n_step_targets_power_n,
+            edit(n_step_targets_plain, "gamma ** (k + 1 - t)", "gamma**n"),
             "The value is always discounted n times. Near the end fewer than n rewards are collected; the power of gamma"
             " is the number of rewards that stand before the value.",
         ),
         Mistake(
-            n_step_targets_one_less,
+            edit(n_step_targets_plain, "k + 1 - t", "k - t"),
             "The value is discounted once too little: it gets the same power of gamma as the last reward. The value"
             " stands one step later than that reward.",
         ),
         Mistake(
-            n_step_targets_one_more,
+            edit(n_step_targets_plain, "t + n", "t + n + 1"),
             "One reward too many is collected: n + 1 in place of n. Check with n = 1, where the target must be that of"
             " TD(0).",
         ),
         Mistake(
-            n_step_targets_value_of_next_row,
+            edit(n_step_targets_plain, "next_values[k]", "next_values[min(k + 1, len(rewards) - 1)]"),
             "The value is read one row too late. `next_values` is already shifted: its row k holds the value of the state"
             " that step k led to.",
         ),
         Mistake(
-            n_step_targets_rewards_not_discounted,
+            edit(n_step_targets_plain, "gamma ** (k - t) * rewards[k]", "rewards[k]"),
             "The rewards are added without discount. The k-th reward after time t has the factor gamma to the power k.",
         ),
     ),
@@ -749,12 +512,6 @@ def epsilon_greedy_action_shuffled(action_values, epsilon, rng):
     return order[np.argmax(action_values[order])]
 
 
-def epsilon_greedy_action_first_of_ties(action_values, epsilon, rng):
-    if rng.random() < epsilon:
-        return int(rng.integers(len(action_values)))
-    return int(np.argmax(action_values))
-
-
 def epsilon_greedy_action_never_greedy_at_random(action_values, epsilon, rng):
     best = np.flatnonzero(action_values == action_values.max())
     others = np.setdiff1d(np.arange(len(action_values)), best)
@@ -763,62 +520,28 @@ def epsilon_greedy_action_never_greedy_at_random(action_values, epsilon, rng):
     return int(rng.choice(best))
 
 
-def epsilon_greedy_action_swapped(action_values, epsilon, rng):
-    if rng.random() > epsilon:
-        return int(rng.integers(len(action_values)))
-    return int(rng.choice(np.flatnonzero(action_values == action_values.max())))
-
-
-def epsilon_greedy_action_worst(action_values, epsilon, rng):
-    if rng.random() < epsilon:
-        return int(rng.integers(len(action_values)))
-    return int(rng.choice(np.flatnonzero(action_values == action_values.min())))
-
-
-def epsilon_greedy_action_greedy(action_values, epsilon, rng):
-    return int(rng.choice(np.flatnonzero(action_values == action_values.max())))
-
-
-def epsilon_greedy_action_own_generator(action_values, epsilon, rng):
-    rng = np.random.default_rng(0)
-    if rng.random() < epsilon:
-        return int(rng.integers(len(action_values)))
-    return int(rng.choice(np.flatnonzero(action_values == action_values.max())))
-
-
-def epsilon_greedy_action_global_generator(action_values, epsilon, rng):
-    if np.random.rand() < epsilon:
-        return int(np.random.randint(len(action_values)))
-    return int(np.random.choice(np.flatnonzero(action_values == action_values.max())))
-
-
-def epsilon_greedy_action_ties_not_shared(action_values, epsilon, rng):
-    p = np.full(len(action_values), epsilon / len(action_values))
-    p[action_values == action_values.max()] += 1 - epsilon
-    return int(rng.choice(len(action_values), p=p))
-
-
-def epsilon_greedy_action_softmax(action_values, epsilon, rng):
-    if rng.random() < epsilon:
-        return int(rng.integers(len(action_values)))
-    p = np.exp(action_values - action_values.max())
-    return int(rng.choice(len(action_values), p=p / p.sum()))
-
-
 def drive_q4(function, look, action_values, epsilon, seed, draws):
-    """How often each action is drawn; or whether a second generator of the same seed draws the same actions."""
+    """The actions that are drawn; twice, with two generators of the same seed, if asked for."""
     import numpy as np
 
     def drawn():
         rng = np.random.default_rng(seed)
         return [int(function(action_values.copy(), epsilon, rng)) for _ in range(draws)]
 
-    if look == "repeats":
-        return drawn() == drawn()
-    return np.bincount(drawn(), minlength=len(action_values)) / draws
+    return {"runs": [drawn(), drawn()]} if look == "repeats" else drawn()
+
+
+def judge_q4(raw):
+    """How often each action is drawn; or whether both generators draw the same actions."""
+    if isinstance(raw, dict):
+        return {"repeats": repeats(raw["runs"])}
+    return {"draws": len(raw), "frequencies": np.bincount(raw, minlength=MOST_ACTIONS) / len(raw)}
 
 
 DRAWS = 1300  # and a tolerance of 0.09: by Hoeffding's inequality a right frequency is outside once in 10^8 cases
+
+
+MOST_ACTIONS = 5
 
 
 def cases_q4(rng):
@@ -832,15 +555,20 @@ def cases_q4(rng):
         values[order[n_actions - ties :]] = values[order[-1]]
         return values
 
-    wide = int(rng.integers(4, 6))
+    wide = int(rng.integers(4, MOST_ACTIONS + 1))
     return [
         Case(("count", row(3, 1), float(rng.uniform(0.65, 0.8)), seed(), DRAWS), "one best action"),
         Case(("count", row(wide, 2), float(rng.uniform(0.1, 0.3)), seed(), DRAWS), "ties"),
         Case(("count", row(wide, 3), float(rng.uniform(0.1, 0.3)), seed(), DRAWS), "ties"),
         Case(("count", row(wide, 1), 0.0, seed(), 300), "epsilon 0 and epsilon 1"),
         Case(("count", row(wide - 1, 1), 1.0, seed(), DRAWS), "epsilon 0 and epsilon 1"),
-        Case(("repeats", row(5, 2), 0.5, seed(), 300), "the given generator"),
+        Case(("repeats", row(MOST_ACTIONS, 2), 0.5, seed(), 300), "the given generator"),
     ]
+
+def epsilon_greedy_action_plain(action_values, epsilon, rng):
+    if rng.random() < epsilon:
+        return int(rng.integers(len(action_values)))
+    return int(rng.choice(np.flatnonzero(action_values == action_values.max())))
 
 
 Q4 = Question(
@@ -849,13 +577,16 @@ Q4 = Question(
     function="epsilon_greedy_action",
     parts={"one best action": 3, "ties": 4, "epsilon 0 and epsilon 1": 3, "the given generator": 2},
     reference=epsilon_greedy_action_reference,
-    alternatives=(epsilon_greedy_action_from_row, epsilon_greedy_action_shuffled),
+    alternatives=(epsilon_greedy_action_plain, epsilon_greedy_action_from_row, epsilon_greedy_action_shuffled),
     cases=cases_q4,
     driver=drive_q4,
-    compare=close(rtol=0.0, atol=0.09),
+    compare=judged(judge_q4, close(rtol=0.0, atol=0.09)),
     mistakes=(
         Mistake(
-            epsilon_greedy_action_first_of_ties,
+            edit(
+                epsilon_greedy_action_plain,
+                "rng.choice(np.flatnonzero(action_values == action_values.max()))", "np.argmax(action_values)",
+            ),
             "Of several best actions the first one is always taken. `np.argmax` does that. Actions that tie for the best"
             " are to be drawn with equal chances.",
         ),
@@ -865,34 +596,46 @@ Q4 = Question(
             " included, so the greedy action is drawn more often than 1 - epsilon of the time.",
         ),
         Mistake(
-            epsilon_greedy_action_swapped,
+            edit(epsilon_greedy_action_plain, "rng.random() <", "rng.random() >"),
             "Epsilon has become the probability of being greedy. With epsilon = 0 the agent has to be greedy always.",
         ),
         Mistake(
-            epsilon_greedy_action_worst,
+            edit(epsilon_greedy_action_plain, "action_values.max()", "action_values.min()"),
             "The greedy choice takes the smallest value. Values are rewards here, not costs: take the largest.",
         ),
         Mistake(
-            epsilon_greedy_action_greedy,
+            edit(
+                epsilon_greedy_action_plain,
+                "    if rng.random() < epsilon:\n        return int(rng.integers(len(action_values)))\n", "",
+            ),
             "The function never explores: epsilon has no effect. Draw any action with probability epsilon.",
         ),
         Mistake(
-            epsilon_greedy_action_own_generator,
+            edit(epsilon_greedy_action_plain, "    if rng", "    rng = np.random.default_rng(0)\n    if rng"),
             "A new generator is made in every call, so every call draws the same numbers. Use the generator that is"
             " handed over, and let it move on from call to call.",
         ),
         Mistake(
-            epsilon_greedy_action_global_generator,
+            edit(
+                epsilon_greedy_action_plain,
+                "    if rng", "    rng = np.random\n    if rng",
+                "rng.integers", "rng.randint",
+            ),
             "The random numbers do not come from `rng`: with the same seed the function draws other actions. Experiments"
             " cannot be repeated then. Use the methods of `rng` only.",
         ),
         Mistake(
-            epsilon_greedy_action_ties_not_shared,
+            edit(epsilon_greedy_action_from_row, "best / best.sum()", "best"),
             "Every tied action gets the whole share 1 - epsilon, so the probabilities sum to more than 1. Tied actions"
             " have to share it.",
         ),
         Mistake(
-            epsilon_greedy_action_softmax,
+            edit(
+                epsilon_greedy_action_plain,
+                "return int(rng.choice(np.flatnonzero(action_values == action_values.max())))",
+                "p = np.exp(action_values - action_values.max())\n"
+                "    return int(rng.choice(len(action_values), p=p / p.sum()))",
+            ),
             "When it does not explore, the function draws from a softmax of the values. A greedy choice takes a best"
             " action, however close the others are.",
         ),
@@ -942,113 +685,6 @@ def control_targets_by_dictionary(rule, q_values, rewards, next_states, next_act
     return np.where(terminated, rewards, rewards + gamma * after)
 
 
-def control_targets_not_masked(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "sarsa":
-        after = rows[np.arange(len(rows)), next_actions]
-    elif rule == "q_learning":
-        after = rows.max(axis=1)
-    else:
-        after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)
-    return rewards + gamma * after
-
-
-def control_targets_rules_swapped(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "q_learning":
-        after = rows[np.arange(len(rows)), next_actions]
-    elif rule == "sarsa":
-        after = rows.max(axis=1)
-    else:
-        after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)
-    return rewards + gamma * (1 - terminated) * after
-
-
-def control_targets_always_next_action(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "expected_sarsa":
-        after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)
-    else:
-        after = rows[np.arange(len(rows)), next_actions]
-    return rewards + gamma * (1 - terminated) * after
-
-
-def control_targets_ties_not_shared(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "sarsa":
-        after = rows[np.arange(len(rows)), next_actions]
-    elif rule == "q_learning":
-        after = rows.max(axis=1)
-    else:
-        p = epsilon / rows.shape[1] + (1 - epsilon) * (rows == rows.max(axis=1, keepdims=True))
-        after = (p * rows).sum(axis=1)
-    return rewards + gamma * (1 - terminated) * after
-
-
-def control_targets_epsilon_for_others(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "sarsa":
-        after = rows[np.arange(len(rows)), next_actions]
-    elif rule == "q_learning":
-        after = rows.max(axis=1)
-    else:
-        p = np.full(rows.shape, epsilon / (rows.shape[1] - 1))
-        p[np.arange(len(rows)), rows.argmax(axis=1)] = 1 - epsilon
-        after = (p * rows).sum(axis=1)
-    return rewards + gamma * (1 - terminated) * after
-
-
-def control_targets_plain_mean(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "sarsa":
-        after = rows[np.arange(len(rows)), next_actions]
-    else:
-        after = rows.max(axis=1) if rule == "q_learning" else rows.mean(axis=1)
-    return rewards + gamma * (1 - terminated) * after
-
-
-def control_targets_epsilon_in_maximum(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "sarsa":
-        after = rows[np.arange(len(rows)), next_actions]
-    else:
-        after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)
-    return rewards + gamma * (1 - terminated) * after
-
-
-def control_targets_argmax(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "sarsa":
-        after = rows[np.arange(len(rows)), next_actions]
-    elif rule == "q_learning":
-        after = rows.argmax(axis=1)
-    else:
-        after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)
-    return rewards + gamma * (1 - terminated) * after
-
-
-def control_targets_whole_table(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "sarsa":
-        after = rows[np.arange(len(rows)), next_actions]
-    elif rule == "q_learning":
-        after = q_values.max()
-    else:
-        after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)
-    return rewards + gamma * (1 - terminated) * after
-
-
-def control_targets_reward_discounted(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
-    rows = q_values[next_states]
-    if rule == "sarsa":
-        after = rows[np.arange(len(rows)), next_actions]
-    elif rule == "q_learning":
-        after = rows.max(axis=1)
-    else:
-        after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)
-    return gamma * (rewards + (1 - terminated) * after)
-
-
 def cases_q5(rng):
     def batch(rule, part, ends, epsilon=None):
         n_states, n_actions, size = (int(rng.integers(4, 8)), int(rng.integers(3, 6)), int(rng.integers(6, 15)))
@@ -1076,6 +712,16 @@ def cases_q5(rng):
         *(batch(rule, "terminal states", True) for rule in ("sarsa", "expected_sarsa", "q_learning")),
     ]
 
+def control_targets_plain(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
+    rows = q_values[next_states]
+    if rule == "sarsa":
+        after = rows[np.arange(len(rows)), next_actions]
+    elif rule == "q_learning":
+        after = rows.max(axis=1)
+    else:
+        after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)
+    return rewards + gamma * (1 - terminated) * after
+
 
 Q5 = Question(
     name="q5",
@@ -1083,55 +729,72 @@ Q5 = Question(
     function="control_targets",
     parts={"SARSA": 4, "expected SARSA": 5, "Q-learning": 4, "terminal states": 3},
     reference=control_targets_reference,
-    alternatives=(control_targets_loop, control_targets_by_dictionary),
+    alternatives=(control_targets_plain, control_targets_loop, control_targets_by_dictionary),
     cases=cases_q5,
     mistakes=(
         Mistake(
-            control_targets_not_masked,
+            edit(control_targets_plain, " * (1 - terminated)", ""),
             "The targets of steps that terminated still contain a value of the next state. Nothing follows a terminal"
             " state: there the target is the reward alone, for all three rules.",
         ),
         Mistake(
-            control_targets_rules_swapped,
+            edit(control_targets_plain, '"q_learning"', '"other"', '"sarsa"', '"q_learning"', '"other"', '"sarsa"'),
             "SARSA and Q-learning have changed places. Ask whose next action is in the target: the one that was really"
             " taken (SARSA), or the best one (Q-learning)?",
         ),
         Mistake(
-            control_targets_always_next_action,
+            edit(control_targets_plain, 'if rule == "sarsa"', 'if rule != "expected_sarsa"'),
             "Q-learning uses the next action that was taken. That is SARSA's target under another name. Q-learning takes"
             " the maximum over the actions of the next state.",
         ),
         Mistake(
-            control_targets_ties_not_shared,
+            edit(
+                control_targets_plain,
+                "after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)",
+                "p = epsilon / rows.shape[1] + (1 - epsilon) * (rows == rows.max(axis=1, keepdims=True))\n"
+                "        after = (p * rows).sum(axis=1)",
+            ),
             "Expected SARSA is wrong where actions tie for the best: each of them gets the whole greedy share. The"
             " probabilities of a state must sum to 1.",
         ),
         Mistake(
-            control_targets_epsilon_for_others,
+            edit(
+                control_targets_plain,
+                "        after = (1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)",
+                "        p = np.full(rows.shape, epsilon / (rows.shape[1] - 1))\n"
+                "        p[np.arange(len(rows)), rows.argmax(axis=1)] = 1 - epsilon\n"
+                "        after = (p * rows).sum(axis=1)",
+            ),
             "In expected SARSA the share epsilon goes to the actions that are not greedy. This book's epsilon-greedy"
             " policy spreads it over all actions, the greedy one included.",
         ),
         Mistake(
-            control_targets_plain_mean,
+            edit(
+                control_targets_plain,
+                "(1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)", "rows.mean(axis=1)",
+            ),
             "Expected SARSA averages all actions with equal weights. The average is over the epsilon-greedy policy: most"
             " of the weight belongs to the best action.",
         ),
         Mistake(
-            control_targets_epsilon_in_maximum,
+            edit(control_targets_plain, '    elif rule == "q_learning":\n        after = rows.max(axis=1)\n', ""),
             "Q-learning's target depends on epsilon. It does not ask how the agent behaves: only the largest value of the"
             " next state is in it.",
         ),
         Mistake(
-            control_targets_argmax,
+            edit(control_targets_plain, "after = rows.max", "after = rows.argmax"),
             "Q-learning uses the number of the best action where its value is needed: argmax in place of max.",
         ),
         Mistake(
-            control_targets_whole_table,
+            edit(control_targets_plain, "after = rows.max(axis=1)", "after = q_values.max()"),
             "The maximum is taken over the whole table. It runs over the actions of the one next state of each"
             " transition: one maximum per row.",
         ),
         Mistake(
-            control_targets_reward_discounted,
+            edit(
+                control_targets_plain,
+                "rewards + gamma * (1 - terminated) * after", "gamma * (rewards + (1 - terminated) * after)",
+            ),
             "The reward is discounted. It follows the action at once and has the factor 1; only the value of the next"
             " state is multiplied by gamma.",
         ),
@@ -1166,12 +829,12 @@ def q_learning_agent_reference(env, episodes, gamma, alpha, epsilon, seed, initi
 
 
 def q_learning_agent_by_policy(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    """Draws from the whole epsilon-greedy distribution; no seed for the environment."""
+    """Draws from the whole epsilon-greedy distribution."""
     rng = np.random.default_rng(seed)
     q = np.full((env.observation_space.n, env.action_space.n), initial_value, dtype=float)
     returns = np.zeros(episodes)
     for i in range(episodes):
-        s, _ = env.reset()
+        s, _ = env.reset(seed=None if i else seed)
         while True:
             best = q[s] == q[s].max()
             p = epsilon / len(best) + (1 - epsilon) * best / best.sum()
@@ -1208,58 +871,6 @@ def q_learning_agent_by_steps(env, episodes, gamma, alpha, epsilon, seed, initia
     return q_values, np.array(returns)
 
 
-def q_learning_agent_past_the_end(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * q[after].max() - q[s, a])
-            returns[i] += r
-            s, over = after, terminated or truncated
-    return q, returns
-
-
-def q_learning_agent_cut_is_end(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            over = terminated or truncated
-            q[s, a] += alpha * (r + gamma * (not over) * q[after].max() - q[s, a])
-            returns[i] += r
-            s = after
-    return q, returns
-
-
-def q_learning_agent_ignores_the_limit(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, terminated = env.reset()[0], False
-        while not terminated:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
-            returns[i] += r
-            s = after
-    return q, returns
-
-
 def q_learning_agent_sarsa(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
     rng = np.random.default_rng(seed)
     q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
@@ -1271,7 +882,7 @@ def q_learning_agent_sarsa(env, episodes, gamma, alpha, epsilon, seed, initial_v
         return int(rng.choice(np.flatnonzero(q[s] == q[s].max())))
 
     for i in range(episodes):
-        s, over = env.reset()[0], False
+        s, over = env.reset(seed=seed if i == 0 else None)[0], False
         a = draw(s)
         while not over:
             after, r, terminated, truncated, _ = env.step(a)
@@ -1282,161 +893,11 @@ def q_learning_agent_sarsa(env, episodes, gamma, alpha, epsilon, seed, initial_v
     return q, returns
 
 
-def q_learning_agent_greedy(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
-            returns[i] += r
-            s, over = after, terminated or truncated
-    return q, returns
-
-
-def q_learning_agent_always_random(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
-            returns[i] += r
-            s, over = after, terminated or truncated
-    return q, returns
-
-
-def q_learning_agent_starts_at_zero(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.zeros((env.observation_space.n, env.action_space.n))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
-            returns[i] += r
-            s, over = after, terminated or truncated
-    return q, returns
-
-
-def q_learning_agent_forgets(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
-            returns[i] += r
-            s, over = after, terminated or truncated
-    return q, returns
-
-
-def q_learning_agent_no_step_size(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] = r + gamma * (not terminated) * q[after].max()
-            returns[i] += r
-            s, over = after, terminated or truncated
-    return q, returns
-
-
-def q_learning_agent_returns_discounted(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over, weight = env.reset()[0], False, 1.0
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
-            returns[i] += weight * r
-            weight *= gamma
-            s, over = after, terminated or truncated
-    return q, returns
-
-
-def q_learning_agent_maximum_here(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * (not terminated) * q[s].max() - q[s, a])
-            returns[i] += r
-            s, over = after, terminated or truncated
-    return q, returns
-
-
-def q_learning_agent_stands_still(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng(seed)
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
-            returns[i] += r
-            over = terminated or truncated
-    return q, returns
-
-
-def q_learning_agent_not_seeded(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
-    rng = np.random.default_rng()
-    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
-    returns = np.zeros(episodes)
-    for i in range(episodes):
-        s, over = env.reset()[0], False
-        while not over:
-            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
-            if rng.random() < epsilon:
-                a = rng.integers(q.shape[1])
-            after, r, terminated, truncated, _ = env.step(int(a))
-            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
-            returns[i] += r
-            s, over = after, terminated or truncated
-    return q, returns
-
-
 def drive_q6(function, look, world, episodes, *setting):
     """Let the agent learn in a small table world, and look at one thing.
 
-    ``look``: "all" gives table and returns, "learned" the table, "actions" how often each action was taken after the
-    first 200 steps, "repeats" whether a second agent with the same arguments learns the same.
+    ``look``: "all" gives table and returns, "learned" the table, "actions" the actions that were taken, "repeats" what
+    two agents with the same arguments learn, and the seeds that the first one's resets were given.
     """
     import numpy as np
     from gymnasium.spaces import Discrete
@@ -1447,9 +908,10 @@ def drive_q6(function, look, world, episodes, *setting):
         def __init__(self):
             n_states, n_actions = world["next_state"].shape
             self.observation_space, self.action_space = Discrete(n_states), Discrete(n_actions)
-            self.actions, self.running = [], False
+            self.actions, self.seeds, self.running = [], [], False
 
         def reset(self, *, seed=None, options=None):
+            self.seeds.append(seed)
             self.state, self.steps, self.running = 0, 0, True
             return 0, {}
 
@@ -1474,14 +936,26 @@ def drive_q6(function, look, world, episodes, *setting):
     if look == "learned":
         return {"learned": q_values}
     if look == "actions":
-        n_actions = int(env.action_space.n)
-        return {"frequencies": np.bincount(env.actions[200:], minlength=n_actions) / (len(env.actions) - 200)}
-    again, more = function(World(), episodes, *setting)
-    return {"repeats": bool(np.array_equal(q_values, again) and np.array_equal(returns, more))}
+        return {"actions": env.actions}
+    return {"runs": [[q_values, returns], function(World(), episodes, *setting)], "seeds": env.seeds}
+
+
+ARMS = 3
+
+
+def judge_q6(raw):
+    """How often each action was taken after the first 200 steps; whether both agents learned the same."""
+    if "actions" in raw:
+        return {"frequencies": np.bincount(raw["actions"][200:], minlength=ARMS) / (len(raw["actions"]) - 200)}
+    if "runs" in raw:
+        first, *later = raw["seeds"]
+        return {"repeats": repeats(raw["runs"]), "seed": first, "later seeds": [seed for seed in later if seed is not None]}
+    return raw
 
 
 def compare_q6(got, want):
     """Exact where there is no choice; 0.01 for values after long learning; 0.2 for frequencies of 1200 steps."""
+    got, want = judge_q6(got), judge_q6(want)
     if "learned" in want:
         return close(rtol=0.0, atol=0.01)(got, want)
     if "frequencies" in want:  # two samples: each is off by 0.1 or more once in 10^10 cases (Hoeffding)
@@ -1529,11 +1003,27 @@ def cases_q6(rng):
         Case(("all", line(size + 1, 100, True), int(rng.integers(2, 6)), *numbers(), seed(), start()), updates),
         Case(("all", line(cut, cut + 2, False), int(rng.integers(3, 6)), *numbers(), seed(), start()), limits),
         Case(("all", line(4, 2, False), int(rng.integers(3, 6)), *numbers(), seed(), start()), limits),
-        Case(("actions", bandit(3), 1400, 0.9, 0.5, float(rng.uniform(0.45, 0.55)), seed(), 0.0), "exploration"),
-        Case(("repeats", town(), 8, 0.7, 0.5, 0.5, seed(), 0.0), "exploration"),
+        Case(("actions", bandit(ARMS), 1400, 0.9, 0.5, float(rng.uniform(0.45, 0.55)), seed(), 0.0), "exploration"),
+        Case(("repeats", town(), 8, 0.7, 0.5, 0.5, seed(), 0.0), "the same seed, the same table"),
         Case(("learned", town(), 150, 0.6, 0.9, 1.0, seed(), 0.0), "what the agent has learned"),
         Case(("learned", town(), 150, 0.6, 0.9, 0.8, seed(), 4.0), "what the agent has learned"),
     ]
+
+def q_learning_agent_plain(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
+    rng = np.random.default_rng(seed)
+    q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
+    returns = np.zeros(episodes)
+    for i in range(episodes):
+        s, over = env.reset(seed=seed if i == 0 else None)[0], False
+        while not over:
+            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))
+            if rng.random() < epsilon:
+                a = rng.integers(q.shape[1])
+            after, r, terminated, truncated, _ = env.step(int(a))
+            q[s, a] += alpha * (r + gamma * (not terminated) * q[after].max() - q[s, a])
+            returns[i] += r
+            s, over = after, terminated or truncated
+    return q, returns
 
 
 Q6 = Question(
@@ -1543,27 +1033,28 @@ Q6 = Question(
     parts={
         "updates, with one action": 5,
         "time limits, with one action": 4,
-        "exploration": 4,
+        "exploration": 2,
+        "the same seed, the same table": 2,
         "what the agent has learned": 5,
     },
     reference=q_learning_agent_reference,
-    alternatives=(q_learning_agent_by_policy, q_learning_agent_by_steps),
+    alternatives=(q_learning_agent_plain, q_learning_agent_by_policy, q_learning_agent_by_steps),
     cases=cases_q6,
     driver=drive_q6,
     compare=compare_q6,
     mistakes=(
         Mistake(
-            q_learning_agent_past_the_end,
+            edit(q_learning_agent_plain, " * (not terminated)", ""),
             "The agent bootstraps past a termination. It shows as soon as the table does not hold 0 for the state that the"
             " last step leads to: start it with another `initial_value` and look.",
         ),
         Mistake(
-            q_learning_agent_cut_is_end,
+            edit(q_learning_agent_plain, "(not terminated)", "(not (terminated or truncated))"),
             "The agent does not bootstrap when the time limit cuts an episode. `truncated` ends the loop, but it does not"
             " take the value of the next state out of the target.",
         ),
         Mistake(
-            q_learning_agent_ignores_the_limit,
+            edit(q_learning_agent_plain, "terminated or truncated", "terminated"),
             "The loop goes on after a truncation. An episode is over when either flag is set; then the environment has to"
             " be reset before the next step.",
         ),
@@ -1573,46 +1064,72 @@ Q6 = Question(
             " elsewhere, and keep jumping. Q-learning takes the maximum over the next actions.",
         ),
         Mistake(
-            q_learning_agent_greedy,
+            edit(
+                q_learning_agent_plain,
+                "            if rng.random() < epsilon:\n                a = rng.integers(q.shape[1])\n", "",
+            ),
             "The agent never explores. Pass epsilon to the choice of the action, in every step.",
         ),
         Mistake(
-            q_learning_agent_always_random,
+            edit(
+                q_learning_agent_plain,
+                "            a = rng.choice(np.flatnonzero(q[s] == q[s].max()))\n"
+                "            if rng.random() < epsilon:\n"
+                "                a =",
+                "            a =",
+            ),
             "The agent learns, but it never uses what it has learned: all actions are taken equally often. With probability"
             " 1 - epsilon it has to take a best action of its table.",
         ),
         Mistake(
-            q_learning_agent_starts_at_zero,
+            edit(q_learning_agent_plain, "float(initial_value)", "0.0"),
             "The table starts at 0 and not at `initial_value`.",
         ),
         Mistake(
-            q_learning_agent_forgets,
+            edit(
+                q_learning_agent_plain,
+                "        s, over = env", "        q[:] = initial_value\n        s, over = env",
+            ),
             "The table is made anew in every episode, so that the agent forgets what it has learned. Make it once, before"
             " the loop over the episodes.",
         ),
         Mistake(
-            q_learning_agent_no_step_size,
+            edit(q_learning_agent_plain, "+= alpha * (", "+= ("),
             "The target replaces the old value, as if the step size were 1. Move by the fraction alpha of the error only.",
         ),
         Mistake(
-            q_learning_agent_returns_discounted,
+            edit(
+                q_learning_agent_plain,
+                "s, over = env", "s, over, weight = env", "[0], False", "[0], False, 1.0",
+                "+= r", "+= weight * r\n            weight *= gamma",
+            ),
             "The returns that are handed back are discounted. The docstring asks for the plain sum of the rewards of each"
             " episode.",
         ),
         Mistake(
-            q_learning_agent_maximum_here,
+            edit(q_learning_agent_plain, "q[after].max()", "q[s].max()"),
             "The maximum in the target is taken at the state that the agent left. The target needs the state in which it"
             " arrived.",
         ),
         Mistake(
-            q_learning_agent_stands_still,
+            edit(q_learning_agent_plain, "s, over = after, terminated", "over = terminated"),
             "After a step the next state does not become the current one, so every step of an episode is booked on its"
             " first state.",
         ),
         Mistake(
-            q_learning_agent_not_seeded,
+            edit(q_learning_agent_plain, "default_rng(seed)", "default_rng()"),
             "The same seed does not give the same table. Make the generator from `seed`, once, and take all random numbers"
             " from it.",
+        ),
+        Mistake(
+            edit(q_learning_agent_plain, "seed=seed if i == 0 else None", ""),
+            "The environment gets no seed. Chance can be on its side too: pass `seed` to the first reset, or the same seed"
+            " does not give the same table.",
+        ),
+        Mistake(
+            edit(q_learning_agent_plain, "seed if i == 0 else None", "seed"),
+            "Every reset is given the seed, so that a random environment plays the same episode again and again. Pass it to"
+            " the first reset only.",
         ),
     ),
 )

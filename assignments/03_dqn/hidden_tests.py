@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import close, judged, same
+from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 
 HIDDEN_MARKER = "RLBOOK-HIDDEN-03_dqn"
@@ -36,14 +37,13 @@ def drive_q1(function, what, capacity, transitions, draws, seed):
         old[:], new[:] = -1.0, -1.0
         return memory
 
-    def rows(memory):
-        batch = [np.asarray(column, dtype=np.float64) for column in memory.sample(draws)]
-        return np.unique(np.column_stack(batch), axis=0)
+    def drawn(memory):
+        return [np.asarray(column) for column in memory.sample(draws)]
 
     if what == "stored":
         lengths = []
         memory = fill(function(capacity, size, seed), lengths)
-        return {"lengths": lengths, "rows": rows(memory)}
+        return {"lengths": lengths, "drawn": drawn(memory)}
     if what == "start":
         memory = function(capacity, size, seed)
         first = len(memory)
@@ -54,27 +54,34 @@ def drive_q1(function, what, capacity, transitions, draws, seed):
             empty = "ValueError"
         lengths = [first]
         fill(memory, lengths)
-        return {"lengths": lengths, "rows": rows(memory), "empty": empty}
+        return {"lengths": lengths, "drawn": drawn(memory), "empty": empty}
     if what == "two":
         one, other = function(capacity, size, seed), function(capacity, size, seed + 1)
         fill(one)
         return {"lengths": [len(one), len(other)]}
     if what == "draws":
-        one, same = (fill(function(capacity, size, seed)) for _ in range(2))
-        first, second = np.asarray(one.sample(draws)[0]), np.asarray(one.sample(draws)[0])
-        again = np.asarray(same.sample(draws)[0])
+        one, other = (fill(function(capacity, size, seed)) for _ in range(2))
+        return {"one": [drawn(one)[0], drawn(one)[0]], "other": drawn(other)[0]}
+    return {"batch": drawn(fill(function(capacity, size, seed)))}
+
+
+def judge_q1(raw):
+    """Which transitions are drawn; how often each, and whether draws repeat; types and shapes of a batch."""
+    if "drawn" in raw:
+        columns = [np.asarray(column, dtype=np.float64) for column in raw["drawn"]]
+        return {**raw, "drawn": np.unique(np.column_stack(columns), axis=0)}
+    if "one" in raw:
+        first, second = raw["one"]
         counts = np.unique(first[:, 0], return_counts=True)[1]
         return {
             "shape": list(first.shape),
-            "shares": np.round(counts * len(one) / draws),
-            "reproducible": bool(np.array_equal(first, again)),
-            "repeats itself": bool(np.array_equal(first, second)),
+            "shares": np.round(counts * len(counts) / len(first)),
+            "reproducible": same(first, raw["other"]),
+            "repeats itself": same(first, second),
         }
-    batch = fill(function(capacity, size, seed)).sample(draws)
-    return {
-        "types": [str(np.asarray(column).dtype) for column in batch],
-        "shapes": [list(np.shape(column)) for column in batch],
-    }
+    if "batch" in raw:
+        return {"types": [str(column.dtype) for column in raw["batch"]], "shapes": [list(column.shape) for column in raw["batch"]]}
+    return raw
 
 
 def transitions_q1(rng, count, size):
@@ -179,23 +186,7 @@ class ReplayMemory_one_table:
         )
 
 
-class ReplayMemory_keeps_everything:
-    def __init__(self, capacity, observation_size, seed):
-        self.rows, self.rng = [], np.random.default_rng(seed)
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
-
-    def sample(self, batch_size):
-        rows = [self.rows[i] for i in self.rng.integers(len(self.rows), size=batch_size)]
-        kinds = (np.float32, np.int64, np.float32, np.float32, bool)
-        return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
-
-
-class ReplayMemory_refuses_when_full:
+class ReplayMemory_plain:
     def __init__(self, capacity, observation_size, seed):
         self.capacity, self.rows, self.rng = capacity, [], np.random.default_rng(seed)
 
@@ -203,26 +194,8 @@ class ReplayMemory_refuses_when_full:
         return len(self.rows)
 
     def add(self, observation, action, reward, next_observation, terminated):
-        if len(self.rows) < self.capacity:
-            self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
-
-    def sample(self, batch_size):
-        rows = [self.rows[i] for i in self.rng.integers(len(self.rows), size=batch_size)]
-        kinds = (np.float32, np.int64, np.float32, np.float32, bool)
-        return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
-
-
-class ReplayMemory_forgets_the_newest:
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.rows, self.rng = capacity, [], np.random.default_rng(seed)
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        if len(self.rows) == self.capacity:
-            self.rows.pop()
         self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
+        self.rows = self.rows[-self.capacity :]
 
     def sample(self, batch_size):
         rows = [self.rows[i] for i in self.rng.integers(len(self.rows), size=batch_size)]
@@ -230,7 +203,7 @@ class ReplayMemory_forgets_the_newest:
         return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
 
 
-class ReplayMemory_draws_empty_rows:
+class ReplayMemory_ring:
     def __init__(self, capacity, observation_size, seed):
         self.capacity, self.count = capacity, 0
         self.rng = np.random.default_rng(seed)
@@ -248,175 +221,8 @@ class ReplayMemory_draws_empty_rows:
         self.count += 1
 
     def sample(self, batch_size):
-        i = self.rng.integers(self.capacity, size=batch_size)
-        return self.s[i], self.a[i], self.r[i], self.s_next[i], self.d[i]
-
-
-class ReplayMemory_counts_past_capacity:
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.count = capacity, 0
-        self.rng = np.random.default_rng(seed)
-        self.s, self.s_next = np.zeros((2, capacity, observation_size), dtype=np.float32)
-        self.a, self.d = np.zeros(capacity, dtype=np.int64), np.zeros(capacity, dtype=bool)
-        self.r = np.zeros(capacity, dtype=np.float32)
-
-    def __len__(self):
-        return self.count
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        i = self.count % self.capacity
-        self.s[i], self.a[i], self.r[i] = observation, action, reward
-        self.s_next[i], self.d[i] = next_observation, terminated
-        self.count += 1
-
-    def sample(self, batch_size):
         i = self.rng.integers(min(self.count, self.capacity), size=batch_size)
         return self.s[i], self.a[i], self.r[i], self.s_next[i], self.d[i]
-
-
-class ReplayMemory_draws_all_but_last:
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.rows, self.rng = capacity, [], np.random.default_rng(seed)
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
-        self.rows = self.rows[-self.capacity :]
-
-    def sample(self, batch_size):
-        rows = [self.rows[i] for i in self.rng.integers(len(self.rows) - 1, size=batch_size)]
-        kinds = (np.float32, np.int64, np.float32, np.float32, bool)
-        return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
-
-
-class ReplayMemory_keeps_references:
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.rows, self.rng = capacity, [], np.random.default_rng(seed)
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        self.rows.append((observation, action, reward, next_observation, terminated))
-        self.rows = self.rows[-self.capacity :]
-
-    def sample(self, batch_size):
-        rows = [self.rows[i] for i in self.rng.integers(len(self.rows), size=batch_size)]
-        kinds = (np.float32, np.int64, np.float32, np.float32, bool)
-        return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
-
-
-class ReplayMemory_one_for_all:
-    rows = []
-
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.rng = capacity, np.random.default_rng(seed)
-        self.rows.clear()
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
-        if len(self.rows) > self.capacity:
-            del self.rows[0]
-
-    def sample(self, batch_size):
-        rows = [self.rows[i] for i in self.rng.integers(len(self.rows), size=batch_size)]
-        kinds = (np.float32, np.int64, np.float32, np.float32, bool)
-        return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
-
-
-class ReplayMemory_mixes_rows:
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.rows, self.rng = capacity, [], np.random.default_rng(seed)
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
-        self.rows = self.rows[-self.capacity :]
-
-    def sample(self, batch_size):
-        found = []
-        for k, kind in enumerate((np.float32, np.int64, np.float32, np.float32, bool)):
-            lots = self.rng.integers(len(self.rows), size=batch_size)
-            found.append(np.array([self.rows[i][k] for i in lots], dtype=kind))
-        return tuple(found)
-
-
-class ReplayMemory_without_replacement:
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.rows, self.rng = capacity, [], np.random.default_rng(seed)
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
-        self.rows = self.rows[-self.capacity :]
-
-    def sample(self, batch_size):
-        if not self.rows:
-            raise ValueError("empty")
-        lots = self.rng.permutation(len(self.rows))[:batch_size]
-        rows = [self.rows[i] for i in lots]
-        kinds = (np.float32, np.int64, np.float32, np.float32, bool)
-        return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
-
-
-class ReplayMemory_seeds_every_draw:
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.rows, self.seed = capacity, [], seed
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
-        self.rows = self.rows[-self.capacity :]
-
-    def sample(self, batch_size):
-        rng = np.random.default_rng(self.seed)
-        rows = [self.rows[i] for i in rng.integers(len(self.rows), size=batch_size)]
-        kinds = (np.float32, np.int64, np.float32, np.float32, bool)
-        return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
-
-
-class ReplayMemory_without_seed:
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.rows = capacity, []
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
-        self.rows = self.rows[-self.capacity :]
-
-    def sample(self, batch_size):
-        rows = [self.rows[i] for i in np.random.randint(len(self.rows), size=batch_size)]
-        kinds = (np.float32, np.int64, np.float32, np.float32, bool)
-        return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
-
-
-class ReplayMemory_all_float:
-    def __init__(self, capacity, observation_size, seed):
-        self.capacity, self.rows, self.rng = capacity, [], np.random.default_rng(seed)
-
-    def __len__(self):
-        return len(self.rows)
-
-    def add(self, observation, action, reward, next_observation, terminated):
-        self.rows.append((np.array(observation), action, reward, np.array(next_observation), terminated))
-        self.rows = self.rows[-self.capacity :]
-
-    def sample(self, batch_size):
-        rows = [self.rows[i] for i in self.rng.integers(len(self.rows), size=batch_size)]
-        return tuple(np.array(column, dtype=np.float32) for column in zip(*rows))
 
 
 Q1 = Question(
@@ -432,62 +238,93 @@ Q1 = Question(
     reference=ReplayMemory_reference,
     cases=cases_q1,
     driver=drive_q1,
-    compare=FLOAT32,
+    compare=judged(judge_q1, FLOAT32),
     mistakes=(
         Mistake(
-            ReplayMemory_keeps_everything,
+            edit(ReplayMemory_plain, "        self.rows = self.rows[-self.capacity :]\n", ""),
             "the memory keeps everything. It must hold `capacity` transitions at most; each further one pushes the oldest out.",
         ),
         Mistake(
-            ReplayMemory_refuses_when_full,
+            edit(
+                ReplayMemory_plain,
+                "        self.rows.append",
+                "        if len(self.rows) == self.capacity:\n            return\n        self.rows.append",
+            ),
             "a full memory takes nothing in any more. Then the agent would learn for ever from what a beginner did; the new transition must replace the oldest one.",
         ),
         Mistake(
-            ReplayMemory_forgets_the_newest,
+            edit(
+                ReplayMemory_plain,
+                "        self.rows.append",
+                "        self.rows = self.rows[: self.capacity - 1]\n        self.rows.append",
+            ),
             "a full memory overwrites its newest transition. First in, first out: the one that leaves is the oldest.",
         ),
         Mistake(
-            ReplayMemory_draws_empty_rows,
+            edit(ReplayMemory_ring, "integers(min(self.count, self.capacity)", "integers(self.capacity"),
             "while the memory is filling up, `sample` also draws rows in which nothing has been stored yet. Draw among the `len(self)` stored rows only.",
         ),
         Mistake(
-            ReplayMemory_counts_past_capacity,
+            edit(ReplayMemory_ring, "return min(self.count, self.capacity)", "return self.count"),
             "`len` goes on counting after the memory is full. It is the number of transitions stored now, never more than the capacity.",
         ),
         Mistake(
-            ReplayMemory_draws_all_but_last,
+            edit(ReplayMemory_plain, "integers(len(self.rows)", "integers(len(self.rows) - 1"),
             "one of the stored transitions is never drawn. The upper end of `integers` does not belong to the range already; nothing need be subtracted.",
         ),
         Mistake(
-            ReplayMemory_keeps_references,
+            edit(
+                ReplayMemory_plain,
+                "np.array(observation)", "observation",
+                "np.array(next_observation)", "next_observation",
+            ),
             "the memory stores the caller's arrays and not copies of them. If the caller writes into its array again, the stored transition changes with it.",
         ),
         Mistake(
-            ReplayMemory_one_for_all,
+            edit(
+                ReplayMemory_plain,
+                "    def __init__", "    rows = []\n\n    def __init__",
+                "self.capacity, self.rows, self.rng = capacity, [], ",
+                "self.rows.clear()\n        self.capacity, self.rng = capacity, ",
+                "self.rows = self.rows[-self.capacity :]", "del self.rows[: -self.capacity]",
+            ),
             "two memories share one storage. A list that is made in the body of the class belongs to all objects; make it in `__init__`.",
         ),
         Mistake(
-            ReplayMemory_mixes_rows,
+            edit(
+                ReplayMemory_plain,
+                "        rows = [self.rows[i] for i in self.rng.integers(len(self.rows), size=batch_size)]",
+                "        lots = [self.rng.integers(len(self.rows), size=batch_size) for _ in range(5)]\n"
+                "        rows = [[self.rows[i][k] for k, i in enumerate(row)] for row in zip(*lots)]",
+            ),
             "the five columns of a batch do not belong together. Draw the row numbers once and use them for all columns.",
         ),
         Mistake(
-            ReplayMemory_without_replacement,
+            edit(
+                ReplayMemory_plain,
+                "        rows =", '        if not self.rows:\n            raise ValueError("empty")\n        rows =',
+                "integers(len(self.rows), size=batch_size)", "permutation(len(self.rows))[:batch_size]",
+            ),
             "draws are made without replacement, so a batch cannot be larger than the memory. Each draw must be uniform over all stored transitions, whatever was drawn before.",
         ),
         Mistake(
-            ReplayMemory_seeds_every_draw,
+            edit(
+                ReplayMemory_plain,
+                "self.rng = capacity, [], np.random.default_rng(seed)", "self.seed = capacity, [], seed",
+                "self.rng.integers", "np.random.default_rng(self.seed).integers",
+            ),
             "every call of `sample` returns the same rows. Make the generator once, in `__init__`, and go on with it.",
         ),
         Mistake(
-            ReplayMemory_without_seed,
+            edit(ReplayMemory_plain, "default_rng(seed)", "default_rng()"),
             "the draws do not depend on the seed. Draw with a generator of your own, made from `seed`, and not with numpy's global one.",
         ),
         Mistake(
-            ReplayMemory_all_float,
+            edit(ReplayMemory_plain, "(np.float32, np.int64, np.float32, np.float32, bool)", "(np.float32,) * 5"),
             "all columns come back as float32. Actions are used as an index later, and ends as a mask: see the types in the docstring.",
         ),
     ),
-    alternatives=(ReplayMemory_list, ReplayMemory_one_table),
+    alternatives=(ReplayMemory_plain, ReplayMemory_ring, ReplayMemory_list, ReplayMemory_one_table),
 )
 
 
@@ -502,7 +339,9 @@ def drive_q2(function, what, rewards, next_q, terminated, truncated, gamma):
     y = function(r, given, torch.tensor(terminated), torch.tensor(truncated), gamma)
     if what == "targets":
         return y
-    return {"targets": y, "tracked": bool(y.requires_grad), "next_q": given, "rewards": r}
+    tracked = torch._C.TensorBase.requires_grad.__get__(y)  # of the base class: torch.Tensor's own can be replaced
+    (y.sum() + 0.0 * leaf.sum()).backward()
+    return {"targets": y, "tracked": tracked, "gradient": leaf.grad, "next_q": given, "rewards": r}
 
 
 def table_q2(rng, batch, actions):
@@ -559,57 +398,8 @@ def dqn_targets_sorted(rewards, next_q, terminated, truncated, gamma):
     return y
 
 
-def dqn_targets_without_mask(rewards, next_q, terminated, truncated, gamma):
-    return (rewards + gamma * next_q.max(1).values).detach()
-
-
-def dqn_targets_truncation_ends(rewards, next_q, terminated, truncated, gamma):
-    done = (terminated | truncated).float()
-    return (rewards + gamma * (1 - done) * next_q.max(1).values).detach()
-
-
-def dqn_targets_both_goes_on(rewards, next_q, terminated, truncated, gamma):
-    done = (terminated & ~truncated).float()
-    return (rewards + gamma * (1 - done) * next_q.max(1).values).detach()
-
-
-def dqn_targets_masks_the_reward(rewards, next_q, terminated, truncated, gamma):
-    return ((1 - terminated.float()) * (rewards + gamma * next_q.max(1).values)).detach()
-
-
-def dqn_targets_mask_inverted(rewards, next_q, terminated, truncated, gamma):
-    return (rewards + gamma * terminated.float() * next_q.max(1).values).detach()
-
-
-def dqn_targets_mean_action(rewards, next_q, terminated, truncated, gamma):
-    return (rewards + gamma * (1 - terminated.float()) * next_q.mean(1)).detach()
-
-
-def dqn_targets_max_of_table(rewards, next_q, terminated, truncated, gamma):
-    return (rewards + gamma * (1 - terminated.float()) * next_q.max()).detach()
-
-
-def dqn_targets_square(rewards, next_q, terminated, truncated, gamma):
-    best = next_q.max(1, keepdim=True).values
-    return (rewards + gamma * (1 - terminated.float()) * best).detach()
-
-
-def dqn_targets_best_action(rewards, next_q, terminated, truncated, gamma):
-    return (rewards + gamma * (1 - terminated.float()) * next_q.argmax(1)).detach()
-
-
-def dqn_targets_discounts_reward(rewards, next_q, terminated, truncated, gamma):
-    return (gamma * (rewards + (1 - terminated.float()) * next_q.max(1).values)).detach()
-
-
-def dqn_targets_tracked(rewards, next_q, terminated, truncated, gamma):
-    return rewards + gamma * (1 - terminated.float()) * next_q.max(1).values
-
-
-def dqn_targets_in_place(rewards, next_q, terminated, truncated, gamma):
-    with torch.no_grad():
-        next_q[terminated] = 0.0
-        return rewards + gamma * next_q.max(1).values
+def dqn_targets_plain(rewards, next_q, terminated, truncated, gamma):
+    return (rewards + gamma * (1 - terminated.float()) * next_q.max(1).values).detach()
 
 
 Q2 = Question(
@@ -623,55 +413,64 @@ Q2 = Question(
     compare=FLOAT32,
     mistakes=(
         Mistake(
-            dqn_targets_without_mask,
+            edit(dqn_targets_plain, " * (1 - terminated.float())", ""),
             "the target bootstraps past a termination. A terminated episode has no next value: the target is the reward alone.",
         ),
         Mistake(
-            dqn_targets_truncation_ends,
+            edit(dqn_targets_plain, "terminated.float()", "(terminated | truncated).float()"),
             "a time limit is treated as an end of the world. After a truncation the next state still has a value, so the target bootstraps; only `terminated` masks it.",
         ),
         Mistake(
-            dqn_targets_both_goes_on,
+            edit(dqn_targets_plain, "terminated.float()", "(terminated & ~truncated).float()"),
             "where both flags are set, the target bootstraps. A state that is an end is worth 0 whether or not the clock ran out in the same step.",
         ),
         Mistake(
-            dqn_targets_masks_the_reward,
+            edit(
+                dqn_targets_plain,
+                "rewards + gamma * (1 - terminated.float()) * next_q.max(1).values",
+                "(1 - terminated.float()) * (rewards + gamma * next_q.max(1).values)",
+            ),
             "the mask also removes the reward of the last step. That reward was really received; only the next value is masked.",
         ),
         Mistake(
-            dqn_targets_mask_inverted,
+            edit(dqn_targets_plain, "(1 - terminated.float())", "terminated.float()"),
             "the mask is the wrong way round: the targets bootstrap at terminations, and only there. Check what the factor is where `terminated` is 0.",
         ),
         Mistake(
-            dqn_targets_mean_action,
+            edit(dqn_targets_plain, "max(1).values", "mean(1)"),
             "the next value is the mean over the actions. Q-learning values the next state by its best action.",
         ),
         Mistake(
-            dqn_targets_max_of_table,
+            edit(dqn_targets_plain, "max(1).values", "max()"),
             "the maximum runs over the whole batch. Each transition has a next state of its own: one maximum per row, over the action axis.",
         ),
         Mistake(
-            dqn_targets_square,
+            edit(dqn_targets_plain, "max(1)", "max(1, keepdim=True)"),
             "a column of shape (B, 1) was added to a vector of shape (B,), and broadcasting made a square of it. Take the maximum without `keepdim`, or drop the axis.",
         ),
         Mistake(
-            dqn_targets_best_action,
+            edit(dqn_targets_plain, "max(1).values", "argmax(1)"),
             "the number of the best action stands where its value belongs. A maximum over an axis gives values and places; the target needs the values.",
         ),
         Mistake(
-            dqn_targets_discounts_reward,
+            edit(dqn_targets_plain, "rewards + gamma", "gamma * rewards + gamma"),
             "the reward is discounted too. It follows the action at once; only what comes after it is multiplied by gamma.",
         ),
         Mistake(
-            dqn_targets_tracked,
+            edit(dqn_targets_plain, ".detach()", ""),
             "the target still carries a gradient. It is a constant in the loss: compute it without tracking, or cut it off at the end.",
         ),
         Mistake(
-            dqn_targets_in_place,
+            edit(
+                dqn_targets_where,
+                "best = torch.where(terminated, torch.zeros_like(rewards), next_q.amax(dim=1))",
+                "next_q[terminated] = 0.0",
+                "gamma * best", "gamma * next_q.amax(dim=1)",
+            ),
             "the function writes into its argument `next_q`. Somebody else may still need these values: multiply by a mask, or select, and leave the argument as it is.",
         ),
     ),
-    alternatives=(dqn_targets_where, dqn_targets_sorted),
+    alternatives=(dqn_targets_plain, dqn_targets_where, dqn_targets_sorted),
 )
 
 
@@ -686,7 +485,9 @@ def drive_q3(function, what, rewards, next_q_online, next_q_target, terminated, 
     y = function(torch.tensor(rewards, dtype=torch.float32), online, target, torch.tensor(terminated), gamma)
     if what == "targets":
         return y
-    return {"targets": y, "tracked": bool(y.requires_grad), "online": online, "target": target}
+    tracked = torch._C.TensorBase.requires_grad.__get__(y)  # of the base class: torch.Tensor's own can be replaced
+    (y.sum() + 0.0 * sum(leaf.sum() for leaf in leaves)).backward()
+    return {"targets": y, "tracked": tracked, "gradients": [leaf.grad for leaf in leaves], "online": online, "target": target}
 
 
 def tables_q3(rng, batch, actions):
@@ -738,53 +539,9 @@ def double_dqn_targets_one_hot(rewards, next_q_online, next_q_target, terminated
     return (rewards + gamma * (~terminated) * judged).detach()
 
 
-def double_dqn_targets_swapped(rewards, next_q_online, next_q_target, terminated, gamma):
-    best = next_q_target.argmax(1, keepdim=True)
-    judged = next_q_online.gather(1, best).squeeze(1)
-    return (rewards + gamma * (1 - terminated.float()) * judged).detach()
-
-
 def double_dqn_targets_plain(rewards, next_q_online, next_q_target, terminated, gamma):
-    return (rewards + gamma * (1 - terminated.float()) * next_q_target.max(1).values).detach()
-
-
-def double_dqn_targets_online_alone(rewards, next_q_online, next_q_target, terminated, gamma):
-    return (rewards + gamma * (1 - terminated.float()) * next_q_online.max(1).values).detach()
-
-
-def double_dqn_targets_smaller_maximum(rewards, next_q_online, next_q_target, terminated, gamma):
-    best = torch.minimum(next_q_online.max(1).values, next_q_target.max(1).values)
-    return (rewards + gamma * (1 - terminated.float()) * best).detach()
-
-
-def double_dqn_targets_average(rewards, next_q_online, next_q_target, terminated, gamma):
-    best = (0.5 * (next_q_online + next_q_target)).max(1).values
-    return (rewards + gamma * (1 - terminated.float()) * best).detach()
-
-
-def double_dqn_targets_without_mask(rewards, next_q_online, next_q_target, terminated, gamma):
     judged = next_q_target.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)
-    return (rewards + gamma * judged).detach()
-
-
-def double_dqn_targets_masks_the_reward(rewards, next_q_online, next_q_target, terminated, gamma):
-    judged = next_q_target.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)
-    return ((1 - terminated.float()) * (rewards + gamma * judged)).detach()
-
-
-def double_dqn_targets_all_columns(rewards, next_q_online, next_q_target, terminated, gamma):
-    judged = next_q_target[:, next_q_online.argmax(1)]
     return (rewards + gamma * (1 - terminated.float()) * judged).detach()
-
-
-def double_dqn_targets_one_choice(rewards, next_q_online, next_q_target, terminated, gamma):
-    best = next_q_online.mean(0).argmax()
-    return (rewards + gamma * (1 - terminated.float()) * next_q_target[:, best]).detach()
-
-
-def double_dqn_targets_tracked(rewards, next_q_online, next_q_target, terminated, gamma):
-    judged = next_q_target.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)
-    return rewards + gamma * (1 - terminated.float()) * judged
 
 
 Q3 = Question(
@@ -798,47 +555,71 @@ Q3 = Question(
     compare=FLOAT32,
     mistakes=(
         Mistake(
-            double_dqn_targets_swapped,
+            edit(
+                double_dqn_targets_plain,
+                "next_q_target.gather(1, next_q_online", "next_q_online.gather(1, next_q_target",
+            ),
             "the two networks have changed places. The online network picks the action; the target network says what it is worth.",
         ),
         Mistake(
-            double_dqn_targets_plain,
+            edit(
+                double_dqn_targets_plain,
+                "gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)", "max(1).values",
+            ),
             "this is the plain DQN target: the target network picks and judges. The choice must come from the online network.",
         ),
         Mistake(
-            double_dqn_targets_online_alone,
+            edit(double_dqn_targets_plain, "next_q_target.gather", "next_q_online.gather"),
             "the online network judges its own choice, so the target network has no part in the target. Take the value from the target network.",
         ),
         Mistake(
-            double_dqn_targets_smaller_maximum,
+            edit(
+                double_dqn_targets_plain,
+                "next_q_target.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)",
+                "torch.minimum(next_q_online.max(1).values, next_q_target.max(1).values)",
+            ),
             "the target takes the smaller of two maxima. That is another idea (clipped double Q-learning); here one network picks and the other one judges that pick.",
         ),
         Mistake(
-            double_dqn_targets_average,
+            edit(
+                double_dqn_targets_plain,
+                "next_q_target.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)",
+                "(0.5 * (next_q_online + next_q_target)).max(1).values",
+            ),
             "the two networks are averaged before the maximum. Then the same noise still picks and judges.",
         ),
         Mistake(
-            double_dqn_targets_without_mask,
+            edit(double_dqn_targets_plain, "(1 - terminated.float()) * ", ""),
             "the target bootstraps past a termination. Double DQN changes which next value is used, not where there is one.",
         ),
         Mistake(
-            double_dqn_targets_masks_the_reward,
+            edit(
+                double_dqn_targets_plain,
+                "rewards + gamma * (1 - terminated.float()) * judged",
+                "(1 - terminated.float()) * (rewards + gamma * judged)",
+            ),
             "the mask also removes the reward of the last step. Only the next value is masked.",
         ),
         Mistake(
-            double_dqn_targets_all_columns,
+            edit(
+                double_dqn_targets_plain,
+                ".gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)", "[:, next_q_online.argmax(1)]",
+            ),
             "indexing with a colon and the chosen actions takes these columns for every row and gives a square. Pair each row with its own action.",
         ),
         Mistake(
-            double_dqn_targets_one_choice,
+            edit(
+                double_dqn_targets_plain,
+                ".gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)", "[:, next_q_online.mean(0).argmax()]",
+            ),
             "one action was picked for the whole batch. Each next state has a best action of its own: `argmax` over the action axis.",
         ),
         Mistake(
-            double_dqn_targets_tracked,
+            edit(double_dqn_targets_plain, ".detach()", ""),
             "the target still carries a gradient. The choice has none anyway, but the judged value has: cut it off.",
         ),
     ),
-    alternatives=(double_dqn_targets_fancy, double_dqn_targets_one_hot),
+    alternatives=(double_dqn_targets_plain, double_dqn_targets_fancy, double_dqn_targets_one_hot),
 )
 
 
@@ -907,13 +688,6 @@ def dqn_loss_rows(q_values, actions, targets, kappa=None):
     return total / len(q_values)
 
 
-def dqn_loss_sum(q_values, actions, targets, kappa=None):
-    chosen = q_values.gather(1, actions[:, None]).squeeze(1)
-    if kappa is None:
-        return 0.5 * ((targets.detach() - chosen) ** 2).sum()
-    return torch.nn.functional.huber_loss(chosen, targets.detach(), delta=kappa, reduction="sum")
-
-
 def dqn_loss_mean_over_table(q_values, actions, targets, kappa=None):
     wanted = q_values.detach().clone()
     wanted[torch.arange(len(actions)), actions] = targets.detach()
@@ -922,71 +696,19 @@ def dqn_loss_mean_over_table(q_values, actions, targets, kappa=None):
     return torch.nn.functional.huber_loss(q_values, wanted, delta=kappa)
 
 
-def dqn_loss_all_actions(q_values, actions, targets, kappa=None):
-    error = targets.detach()[:, None] - q_values
+def dqn_loss_plain(q_values, actions, targets, kappa=None):
+    chosen = q_values.gather(1, actions[:, None]).squeeze(1)
     if kappa is None:
-        return 0.5 * (error**2).mean()
-    size = error.abs()
-    return torch.where(size <= kappa, 0.5 * error**2, kappa * (size - 0.5 * kappa)).mean()
-
-
-def dqn_loss_best_action(q_values, actions, targets, kappa=None):
-    chosen = q_values.max(1).values
-    if kappa is None:
-        return 0.5 * torch.nn.functional.mse_loss(chosen, targets.detach())
+        return 0.5 * ((targets.detach() - chosen) ** 2).mean()
     return torch.nn.functional.huber_loss(chosen, targets.detach(), delta=kappa)
 
 
-def dqn_loss_square(q_values, actions, targets, kappa=None):
-    error = targets.detach() - q_values.gather(1, actions[:, None])
+def dqn_loss_by_hand(q_values, actions, targets, kappa=None):
+    error = targets.detach() - q_values.gather(1, actions[:, None]).squeeze(1)
     if kappa is None:
         return 0.5 * (error**2).mean()
     size = error.abs()
     return torch.where(size <= kappa, 0.5 * error**2, kappa * (size - 0.5 * kappa)).mean()
-
-
-def dqn_loss_without_half(q_values, actions, targets, kappa=None):
-    error = targets.detach() - q_values.gather(1, actions[:, None]).squeeze(1)
-    if kappa is None:
-        return (error**2).mean()
-    size = error.abs()
-    return torch.where(size <= kappa, error**2, kappa * (2 * size - kappa)).mean()
-
-
-def dqn_loss_tracked_target(q_values, actions, targets, kappa=None):
-    chosen = q_values.gather(1, actions[:, None]).squeeze(1)
-    if kappa is None:
-        return 0.5 * ((targets - chosen) ** 2).mean()
-    return torch.nn.functional.huber_loss(chosen, targets, delta=kappa)
-
-
-def dqn_loss_clipped_error(q_values, actions, targets, kappa=None):
-    error = targets.detach() - q_values.gather(1, actions[:, None]).squeeze(1)
-    if kappa is not None:
-        error = error.clamp(-kappa, kappa)
-    return 0.5 * (error**2).mean()
-
-
-def dqn_loss_smooth_l1(q_values, actions, targets, kappa=None):
-    chosen = q_values.gather(1, actions[:, None]).squeeze(1)
-    if kappa is None:
-        return 0.5 * torch.nn.functional.mse_loss(chosen, targets.detach())
-    return torch.nn.functional.smooth_l1_loss(chosen, targets.detach(), beta=kappa)
-
-
-def dqn_loss_with_a_jump(q_values, actions, targets, kappa=None):
-    error = targets.detach() - q_values.gather(1, actions[:, None]).squeeze(1)
-    if kappa is None:
-        return 0.5 * (error**2).mean()
-    size = error.abs()
-    return torch.where(size <= kappa, 0.5 * error**2, kappa * size).mean()
-
-
-def dqn_loss_detached_prediction(q_values, actions, targets, kappa=None):
-    chosen = q_values.detach().gather(1, actions[:, None]).squeeze(1)
-    if kappa is None:
-        return 0.5 * ((targets - chosen) ** 2).mean()
-    return torch.nn.functional.huber_loss(chosen, targets, delta=kappa)
 
 
 Q4 = Question(
@@ -1000,7 +722,7 @@ Q4 = Question(
     compare=FLOAT32,
     mistakes=(
         Mistake(
-            dqn_loss_sum,
+            edit(dqn_loss_plain, ".mean()", ".sum()", "delta=kappa", 'delta=kappa, reduction="sum"'),
             "the loss is the sum over the batch and not the mean. Then the step size would grow with the batch.",
         ),
         Mistake(
@@ -1008,43 +730,56 @@ Q4 = Question(
             "the mean divides by the number of table entries, batch times actions. Only one action per row was taken: divide by the number of rows.",
         ),
         Mistake(
-            dqn_loss_all_actions,
+            edit(
+                dqn_loss_by_hand,
+                "targets.detach() - q_values.gather(1, actions[:, None]).squeeze(1)",
+                "targets.detach()[:, None] - q_values",
+            ),
             "all actions are pulled to the target. Only the action that was taken has one; the others must get no gradient.",
         ),
         Mistake(
-            dqn_loss_best_action,
+            edit(dqn_loss_plain, "gather(1, actions[:, None]).squeeze(1)", "max(1).values"),
             "the prediction is the value of the best action. The target belongs to the action that was taken.",
         ),
         Mistake(
-            dqn_loss_square,
+            edit(dqn_loss_by_hand, ".squeeze(1)", ""),
             "a column of shape (B, 1) was subtracted from a vector of shape (B,): every target met every prediction. Drop the extra axis after `gather`.",
         ),
         Mistake(
-            dqn_loss_without_half,
+            edit(dqn_loss_by_hand, "0.5 * (error**2)", "(error**2)", "torch.where", "2 * torch.where"),
             "the factor one half is missing. With it the gradient is the plain TD error, and the two pieces of Huber's loss meet.",
         ),
         Mistake(
-            dqn_loss_tracked_target,
+            edit(dqn_loss_plain, "(targets.detach() -", "(targets -", "chosen, targets.detach()", "chosen, targets"),
             "the gradient also flows into the targets. They are constants: this must be a semi-gradient.",
         ),
         Mistake(
-            dqn_loss_clipped_error,
+            edit(
+                dqn_loss_by_hand,
+                "torch.where(size <= kappa, 0.5 * error**2, kappa * (size - 0.5 * kappa))",
+                "(0.5 * error.clamp(-kappa, kappa) ** 2)",
+            ),
             "the error was clipped before it was squared. Beyond the threshold the gradient is then zero, and the worst predictions never improve. Huber's loss clips the gradient instead.",
         ),
         Mistake(
-            dqn_loss_smooth_l1,
+            edit(dqn_loss_plain, "huber_loss", "smooth_l1_loss", "delta=", "beta="),
             "this is `smooth_l1_loss`, which divides by its threshold. It equals Huber's loss only where the threshold is 1.",
         ),
         Mistake(
-            dqn_loss_with_a_jump,
+            edit(dqn_loss_by_hand, "(size - 0.5 * kappa)", "size"),
             "the two pieces of Huber's loss do not meet: at the threshold the line must have the value of the half square. Look at the constant of the linear piece.",
         ),
         Mistake(
-            dqn_loss_detached_prediction,
+            edit(
+                dqn_loss_plain,
+                "q_values.gather", "q_values.detach().gather",
+                "(targets.detach() -", "(targets -",
+                "chosen, targets.detach()", "chosen, targets",
+            ),
             "the gradient flows into the wrong side: the prediction is cut off and the target is not. The network learns through the prediction only.",
         ),
     ),
-    alternatives=(dqn_loss_one_hot, dqn_loss_rows),
+    alternatives=(dqn_loss_plain, dqn_loss_by_hand, dqn_loss_one_hot, dqn_loss_rows),
 )
 
 
@@ -1080,11 +815,13 @@ def drive_q5(function, what, sizes, online_start, target_start, changes, first, 
     with torch.no_grad():
         for p in online.parameters():
             p += 1.0
+    sum(p.sum() for p in target.parameters()).add(0.0 * sum(p.sum() for p in online.parameters())).backward()
     return {
+        "gradients": torch.cat([p.grad.reshape(-1) for p in online.parameters()]),
         "target": flat(target),
         "online": flat(online),
-        "same tensors": [one is other for one, other in zip(tensors, target.parameters())],
-        "tracked": [bool(p.requires_grad) for p in target.parameters()],
+        "tensors it was made of": torch.cat([p.detach().reshape(-1) for p in tensors]),
+        "tracked": [torch._C.TensorBase.requires_grad.__get__(p) for p in target.parameters()],
     }
 
 
@@ -1137,105 +874,13 @@ def move_target_state(online, target, update, interval=None, tau=None):
         target.load_state_dict({name: (1 - tau) * old[name] + tau * new[name] for name in old})
 
 
-def move_target_shares(online, target, update, interval=None, tau=None):
-    for ours, theirs in zip(target.parameters(), online.parameters()):
-        if tau is not None:
-            ours.data.mul_(1 - tau).add_(tau * theirs.data)
-        elif update % interval == 0:
-            ours.data = theirs.data
-
-
-def move_target_weights_swapped(online, target, update, interval=None, tau=None):
+def move_target_plain(online, target, update, interval=None, tau=None):
     with torch.no_grad():
         for ours, theirs in zip(target.parameters(), online.parameters()):
             if tau is not None:
-                ours.copy_(tau * ours + (1 - tau) * theirs)
+                ours.copy_((1 - tau) * ours + tau * theirs)
             elif update % interval == 0:
                 ours.copy_(theirs)
-
-
-def move_target_one_late(online, target, update, interval=None, tau=None):
-    with torch.no_grad():
-        for ours, theirs in zip(target.parameters(), online.parameters()):
-            if tau is not None:
-                ours.copy_((1 - tau) * ours + tau * theirs)
-            elif (update - 1) % interval == 0:
-                ours.copy_(theirs)
-
-
-def move_target_always_copies(online, target, update, interval=None, tau=None):
-    with torch.no_grad():
-        for ours, theirs in zip(target.parameters(), online.parameters()):
-            if tau is not None:
-                ours.copy_((1 - tau) * ours + tau * theirs)
-            else:
-                ours.copy_(theirs)
-
-
-def move_target_counts_up_to(online, target, update, interval=None, tau=None):
-    with torch.no_grad():
-        for ours, theirs in zip(target.parameters(), online.parameters()):
-            if tau is not None:
-                ours.copy_((1 - tau) * ours + tau * theirs)
-            elif update >= interval:
-                ours.copy_(theirs)
-
-
-def move_target_without_biases(online, target, update, interval=None, tau=None):
-    with torch.no_grad():
-        for ours, theirs in zip(target.parameters(), online.parameters()):
-            if ours.dim() == 2 and tau is not None:
-                ours.copy_((1 - tau) * ours + tau * theirs)
-            elif ours.dim() == 2 and update % interval == 0:
-                ours.copy_(theirs)
-
-
-def move_target_moves_online(online, target, update, interval=None, tau=None):
-    with torch.no_grad():
-        for ours, theirs in zip(target.parameters(), online.parameters()):
-            if tau is not None:
-                theirs.copy_((1 - tau) * theirs + tau * ours)
-            elif update % interval == 0:
-                theirs.copy_(ours)
-
-
-def move_target_adds(online, target, update, interval=None, tau=None):
-    with torch.no_grad():
-        for ours, theirs in zip(target.parameters(), online.parameters()):
-            if tau is not None:
-                ours.add_(tau * theirs)
-            elif update % interval == 0:
-                ours.copy_(theirs)
-
-
-def move_target_new_name(online, target, update, interval=None, tau=None):
-    with torch.no_grad():
-        if tau is None:
-            if update % interval == 0:
-                target.load_state_dict(online.state_dict())
-            return
-        for ours, theirs in zip(target.parameters(), online.parameters()):
-            ours = (1 - tau) * ours + tau * theirs
-
-
-def move_target_local_copy(online, target, update, interval=None, tau=None):
-    import copy
-
-    if tau is None:
-        if update % interval == 0:
-            target = copy.deepcopy(online)
-        return
-    with torch.no_grad():
-        for ours, theirs in zip(target.parameters(), online.parameters()):
-            ours.copy_((1 - tau) * ours + tau * theirs)
-
-
-def move_target_tracked(online, target, update, interval=None, tau=None):
-    for ours, theirs in zip(target.parameters(), online.parameters()):
-        if tau is not None:
-            ours.mul_(1 - tau).add_(tau * theirs)
-        elif update % interval == 0:
-            ours.copy_(theirs)
 
 
 Q5 = Question(
@@ -1249,51 +894,61 @@ Q5 = Question(
     compare=FLOAT32,
     mistakes=(
         Mistake(
-            move_target_shares,
+            edit(move_target_plain, "ours.copy_(theirs)", "ours.data = theirs.data"),
             "after the copy both networks share their memory, so every later step of the online network moves the target too. Copy the numbers, not the tensor.",
         ),
         Mistake(
-            move_target_weights_swapped,
+            edit(move_target_plain, "(1 - tau) * ours + tau * theirs", "tau * ours + (1 - tau) * theirs"),
             "the two weights of the average have changed places. With a small tau the target must move a little, so most of it stays what it was.",
         ),
         Mistake(
-            move_target_one_late,
+            edit(move_target_plain, "update %", "(update - 1) %"),
             "the copy comes one update late. It belongs to those updates whose number is a multiple of the interval.",
         ),
         Mistake(
-            move_target_always_copies,
+            edit(move_target_plain, "elif update % interval == 0:", "else:"),
             "the target is copied after every update, whatever the interval. Between two copies it must not move.",
         ),
         Mistake(
-            move_target_counts_up_to,
+            edit(move_target_plain, "% interval == 0", ">= interval"),
             "once the interval has passed, the target is copied after every update. Ask whether the number of the update is a multiple of the interval.",
         ),
         Mistake(
-            move_target_without_biases,
+            edit(
+                move_target_plain,
+                "if tau", "if ours.dim() == 2 and tau",
+                "elif update", "elif ours.dim() == 2 and update",
+            ),
             "only the weight matrices are moved and the biases stay behind. All parameters belong to the network.",
         ),
         Mistake(
-            move_target_moves_online,
+            edit(
+                move_target_plain,
+                "zip(target.parameters(), online.parameters())", "zip(online.parameters(), target.parameters())",
+            ),
             "the online network is moved toward the target. It is the other way round: the target follows, and the online network stays as it is.",
         ),
         Mistake(
-            move_target_adds,
+            edit(move_target_plain, "ours.copy_((1 - tau) * ours + tau * theirs)", "ours.add_(tau * theirs)"),
             "something is added to the target, but nothing of the old target is taken away. The two weights of an average sum to one.",
         ),
         Mistake(
-            move_target_new_name,
+            edit(
+                move_target_plain,
+                "ours.copy_((1 - tau) * ours + tau * theirs)", "ours = (1 - tau) * ours + tau * theirs",
+            ),
             "the moving average is computed and then lost: an assignment to the loop's variable gives a new tensor a name and leaves the network alone. Write into the parameter.",
         ),
         Mistake(
-            move_target_local_copy,
+            edit(move_target_plain, "ours.copy_(theirs)", "target = online"),
             "the copy is lost: an assignment to the argument `target` renames it inside the function, and the caller's network stays as it was. Write into its parameters.",
         ),
         Mistake(
-            move_target_tracked,
+            edit(move_target_plain, "torch.no_grad()", "torch.enable_grad()"),
             "the update of the target is tracked by autograd. That ends in an error, or in a target that drags the whole history along: do it under `torch.no_grad()`.",
         ),
     ),
-    alternatives=(move_target_lerp, move_target_state),
+    alternatives=(move_target_plain, move_target_lerp, move_target_state),
 )
 
 
@@ -1399,15 +1054,10 @@ def drive_q6(function, what, setup):
     if what == "stored":
         rows = [np.concatenate((s, [r], after, [d])) for s, _, r, after, d in memory.rows]
         actions = [row[1] for row in memory.rows]
-        found = {"rows": np.stack(rows), "same actions": actions == env.received, "resets": env.resets}
+        found = {"rows": np.stack(rows), "actions": [actions, env.received], "resets": env.resets}
         return found | {"returns": np.asarray(returns, dtype=np.float64)}
-    received, quiet = np.array(env.received), setup["epsilon"] == 0
-    seen = np.concatenate((setup["first"][:1], setup["next"]))[: len(received)]
-    with torch.no_grad():
-        best = online(torch.tensor(seen)).argmax(1).numpy()
-    drawn = received[~quiet]
-    shares = np.bincount(drawn, minlength=len(weights)) * len(weights) / len(drawn)
-    return {"greedy": (received == best)[quiet], "shares": np.round(shares)}
+    seen = np.concatenate((setup["first"][:1], setup["next"]))
+    return {"received": env.received, "weights": weights, "seen": seen, "greedy": setup["epsilon"] == 0}
 
 
 def script_q6(rng, steps, size):
@@ -1502,9 +1152,21 @@ def cases_q6(rng):
     ]
 
 
+def acted_q6(raw, given):
+    """Whether the greedy actions were the best ones, and how often each was drawn; what was given is the reference's."""
+    received, greedy = np.array(raw["received"]), given["greedy"]
+    best = (given["seen"][:-1] @ given["weights"].T).argmax(axis=1)
+    drawn, actions = received[~greedy], len(given["weights"])
+    return {"greedy": (received == best)[greedy], "shares": np.round(np.bincount(drawn, minlength=actions) * actions / len(drawn))}
+
+
 def compare_q6(got, want):
-    if isinstance(want, dict) and "values" in want:
+    if "values" in want:
         return close(rtol=0.0, atol=0.1)(got, want)  # learned, against exact values between 0.5 and 5
+    if "received" in want:
+        got, want = acted_q6(got, want), acted_q6(want, want)
+    if "actions" in want:
+        got, want = ({**raw, "actions": same(*raw["actions"])} for raw in (got, want))
     return FLOAT32(got, want)
 
 
@@ -1620,216 +1282,7 @@ def train_dqn_gradient(
     return np.array(returns)
 
 
-def train_dqn_stores_truncation_as_end(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated or truncated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_stores_first_of_next_episode(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        x_before, x, total = x, x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        memory.add(x_before, action, reward, x, terminated)
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_stores_new_observation_twice(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        x, total = x_next, total + reward
-        memory.add(x, action, reward, x_next, terminated)
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_resets_at_terminations_only(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_always_greedy(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        action = int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_epsilon_inverted(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() > epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_counts_from_zero(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(steps):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_never_copies(
+def train_dqn_plain(
     env, online, target, optimizer, memory, epsilon, *,
     steps, learning_starts, batch_size, gamma, interval, double, rng,
 ):  # fmt: skip
@@ -1854,306 +1307,9 @@ def train_dqn_never_copies(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    return returns
-
-
-def train_dqn_copies_always(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_gradients_pile_up(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            loss.backward()
-            optimizer.step()
             if t % interval == 0:
                 target.load_state_dict(online.state_dict())
     return returns
-
-
-def train_dqn_online_makes_targets(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = online(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_ignores_double(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = judge.argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_learns_at_ends_only(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts and (terminated or truncated):
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_learns_too_early(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if len(memory) > 0:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_discounted_returns(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, power, x = [], 0.0, 1.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total, power = x_next, total + power * reward, power * gamma
-        if terminated or truncated:
-            returns.append(total)
-            x, total, power = env.reset(), 0.0, 1.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_huber(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = torch.nn.functional.huber_loss(online(s).gather(1, a[:, None]).squeeze(1), y, delta=1.0)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_without_half(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = target(s_next)
-                pick = (online(s_next) if double else judge).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
-
-def train_dqn_swaps_networks(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
-    returns, total, x = [], 0.0, env.reset()
-    for t in range(1, steps + 1):
-        q = online(torch.as_tensor(x)[None]).detach()[0]
-        random = rng.random() < epsilon(t)
-        action = int(rng.integers(len(q))) if random else int(q.argmax())
-        x_next, reward, terminated, truncated = env.step(action)
-        memory.add(x, action, reward, x_next, terminated)
-        x, total = x_next, total + reward
-        if terminated or truncated:
-            returns.append(total)
-            x, total = env.reset(), 0.0
-        if t >= learning_starts:
-            s, a, r, s_next, d = (torch.as_tensor(c) for c in memory.sample(batch_size))
-            with torch.no_grad():
-                judge = online(s_next) if double else target(s_next)
-                pick = target(s_next).argmax(1, keepdim=True)
-                y = r + gamma * (1 - d.float()) * judge.gather(1, pick).squeeze(1)
-            loss = 0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if t % interval == 0:
-                target.load_state_dict(online.state_dict())
-    return returns
-
 
 
 Q6 = Question(
@@ -2167,79 +1323,100 @@ Q6 = Question(
     compare=compare_q6,
     mistakes=(
         Mistake(
-            train_dqn_stores_truncation_as_end,
+            edit(train_dqn_plain, "x_next, terminated)", "x_next, terminated or truncated)"),
             "a time limit is stored as a termination. The targets then stop there, and the values come out too small; store `terminated` alone.",
         ),
         Mistake(
-            train_dqn_stores_first_of_next_episode,
+            edit(
+                train_dqn_plain,
+                "        memory.add(x, action, reward, x_next, terminated)\n        x, total = x_next",
+                "        x_before, x, total = x, x_next",
+                "        if t >=", "        memory.add(x_before, action, reward, x, terminated)\n        if t >=",
+            ),
             "at the end of an episode the stored next observation is the first one of the next episode. Store the transition before you reset.",
         ),
         Mistake(
-            train_dqn_stores_new_observation_twice,
+            edit(train_dqn_plain, "memory.add(x, action", "memory.add(x_next, action"),
             "the stored transition starts at the observation it leads to: the variable was overwritten before the transition was stored.",
         ),
         Mistake(
-            train_dqn_resets_at_terminations_only,
+            edit(train_dqn_plain, "terminated or truncated", "terminated"),
             "after a truncation the loop goes on without a reset. Both ways to end an episode ask for a new one; they differ only in what is stored.",
         ),
         Mistake(
-            train_dqn_always_greedy,
+            edit(train_dqn_plain, "int(rng.integers(len(q))) if random else int(q.argmax())", "int(q.argmax())"),
             "the agent never explores. With probability epsilon(t) the action must be drawn uniformly from all actions.",
         ),
         Mistake(
-            train_dqn_epsilon_inverted,
+            edit(train_dqn_plain, "rng.random() <", "rng.random() >"),
             "epsilon is the wrong way round: the action is greedy with this probability and random otherwise.",
         ),
         Mistake(
-            train_dqn_counts_from_zero,
+            edit(train_dqn_plain, "range(1, steps + 1)", "range(steps)"),
             "the steps are counted from 0. They run from 1 to `steps`, the last one included; the schedule and the copies depend on it.",
         ),
         Mistake(
-            train_dqn_never_copies,
+            edit(
+                train_dqn_plain,
+                "            if t % interval == 0:\n                target.load_state_dict(online.state_dict())\n", "",
+            ),
             "the target network never moves, so all targets are one backup of the first random network. Copy after the updates whose step is a multiple of `interval`.",
         ),
         Mistake(
-            train_dqn_copies_always,
+            edit(train_dqn_plain, "if t % interval == 0:\n                target", "target"),
             "the target network is copied after every update. It must rest for `interval` steps.",
         ),
         Mistake(
-            train_dqn_gradients_pile_up,
+            edit(train_dqn_plain, "            optimizer.zero_grad()\n", ""),
             "the gradients of all updates pile up. PyTorch adds to `.grad`: clear it before each backward pass.",
         ),
         Mistake(
-            train_dqn_online_makes_targets,
+            edit(train_dqn_plain, "judge = target(s_next)", "judge = online(s_next)"),
             "the online network makes its own targets. The next state's value comes from the target network (with `double`, the choice of the action does not).",
         ),
         Mistake(
-            train_dqn_ignores_double,
+            edit(train_dqn_plain, "(online(s_next) if double else judge)", "judge"),
             "the argument `double` has no effect. If it is true, the online network picks the next action.",
         ),
         Mistake(
-            train_dqn_learns_at_ends_only,
+            edit(train_dqn_plain, "if t >= learning_starts", "if t >= learning_starts and (terminated or truncated)"),
             "an update is made only at the end of an episode. Look at the indentation: one update belongs to every step from `learning_starts` on.",
         ),
         Mistake(
-            train_dqn_learns_too_early,
+            edit(train_dqn_plain, "if t >= learning_starts", "if len(memory) > 0"),
             "updates begin before `learning_starts`. Until then the memory only fills.",
         ),
         Mistake(
-            train_dqn_discounted_returns,
+            edit(
+                train_dqn_plain,
+                "returns, total, x = [], 0.0, env", "returns, total, power, x = [], 0.0, 1.0, env",
+                "total = x_next, total + reward", "total, power = x_next, total + power * reward, power * gamma",
+                "x, total = env.reset(), 0.0", "x, total, power = env.reset(), 0.0, 1.0",
+            ),
             "the returns that the function reports are discounted. It is asked for the plain sums of the rewards; the discount belongs into the targets.",
         ),
         Mistake(
-            train_dqn_huber,
+            edit(
+                train_dqn_plain,
+                "0.5 * ((y - online(s).gather(1, a[:, None]).squeeze(1)) ** 2).mean()",
+                "torch.nn.functional.huber_loss(online(s).gather(1, a[:, None]).squeeze(1), y, delta=1.0)",
+            ),
             "the loss is Huber's. This loop asks for half the mean squared error: `dqn_loss` with `kappa=None`.",
         ),
         Mistake(
-            train_dqn_without_half,
+            edit(train_dqn_plain, "0.5 * ((y", "((y"),
             "the steps are twice as large as they should be: the factor one half of the loss is missing.",
         ),
         Mistake(
-            train_dqn_swaps_networks,
+            edit(
+                train_dqn_plain,
+                "judge = target(s_next)", "judge = online(s_next) if double else target(s_next)",
+                "(online(s_next) if double else judge)", "target(s_next)",
+            ),
             "with `double` the two networks have changed places. The online network picks the next action and the target network judges it.",
         ),
     ),
-    alternatives=(train_dqn_functions, train_dqn_gradient),
+    alternatives=(train_dqn_plain, train_dqn_functions, train_dqn_gradient),
     seconds=20.0,
 )
 

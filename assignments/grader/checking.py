@@ -92,9 +92,9 @@ def question_faults(prepared: Prepared) -> Iterator[str]:
     question = prepared.question
     if len(question.mistakes) < MISTAKES:
         yield f"{question.name}: {len(question.mistakes)} known mistakes, at least {MISTAKES} are wanted"
-    for mistake in question.mistakes:
+    for number, mistake in enumerate(question.mistakes, 1):
         result = mark_solution(prepared, mistake.solution)
-        name = f"{question.name}: {mistake.solution.__name__}"
+        name = f"{question.name}: mistake {number} ({mistake.solution.__name__}, {mistake.says[:40]!r})"
         if result.points >= result.max_points:
             yield f"{name} scores full marks"
         elif not any(message.endswith(mistake.says) for message in result.messages):

@@ -1,8 +1,8 @@
 """What an assignment consists of: questions, their cases, and the mistakes that students make.
 
 The hidden tests of an assignment are data. A question names the function that a student writes, a reference, a
-generator of cases, and a list of known mistakes: whole wrong solutions, each with the sentence that a student should
-read. A mistake serves twice. The tests of the grader hand it in and demand that it is rejected; and when a student's
+generator of cases, and a list of known mistakes: wrong solutions, most of them an edit of a right one, each with the
+sentence that a student should read. A mistake serves twice. The tests of the grader hand it in and demand that it is rejected; and when a student's
 results agree with those of a mistake on every case, the feedback says so.
 
 References, cases and mistakes run in the grader's own process and never enter the sandbox.
@@ -62,7 +62,8 @@ class Question:
     ``cases``: makes the cases from a random generator; every part needs at least one.
     ``mistakes``: at least five known wrong solutions. ``alternatives``: right ones that look different.
     ``driver``: if given, runs in the sandbox as ``driver(function, *arguments)`` and returns plain values and arrays:
-    for gradients, for classes, for many calls in one. It is self-contained and imports inside its body.
+    for gradients, for classes, for many calls in one. It is self-contained and imports inside its body. It hands over
+    what came out, both runs of two and arguments as they are after the call, and never says itself whether that is right.
     ``compare``: says what is wrong with a result, see :mod:`comparing`. ``seconds``: of one call.
     """
 
@@ -147,8 +148,9 @@ def load_module(path: Path) -> ModuleType:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """The text of a self-contained function or class."""
-    return textwrap.dedent(inspect.getsource(function))
+    """The text of a self-contained function or class; one that was made from a text (see :mod:`edits`) carries it."""
+    made: str | None = vars(function).get("__source__")
+    return made if made is not None else textwrap.dedent(inspect.getsource(function))
 
 
 def as_solution(question: Question, solution: Callable[..., Any]) -> str:
