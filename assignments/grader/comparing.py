@@ -2,6 +2,10 @@
 
 A comparison takes the student's result and the reference's, both as they come over the wire, and returns ``None``
 if the result is right, else a sentence. It sees data only, so nothing that a student's code patches can reach it.
+
+Whether something repeats, stays as it was or happens often enough is decided here as well, never in a driver, which
+runs beside the student's code: it hands over both runs, or what an argument holds after the call, and :func:`judged`
+makes of that what is compared.
 """
 
 from __future__ import annotations
@@ -43,6 +47,33 @@ def close(rtol: float = 1e-5, atol: float = 1e-7) -> Comparison:
         return compare_numbers(got, want, rtol, atol)
 
     return compare
+
+
+def judged(judge: Callable[[Any], Any], compare: Comparison) -> Comparison:
+    """Compare what ``judge`` makes of the raw results, the student's and the reference's."""
+    return lambda got, want: compare(judge(got), judge(want))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two results are equal to the last bit: kinds, shapes and values; NaN is the same as NaN."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return type(one) is type(other) and bool(one == other or (one != one and other != other))
+
+
+def repeats(runs: Any) -> bool:
+    """Whether all runs, at least two, gave the same result."""
+    return len(runs) > 1 and all(same(runs[0], run) for run in runs[1:])
+
+
+def share_at_least(share: float, flags: Any) -> bool:
+    """Whether at least this share of the flags, of which there is one or more, is true."""
+    flags = np.asarray(flags, dtype=bool)
+    return flags.size > 0 and float(flags.mean()) >= share
 
 
 def compare_numbers(got: Any, want: Any, rtol: float, atol: float) -> str | None:

@@ -1,8 +1,8 @@
 """What an assignment consists of: questions, their cases, and the mistakes that students make.
 
 The hidden tests of an assignment are data. A question names the function that a student writes, a reference, a
-generator of cases, and a list of known mistakes: whole wrong solutions, each with the sentence that a student should
-read. A mistake serves twice. The tests of the grader hand it in and demand that it is rejected; and when a student's
+generator of cases, and a list of known mistakes: wrong solutions, most of them an edit of a right one, each with the
+sentence that a student should read. A mistake serves twice. The tests of the grader hand it in and demand that it is rejected; and when a student's
 results agree with those of a mistake on every case, the feedback says so.
 
 References, cases and mistakes run in the grader's own process and never enter the sandbox.
@@ -147,8 +147,9 @@ def load_module(path: Path) -> ModuleType:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """The text of a self-contained function or class."""
-    return textwrap.dedent(inspect.getsource(function))
+    """The text of a self-contained function or class; one that was made from a text (see :mod:`edits`) carries it."""
+    made: str | None = vars(function).get("__source__")
+    return made if made is not None else textwrap.dedent(inspect.getsource(function))
 
 
 def as_solution(question: Question, solution: Callable[..., Any]) -> str:

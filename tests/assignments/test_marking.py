@@ -51,6 +51,28 @@ def test_where_the_reference_is_infinite_the_result_must_be(small):
     assert comparing.close()(np.array([1.0, 5.0]), np.array([1.0, np.inf])) == comparing.WRONG_VALUES
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        (1, 1, True), (1, 1.0, False), (1, True, False), (float("nan"), float("nan"), True), (None, None, True), ("a", "b", False),
+        ([1, {"a": [2.0]}], [1, {"a": [2.0]}], True), ([1, 2], [1, 2, 3], False), ({"a": 1}, {"b": 1}, False), ([1], {"a": 1}, False),
+        (np.arange(3), np.arange(3), True), (np.arange(3), np.arange(3.0), False), (np.zeros(2), np.full(2, 1e-15), False),
+        (np.array([np.nan, 1]), np.array([np.nan, 1]), True), (np.zeros((1, 2)), np.zeros(2), False), (np.ones(1), 1.0, False),
+    ],
+)  # fmt: skip
+def test_same_is_the_same_to_the_last_bit(one, other, wanted):
+    assert comparing.same(one, other) is wanted and comparing.same(other, one) is wanted
+
+
+def test_verdicts_about_runs_are_made_of_raw_results():
+    assert comparing.repeats([np.ones(2), np.ones(2)])
+    assert not comparing.repeats([np.ones(2), np.ones(2), np.zeros(2)]) and not comparing.repeats([np.ones(2)])
+    assert comparing.share_at_least(0.5, [1, 0]) and not comparing.share_at_least(0.6, [1, 0]) and not comparing.share_at_least(0, [])
+    compare = comparing.judged(lambda runs: {"repeats": comparing.repeats(runs)}, comparing.close())
+    assert compare([3, 3], [4, 4]) is None and compare([3, 4], [4, 4]) == comparing.WRONG_VALUES
+    assert compare([3, 4], [5, 6]) is None  # as a mistake that does not repeat either
+
+
 @pytest.mark.parametrize("outcome", [Outcome(TIMEOUT), Outcome(CRASHED), Outcome(MISSING), Outcome(RAISED, error="KeyError")])
 def test_a_call_that_does_not_return_scores_nothing(small, outcome):
     prepared = prepare(small.questions[0], 1)
