@@ -8,7 +8,7 @@ import math
 import numpy as np
 import torch
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import WRONG_SHAPE, close, judged
 from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 
@@ -181,7 +181,11 @@ def drive_q2(function, matrix, b, iterations, tolerance, what):
         return a @ v
 
     x = function(matvec, right, iterations, tolerance)
-    return {"x": x, "x and products": [x, len(calls)], "b": right}[what]
+    return {"x": x, "x and products": {"x": x, "products": calls}, "b": right}[what]
+
+
+def judge_q2(result):
+    return {**result, "products": len(result["products"])} if isinstance(result, dict) else result
 
 
 def conjugate_gradient_krylov(matvec, b, iterations, tolerance):
@@ -295,7 +299,7 @@ Q2 = Question(
     reference=conjugate_gradient_krylov,
     cases=cases_q2,
     driver=drive_q2,
-    compare=close(1e-5, 1e-9),
+    compare=judged(judge_q2, close(1e-5, 1e-9)),
     alternatives=(conjugate_gradient_loop, conjugate_gradient_other_formulas),
     mistakes=(
         Mistake(edit(conjugate_gradient_loop, "new + new.dot(new) / r.dot(r) * p", "new"),
@@ -358,9 +362,15 @@ def drive_q3(function, observations, weights, vector, damping, what):
 
     function(kl_function, parameters, v, damping)
     product = function(kl_function, parameters, v, damping)  # the second call must not see the first one
-    clean = all(p.grad is None for p in parameters)
-    kept = all(bool((p.detach() == torch.tensor(w)).all()) for p, w in zip(parameters, weights))
-    return product if what == "product" else {"no gradients left behind": clean, "parameters as before": kept}
+    traces = {"gradients": [p.grad for p in parameters], "parameters": parameters}
+    return product if what == "product" else traces
+
+
+def judge_q3(result):
+    """The reference leaves no gradients behind, and the parameters as they were."""
+    if not isinstance(result, dict):
+        return result
+    return {**result, "gradients": [gradient is not None for gradient in result["gradients"]]}
 
 
 def fisher_vector_product_differences(kl_function, parameters, vector, damping):
@@ -444,7 +454,7 @@ Q3 = Question(
     reference=fisher_vector_product_differences,
     cases=cases_q3,
     driver=drive_q3,
-    compare=close(1e-5, 1e-7),
+    compare=judged(judge_q3, close(1e-5, 1e-7)),
     alternatives=(fisher_vector_product_double, fisher_vector_product_pieces, fisher_vector_product_whole_matrix),
     mistakes=(
         Mistake(edit(fisher_vector_product_double, " + damping * vector", ""),
@@ -516,7 +526,11 @@ def drive_q4(function, matrix, direction, outcomes, logits, advantages, delta, f
         return float(gain), float((before.exp() * (before - after)).sum())
 
     step, backtracks = function(y, lambda v: f @ v, evaluate, delta, factor, tries)
-    return {"step": step, "backtracks": int(backtracks), "calls": len(calls)}
+    return {"step": step, "backtracks": int(backtracks), "calls": calls}
+
+
+def judge_q4(result):
+    return {**result, "calls": len(result["calls"])}
 
 
 def trust_region_step_recursive(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
@@ -639,7 +653,7 @@ Q4 = Question(
     reference=trust_region_step_recursive,
     cases=cases_q4,
     driver=drive_q4,
-    compare=close(1e-5, 1e-9),
+    compare=judged(judge_q4, close(1e-5, 1e-9)),
     alternatives=(trust_region_step_loop, trust_region_step_unit),
     mistakes=(
         Mistake(edit(trust_region_step_loop, "fisher_product(direction)", "direction"),
@@ -871,9 +885,25 @@ def drive_q6(function, task, data, config, seed):
         batch = {"observations": observations, "actions": chosen, "log_probs": log_probs,
                  "advantages": advantages, "targets": gained}
         function(networks, optimizer, batch, dict(config), rng)
-    pi = torch.softmax(networks.policy.detach(), -1)
-    reached = float((pi * rewards).sum(-1).mean()) / float(rewards.max(-1).values.mean())
-    return {"at least 70 percent of the best": reached > 0.7}
+    return {"trained policy": networks.policy, "rewards": rewards}
+
+
+def share_of_best(logits, rewards):
+    """What a policy earns, as a share of what the best one earns."""
+    pi = np.exp(logits - logits.max(-1, keepdims=True))
+    pi = pi / pi.sum(-1, keepdims=True)
+    return (pi * rewards).sum(-1).mean() / rewards.max(-1).mean()
+
+
+def compare_q6(got, want):
+    """Numbers of one update must agree; a trained policy must reach 70 percent, judged by the reference's rewards."""
+    if "trained policy" not in want:
+        return close(1e-4, 1e-6)(got, want)
+    policy, rewards = np.asarray(got["trained policy"], dtype=float), want["rewards"]
+    if policy.shape != rewards.shape:
+        return WRONG_SHAPE
+    reached, wanted = (share_of_best(logits, rewards) > 0.7 for logits in (policy, want["trained policy"]))
+    return None if reached == wanted else "The trained policy earns too little."
 
 
 def ppo_update_closed_form(networks, optimizer, batch, config, rng):
@@ -1024,7 +1054,7 @@ Q6 = Question(
     reference=ppo_update_closed_form,
     cases=cases_q6,
     driver=drive_q6,
-    compare=close(1e-4, 1e-6),
+    compare=compare_q6,
     seconds=20.0,
     alternatives=(ppo_update_split, ppo_update_distribution),
     mistakes=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import WRONG_SHAPE, close, same
 from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 from rlbook_lib import divergences, rlhf
@@ -756,6 +756,7 @@ Q5 = Question(
 
 
 def drive_q6(function, what, logits, table, group, updates, epochs, learning_rate, clip, beta, seed):
+    """The path of the tables; for the rules of the house further runs, and what the first one leaves behind."""
     import torch
 
     table = torch.tensor(table)  # (P, N, V): what each token is worth
@@ -763,7 +764,7 @@ def drive_q6(function, what, logits, table, group, updates, epochs, learning_rat
     shapes = []
 
     def reward(tokens):
-        shapes.append(tuple(tokens.shape))
+        shapes.append(list(tokens.shape))
         rows = table[:, None].expand(prompts, tokens.shape[1], places, size)
         return rows.gather(3, tokens[..., None].long())[..., 0].sum(-1)  # (P, G)
 
@@ -771,26 +772,44 @@ def drive_q6(function, what, logits, table, group, updates, epochs, learning_rat
         given = torch.tensor(logits)
         return function(given, reward, group, updates, epochs, learning_rate, tuple(clip), beta, seed), given
 
-    if what == "probabilities":
-        return run(seed)[0].softmax(-1)
-    state = torch.random.get_rng_state()
+    if what == "path":
+        return run(seed)[0].detach()
+    torch.manual_seed(seed + 1000)  # unlike any that the function is given
+    expected = torch.rand(3)
+    torch.manual_seed(seed + 1000)
     path, given = run(seed)
-    calls = list(shapes)
-    global_kept = torch.equal(state, torch.random.get_rng_state())
-    again, other = run(seed)[0], run(seed + 1)[0]
-    still = run(seed, lambda tokens: torch.full(tokens.shape[:2], 0.7, dtype=torch.float64))[0]
-    start = torch.tensor(logits)
+    asked, drawn = list(shapes), torch.rand(3)
+    return {
+        "path": path.detach(), "has a graph": path.requires_grad, "asked": asked,
+        "logits": logits, "argument": given, "expected": expected, "drawn": drawn,
+        "again": run(seed)[0], "other": run(seed + 1)[0],
+        "still": run(seed, lambda tokens: torch.full(tokens.shape[:2], 0.7, dtype=torch.float64))[0],
+    }
+
+
+def rules_q6(result, trusted):
+    """Whether each rule is kept; ``trusted`` is a result of ours, which says what came in."""
+    path, start = result["path"], trusted["logits"]
     return {
         "path": path[0],
         "updates": len(path),
-        "asked once an update for G answers a prompt": calls == updates * [(prompts, group, places)],
-        "argument kept": torch.equal(given, start),
-        "global generator kept": global_kept,
-        "same seed": torch.equal(path, again),
-        "other seed": not torch.allclose(path, other),
-        "equal rewards move nothing": bool((still - start).abs().max() < 1e-9),
-        "no graph": not path.requires_grad,
+        "asked once an update for G answers a prompt": same(result["asked"], trusted["asked"]),
+        "argument kept": same(result["argument"], start),
+        "global generator kept": same(result["drawn"], trusted["expected"]),
+        "same seed": same(path, result["again"]),
+        "other seed": not np.allclose(path, result["other"]),
+        "equal rewards move nothing": bool(np.abs(result["still"] - start).max() < 1e-9),
+        "no graph": result["has a graph"] is False,
     }
+
+
+def compare_q6(got, want):
+    """The probabilities along the path, within what samples can do, or the rules."""
+    if isinstance(want, dict):
+        return close(0.0, 0.1)(rules_q6(got, want), rules_q6(want, want))
+    if np.shape(got) != want.shape:
+        return WRONG_SHAPE
+    return close(0.0, 0.1)(*(torch.tensor(np.asarray(path)).softmax(-1).numpy() for path in (got, want)))
 
 
 def reference_q6(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
@@ -838,10 +857,10 @@ def cases_q6(rng):
         arguments = (what, logits, table, group, updates, epochs, learning_rate, clip, beta, int(rng.integers(1000)))
         found.append(Case(arguments, part))
 
-    case("probabilities", "learning", int(rng.integers(3, 5)), 1, 4, 6000, 8, 1, 3.0, (0.2, 0.2), 0.0)
-    case("probabilities", "learning", 3, 2, 3, 6000, 8, 1, 5.0, (0.2, 0.2), 0.0)
-    case("probabilities", "several epochs", 2, 1, 3, 3000, 4, 14, 0.5, (0.15, 0.3), 0.0)
-    case("probabilities", "the leash", 2, 1, int(rng.integers(3, 5)), 2000, 12, 2, 1.0, (0.6, 0.6), 2.0)
+    case("path", "learning", int(rng.integers(3, 5)), 1, 4, 6000, 8, 1, 3.0, (0.2, 0.2), 0.0)
+    case("path", "learning", 3, 2, 3, 6000, 8, 1, 5.0, (0.2, 0.2), 0.0)
+    case("path", "several epochs", 2, 1, 3, 3000, 4, 14, 0.5, (0.15, 0.3), 0.0)
+    case("path", "the leash", 2, 1, int(rng.integers(3, 5)), 2000, 12, 2, 1.0, (0.6, 0.6), 2.0)
     case("rules", "rules of the house", 2, 3, 3, 6, 4, 2, 2.0, (0.2, 0.2), 0.5)
     return found
 
@@ -1004,7 +1023,7 @@ Q6 = Question(
     ),
     alternatives=(train_grpo_table_own_parts, train_grpo_table_with_sgd, train_grpo_table_in_steps),
     driver=drive_q6,
-    compare=close(0.0, 0.1),
+    compare=compare_q6,
     seconds=20.0,
 )
 
