@@ -741,15 +741,16 @@ def drive_q6(function, what, logits, table, group, updates, epochs, learning_rat
         given = torch.tensor(logits)
         return function(given, reward, group, updates, epochs, learning_rate, tuple(clip), beta, seed), given
 
+    tensor = torch._C.TensorBase  # unlike those of torch.Tensor its methods cannot be replaced
     if what == "path":
-        return run(seed)[0].detach()
+        return tensor.detach(run(seed)[0])
     torch.manual_seed(seed + 1000)  # unlike any that the function is given
     expected = torch.rand(3)
     torch.manual_seed(seed + 1000)
     path, given = run(seed)
     asked, drawn = list(shapes), torch.rand(3)
     return {
-        "path": path.detach(), "has a graph": path.requires_grad, "asked": asked,
+        "path": tensor.detach(path), "has a graph": tensor.requires_grad.__get__(path), "asked": asked,
         "logits": logits, "argument": given, "expected": expected, "drawn": drawn,
         "again": run(seed)[0], "other": run(seed + 1)[0],
         "still": run(seed, lambda tokens: torch.full(tokens.shape[:2], 0.7, dtype=torch.float64))[0],
