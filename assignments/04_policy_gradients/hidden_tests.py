@@ -7,7 +7,8 @@ import math
 import numpy as np
 import torch
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import close, judged
+from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 from rlbook_lib import returns as book_returns
 
@@ -70,59 +71,9 @@ def categorical_log_prob_cross_entropy(logits, actions):
     return -torch.nn.functional.cross_entropy(logits, actions, reduction="none")
 
 
-def categorical_log_prob_probability(logits, actions):
-    return torch.softmax(logits, dim=1)[torch.arange(len(actions)), actions]
-
-
-def categorical_log_prob_overflow(logits, actions):
-    exponentials = torch.exp(logits)
-    probabilities = exponentials / exponentials.sum(dim=1, keepdim=True)
-    return torch.log(probabilities[torch.arange(len(actions)), actions])
-
-
-def categorical_log_prob_small_number(logits, actions):
-    return torch.log(torch.softmax(logits, dim=1)[torch.arange(len(actions)), actions] + 1e-8)
-
-
-def categorical_log_prob_one_maximum(logits, actions):
-    shifted = logits - logits.max()
-    log_probs = shifted - torch.log(torch.exp(shifted).sum(dim=1, keepdim=True))
+def categorical_log_prob_rows(logits, actions):
+    log_probs = torch.log_softmax(logits, dim=1)
     return log_probs[torch.arange(len(actions)), actions]
-
-
-def categorical_log_prob_not_normalized(logits, actions):
-    return logits[torch.arange(len(actions)), actions]
-
-
-def categorical_log_prob_wrong_axis(logits, actions):
-    return torch.log_softmax(logits, dim=0)[torch.arange(len(actions)), actions]
-
-
-def categorical_log_prob_all_pairs(logits, actions):
-    return torch.log_softmax(logits, dim=1)[:, actions]
-
-
-def categorical_log_prob_base_two(logits, actions):
-    return torch.log_softmax(logits, dim=1)[torch.arange(len(actions)), actions] / math.log(2)
-
-
-def categorical_log_prob_best_action(logits, actions):
-    return torch.log_softmax(logits, dim=1).max(dim=1).values
-
-
-def categorical_log_prob_no_gradient(logits, actions):
-    log_probs = torch.log_softmax(logits.detach(), dim=1)
-    return log_probs[torch.arange(len(actions)), actions]
-
-
-def categorical_log_prob_half_shifted(logits, actions):
-    shifted = logits - logits.max(dim=1, keepdim=True).values
-    normalizer = torch.log(torch.exp(shifted).sum(dim=1))
-    return logits[torch.arange(len(actions)), actions] - normalizer
-
-
-def categorical_log_prob_summed(logits, actions):
-    return torch.log_softmax(logits, dim=1)[torch.arange(len(actions)), actions].sum()
 
 
 Q1 = Question(
@@ -136,40 +87,44 @@ Q1 = Question(
     compare=close(rtol=1e-4, atol=1e-5),
     alternatives=(
         categorical_log_prob_gather, categorical_log_prob_loop, categorical_log_prob_cross_entropy,
+        categorical_log_prob_rows,
     ),
     mistakes=(
-        Mistake(categorical_log_prob_probability,
+        Mistake(edit(categorical_log_prob_rows, "log_softmax", "softmax"),
                 "the function returns probabilities. The logarithm is missing: a log-probability is never above 0."),
-        Mistake(categorical_log_prob_overflow,
-                "the exponentials are computed before anything is subtracted, so large logits give infinity divided by"
-                " infinity. Only differences of logits matter: make the numbers small first, or use logsumexp."),
-        Mistake(categorical_log_prob_small_number,
-                "a small number is added to the probability inside the logarithm. That makes the result finite, but"
-                " wrong where an action is very unlikely. Work with the logits, and use logsumexp."),
-        Mistake(categorical_log_prob_one_maximum,
-                "the largest logit of the whole batch is subtracted. In a row that lies far below, all exponentials"
-                " become 0: subtract from each row its own largest logit."),
-        Mistake(categorical_log_prob_not_normalized,
-                "a logit is not yet a log-probability. The logarithm of the sum of all exponentials of the row is not"
-                " subtracted, so the probabilities of a row do not sum to one."),
-        Mistake(categorical_log_prob_wrong_axis,
-                "the softmax runs over the batch instead of over the actions. The probabilities of one row of logits"
-                " must sum to one, those of a column need not."),
-        Mistake(categorical_log_prob_all_pairs,
+        Mistake(edit(categorical_log_prob_rows, "torch.log_softmax(logits, dim=1)",
+                     "torch.log(logits.exp() / logits.exp().sum(dim=1, keepdim=True))"),
+                "the exponentials are computed before anything is subtracted, so large logits give infinity"
+                " divided by infinity. Only differences of logits matter: make the numbers small first, or use"
+                " logsumexp."),
+        Mistake(edit(categorical_log_prob_rows,
+                     "torch.log_softmax(logits, dim=1)", "torch.log(torch.softmax(logits, dim=1) + 1e-8)"),
+                "a small number is added to the probability inside the logarithm. That makes the result finite,"
+                " but wrong where an action is very unlikely. Work with the logits, and use logsumexp."),
+        Mistake(edit(categorical_log_prob_loop, "row.max()", "logits.max()"),
+                "the largest logit of the whole batch is subtracted. In a row that lies far below, all"
+                " exponentials become 0: subtract from each row its own largest logit."),
+        Mistake(edit(categorical_log_prob_rows, "torch.log_softmax(logits, dim=1)", "logits"),
+                "a logit is not yet a log-probability. The logarithm of the sum of all exponentials of the row is"
+                " not subtracted, so the probabilities of a row do not sum to one."),
+        Mistake(edit(categorical_log_prob_rows, "dim=1", "dim=0"),
+                "the softmax runs over the batch instead of over the actions. The probabilities of one row of"
+                " logits must sum to one, those of a column need not."),
+        Mistake(edit(categorical_log_prob_rows, "[torch.arange(len(actions)), actions]", "[:, actions]"),
                 "the index picks every action for every row, which makes an (N, N) table. Row i needs its own"
                 " action i only: pair the row numbers with the actions, or gather."),
-        Mistake(categorical_log_prob_base_two,
+        Mistake(edit(categorical_log_prob_rows, "actions]", "actions] / math.log(2)"),
                 "the logarithm has base 2. The book uses the natural logarithm everywhere."),
-        Mistake(categorical_log_prob_best_action,
-                "the log-probability of the likeliest action is returned. It must be that of the action in `actions`,"
-                " which was drawn and need not be the likeliest."),
-        Mistake(categorical_log_prob_no_gradient,
-                "the numbers are right, but no gradient reaches the logits. Stay with torch operations, and do not"
-                " detach: the policy learns through this very number."),
-        Mistake(categorical_log_prob_half_shifted,
+        Mistake(edit(categorical_log_prob_rows, "[torch.arange(len(actions)), actions]", ".max(dim=1).values"),
+                "the log-probability of the likeliest action is returned. It must be that of the action in"
+                " `actions`, which was drawn and need not be the likeliest."),
+        Mistake(edit(categorical_log_prob_rows, "logits, dim=1", "logits.detach(), dim=1"),
+                "the numbers are right, but no gradient reaches the logits. Stay with torch operations, and do"
+                " not detach: the policy learns through this very number."),
+        Mistake(edit(categorical_log_prob_loop, "shifted[int(action)]", "row[int(action)]"),
                 "the maximum is subtracted inside the sum of exponentials but not from the chosen logit. What is"
                 " taken away in one place must be given back in the other."),
-        Mistake(categorical_log_prob_summed,
+        Mistake(edit(categorical_log_prob_rows, "actions]", "actions].sum()"),
                 "the result is one number. Each step of the batch needs its own log-probability."),
     ),
 )
@@ -228,68 +183,9 @@ def gaussian_log_prob_loop(mean, log_std, actions):
     return total
 
 
-def gaussian_log_prob_averaged(mean, log_std, actions):
+def gaussian_log_prob_formula(mean, log_std, actions):
     z = (actions - mean) / log_std.exp()
-    return (-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)).mean(-1)
-
-
-def gaussian_log_prob_per_coordinate(mean, log_std, actions):
-    z = (actions - mean) / log_std.exp()
-    return -0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)
-
-
-def gaussian_log_prob_wrong_axis(mean, log_std, actions):
-    z = (actions - mean) / log_std.exp()
-    return (-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)).sum(0)
-
-
-def gaussian_log_prob_std_for_variance(mean, log_std, actions):
-    std = log_std.exp()
-    return (-((actions - mean) ** 2) / (2 * std) - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-
-def gaussian_log_prob_no_half(mean, log_std, actions):
-    z = (actions - mean) / log_std.exp()
-    return (-(z**2) - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-
-def gaussian_log_prob_log_std_as_std(mean, log_std, actions):
-    z = (actions - mean) / log_std
-    return (-0.5 * z**2 - torch.log(log_std.abs()) - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-
-def gaussian_log_prob_log_variance(mean, log_std, actions):
-    return (-0.5 * (actions - mean) ** 2 / log_std.exp() - 0.5 * log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-
-def gaussian_log_prob_no_constant(mean, log_std, actions):
-    z = (actions - mean) / log_std.exp()
-    return (-0.5 * z**2 - log_std).sum(-1)
-
-
-def gaussian_log_prob_constant_once(mean, log_std, actions):
-    z = (actions - mean) / log_std.exp()
-    return (-0.5 * z**2 - log_std).sum(-1) - 0.5 * math.log(2 * math.pi)
-
-
-def gaussian_log_prob_log_std_added(mean, log_std, actions):
-    z = (actions - mean) / log_std.exp()
-    return (-0.5 * z**2 + log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-
-def gaussian_log_prob_no_width(mean, log_std, actions):
-    z = (actions - mean) / log_std.exp()
-    return (-0.5 * z**2 - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-
-def gaussian_log_prob_density(mean, log_std, actions):
-    z = (actions - mean) / log_std.exp()
-    return (-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)).sum(-1).exp()
-
-
-def gaussian_log_prob_no_gradient(mean, log_std, actions):
-    z = (actions - mean.detach()) / log_std.detach().exp()
-    return (-0.5 * z**2 - log_std.detach() - 0.5 * math.log(2 * math.pi)).sum(-1)
+    return (-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
 Q2 = Question(
@@ -301,44 +197,47 @@ Q2 = Question(
     driver=drive_q2,
     cases=cases_q2,
     compare=close(rtol=1e-4, atol=1e-5),
-    alternatives=(gaussian_log_prob_normal, gaussian_log_prob_loop),
+    alternatives=(gaussian_log_prob_normal, gaussian_log_prob_loop, gaussian_log_prob_formula),
     mistakes=(
-        Mistake(gaussian_log_prob_averaged,
-                "the mean over the action's dimensions is taken. Independent densities multiply, so their logarithms"
-                " add up: it is a sum. With one dimension nobody notices."),
-        Mistake(gaussian_log_prob_per_coordinate,
-                "one number per coordinate is returned. An action is drawn as a whole and has one log-density: add up"
-                " over its dimensions."),
-        Mistake(gaussian_log_prob_wrong_axis,
+        Mistake(edit(gaussian_log_prob_formula, ".sum(-1)", ".mean(-1)"),
+                "the mean over the action's dimensions is taken. Independent densities multiply, so their"
+                " logarithms add up: it is a sum. With one dimension nobody notices."),
+        Mistake(edit(gaussian_log_prob_formula, ".sum(-1)", ""),
+                "one number per coordinate is returned. An action is drawn as a whole and has one log-density:"
+                " add up over its dimensions."),
+        Mistake(edit(gaussian_log_prob_formula, ".sum(-1)", ".sum(0)"),
                 "the sum runs over the batch. It belongs over the action's dimensions, the last axis."),
-        Mistake(gaussian_log_prob_std_for_variance,
-                "the squared distance is divided by the standard deviation. It must be divided by the variance, its"
-                " square; both sides of a fraction have the same unit then."),
-        Mistake(gaussian_log_prob_no_half,
+        Mistake(edit(gaussian_log_prob_formula, "log_std.exp()", "log_std.exp().sqrt()"),
+                "the squared distance is divided by the standard deviation. It must be divided by the variance,"
+                " its square; both sides of a fraction have the same unit then."),
+        Mistake(edit(gaussian_log_prob_formula, "-0.5 * z**2", "-(z**2)"),
                 "the factor one half in front of the squared distance is missing: divide by twice the variance."),
-        Mistake(gaussian_log_prob_log_std_as_std,
+        Mistake(edit(gaussian_log_prob_formula, "log_std.exp()", "log_std",
+                     "- log_std -", "- torch.log(log_std.abs()) -"),
                 "`log_std` is used as if it were the standard deviation. It is its logarithm, so that it may be"
                 " negative: take the exponential first."),
-        Mistake(gaussian_log_prob_log_variance,
+        Mistake(edit(gaussian_log_prob_formula, "log_std.exp()", "log_std.exp().sqrt()",
+                     "- log_std", "- 0.5 * log_std"),
                 "`log_std` is taken for the logarithm of the variance. It is that of the standard deviation: the"
                 " variance is the exponential of twice of it."),
-        Mistake(gaussian_log_prob_no_constant,
-                "the constant with the logarithm of two pi is missing. It does not change the gradient, but it changes"
-                " the density, and with it every comparison with another policy."),
-        Mistake(gaussian_log_prob_constant_once,
+        Mistake(edit(gaussian_log_prob_formula, " - 0.5 * math.log(2 * math.pi)", ""),
+                "the constant with the logarithm of two pi is missing. It does not change the gradient, but it"
+                " changes the density, and with it every comparison with another policy."),
+        Mistake(edit(gaussian_log_prob_formula, " - 0.5 * math.log(2 * math.pi)", "",
+                     ".sum(-1)", ".sum(-1) - 0.5 * math.log(2 * math.pi)"),
                 "the constant with the logarithm of two pi is subtracted once per action. It belongs to every"
                 " dimension: look at which side of the bracket it stands in the formula."),
-        Mistake(gaussian_log_prob_log_std_added,
-                "the logarithm of the standard deviation is added. A wider policy spreads its mass, so at its center"
-                " the density is lower: the sign is minus."),
-        Mistake(gaussian_log_prob_no_width,
-                "the term with the logarithm of the standard deviation is missing. Without it a wide policy is never"
-                " worse than a narrow one, and training would widen it for ever."),
-        Mistake(gaussian_log_prob_density,
+        Mistake(edit(gaussian_log_prob_formula, "- log_std", "+ log_std"),
+                "the logarithm of the standard deviation is added. A wider policy spreads its mass, so at its"
+                " center the density is lower: the sign is minus."),
+        Mistake(edit(gaussian_log_prob_formula, "- log_std ", ""),
+                "the term with the logarithm of the standard deviation is missing. Without it a wide policy is"
+                " never worse than a narrow one, and training would widen it for ever."),
+        Mistake(edit(gaussian_log_prob_formula, ".sum(-1)", ".sum(-1).exp()"),
                 "the density itself is returned. The loss needs its logarithm."),
-        Mistake(gaussian_log_prob_no_gradient,
-                "the numbers are right, but no gradient reaches the mean and the width. Do not detach them, and stay"
-                " with torch operations."),
+        Mistake(edit(gaussian_log_prob_formula, ".sum(-1)", ".sum(-1).detach()"),
+                "the numbers are right, but no gradient reaches the mean and the width. Do not detach them, and"
+                " stay with torch operations."),
     ),
 )
 
@@ -415,56 +314,12 @@ def rewards_to_go_by_episode(rewards, terminated, truncated, gamma):
     return np.concatenate(parts)
 
 
-def rewards_to_go_leak(rewards, terminated, truncated, gamma):
+def rewards_to_go_backwards(rewards, terminated, truncated, gamma):
     result, running = np.zeros(len(rewards)), 0.0
     for t in reversed(range(len(rewards))):
-        running = rewards[t] + gamma * running
+        ends = terminated[t] or truncated[t]
+        running = rewards[t] + gamma * running * (not ends)
         result[t] = running
-    return result
-
-
-def rewards_to_go_terminated_only(rewards, terminated, truncated, gamma):
-    result, running = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        running = rewards[t] + gamma * running * (not terminated[t])
-        result[t] = running
-    return result
-
-
-def rewards_to_go_truncated_only(rewards, terminated, truncated, gamma):
-    result, running = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        running = rewards[t] + gamma * running * (not truncated[t])
-        result[t] = running
-    return result
-
-
-def rewards_to_go_reset_late(rewards, terminated, truncated, gamma):
-    result, running = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        running = rewards[t] + gamma * running
-        result[t] = running
-        if terminated[t] or truncated[t]:
-            running = 0.0
-    return result
-
-
-def rewards_to_go_discounted_too_often(rewards, terminated, truncated, gamma):
-    result, running = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        running = gamma * (rewards[t] + running * (not (terminated[t] or truncated[t])))
-        result[t] = running
-    return result
-
-
-def rewards_to_go_whole_return(rewards, terminated, truncated, gamma):
-    result, running = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        running = rewards[t] + gamma * running * (not (terminated[t] or truncated[t]))
-        result[t] = running
-    for t in range(1, len(rewards)):
-        if not (terminated[t - 1] or truncated[t - 1]):
-            result[t] = result[t - 1]
     return result
 
 
@@ -479,52 +334,6 @@ def rewards_to_go_clock_not_reset(rewards, terminated, truncated, gamma):
     return result
 
 
-def rewards_to_go_undiscounted(rewards, terminated, truncated, gamma):
-    result, running = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        running = rewards[t] + running * (not (terminated[t] or truncated[t]))
-        result[t] = running
-    return result
-
-
-def rewards_to_go_past(rewards, terminated, truncated, gamma):
-    result, running = np.zeros(len(rewards)), 0.0
-    for t in range(len(rewards)):
-        running = rewards[t] + gamma * running
-        result[t] = running
-        if terminated[t] or truncated[t]:
-            running = 0.0
-    return result
-
-
-def rewards_to_go_one_step_late(rewards, terminated, truncated, gamma):
-    result, running = np.zeros(len(rewards)), 0.0
-    for t in reversed(range(len(rewards))):
-        if terminated[t] or truncated[t]:
-            running = 0.0
-        result[t] = running
-        running = rewards[t] + gamma * running
-    return result
-
-
-def rewards_to_go_integers(rewards, terminated, truncated, gamma):
-    result, running = np.zeros_like(rewards), 0.0
-    for t in reversed(range(len(rewards))):
-        running = rewards[t] + gamma * running * (not (terminated[t] or truncated[t]))
-        result[t] = running
-    return result
-
-
-def rewards_to_go_unfinished_dropped(rewards, terminated, truncated, gamma):
-    result, running, ended = np.zeros(len(rewards)), 0.0, False
-    for t in reversed(range(len(rewards))):
-        if terminated[t] or truncated[t]:
-            running, ended = 0.0, True
-        running = rewards[t] + gamma * running
-        result[t] = running if ended else 0.0
-    return result
-
-
 Q3 = Question(
     name="q3",
     title="Rewards-to-go",
@@ -533,40 +342,54 @@ Q3 = Question(
     reference=rewards_to_go_reference,
     cases=cases_q3,
     compare=close(rtol=1e-5, atol=1e-6),
-    alternatives=(rewards_to_go_double_loop, rewards_to_go_by_episode),
+    alternatives=(rewards_to_go_double_loop, rewards_to_go_by_episode, rewards_to_go_backwards),
     mistakes=(
-        Mistake(rewards_to_go_leak,
+        Mistake(edit(rewards_to_go_backwards, " * (not ends)", ""),
                 "rewards of one episode are added to the episode before it. When you come to the last step of an"
                 " episode from behind, what you carry belongs to somebody else: start again from zero."),
-        Mistake(rewards_to_go_terminated_only,
-                "a truncation does not end the sum. The next row of a truncated step belongs to another episode, just"
-                " as after a termination."),
-        Mistake(rewards_to_go_truncated_only,
+        Mistake(edit(rewards_to_go_backwards, " or truncated[t]", ""),
+                "a truncation does not end the sum. The next row of a truncated step belongs to another episode,"
+                " just as after a termination."),
+        Mistake(edit(rewards_to_go_backwards, "terminated[t] or ", ""),
                 "a termination does not end the sum. Both flags end an episode here."),
-        Mistake(rewards_to_go_reset_late,
-                "the reset comes one step too late: the last step of an episode still gets the next episode, and the"
-                " step before it loses what follows. Ask whether to reset before or after you add the step's reward."),
-        Mistake(rewards_to_go_discounted_too_often,
+        Mistake(edit(rewards_to_go_backwards, " * (not ends)", "",
+                     "result[t] = running", "result[t] = running\n        running *= not ends"),
+                "the reset comes one step too late: the last step of an episode still gets the next episode, and"
+                " the step before it loses what follows. Ask whether to reset before or after you add the step's"
+                " reward."),
+        Mistake(edit(rewards_to_go_backwards,
+                     "rewards[t] + gamma * running * (not ends)", "gamma * (rewards[t] + running * (not ends))"),
                 "every reward is discounted once too often. The reward of the step itself counts in full."),
-        Mistake(rewards_to_go_whole_return,
-                "every step gets the return of its whole episode. An action is not responsible for the rewards before"
-                " it: sum from the step itself on."),
+        Mistake(edit(rewards_to_go_backwards, "    return",
+                     "    for t in range(1, len(rewards)):\n"
+                     "        if not (terminated[t - 1] or truncated[t - 1]):\n"
+                     "            result[t] = result[t - 1]\n"
+                     "    return"),
+                "every step gets the return of its whole episode. An action is not responsible for the rewards"
+                " before it: sum from the step itself on."),
         Mistake(rewards_to_go_clock_not_reset,
-                "the discount counts from the start of the episode. Inside the sum of step t the clock starts at t;"
-                " what you computed carries an additional power of gamma."),
-        Mistake(rewards_to_go_undiscounted, "gamma is not used: the sums are not discounted."),
-        Mistake(rewards_to_go_past,
-                "the sums run over the past. An action can only change what comes after it; go through the steps from"
-                " the last to the first."),
-        Mistake(rewards_to_go_one_step_late,
-                "the reward of the step itself is left out. In this book the reward with index t follows the action"
-                " with index t, so it is the first thing that the action can have caused."),
-        Mistake(rewards_to_go_integers,
-                "with integer rewards the result is cut to integers. An array made like the rewards has their type:"
-                " ask for floats."),
-        Mistake(rewards_to_go_unfinished_dropped,
-                "steps of an episode that the buffer cuts get nothing. They get the rewards that were seen until the"
-                " buffer ends."),
+                "the discount counts from the start of the episode. Inside the sum of step t the clock starts at"
+                " t; what you computed carries an additional power of gamma."),
+        Mistake(edit(rewards_to_go_backwards, "gamma * ", ""),
+                "gamma is not used: the sums are not discounted."),
+        Mistake(edit(rewards_to_go_backwards, "reversed(range(len(rewards)))", "range(len(rewards))",
+                     " * (not ends)", "",
+                     "result[t] = running", "result[t] = running\n        running *= not ends"),
+                "the sums run over the past. An action can only change what comes after it; go through the steps"
+                " from the last to the first."),
+        Mistake(edit(rewards_to_go_backwards,
+                     "running = rewards[t] + gamma * running * (not ends)\n        result[t] = running",
+                     "result[t] = running * (not ends)\n        running = rewards[t] + gamma * result[t]"),
+                "the reward of the step itself is left out. In this book the reward with index t follows the"
+                " action with index t, so it is the first thing that the action can have caused."),
+        Mistake(edit(rewards_to_go_backwards, "np.zeros(len(rewards))", "np.zeros_like(rewards)"),
+                "with integer rewards the result is cut to integers. An array made like the rewards has their"
+                " type: ask for floats."),
+        Mistake(edit(rewards_to_go_backwards,
+                     "running = np.zeros(len(rewards)), 0.0", "running, ended = np.zeros(len(rewards)), 0.0, False",
+                     "result[t] = running", "ended = ended or ends\n        result[t] = running * ended"),
+                "steps of an episode that the buffer cuts get nothing. They get the rewards that were seen until"
+                " the buffer ends."),
     ),
 )
 
@@ -587,9 +410,14 @@ def drive_q4(function, what, log_prob, returns, values):
     if loss.requires_grad:
         loss.backward()
     by_policy, by_critic = (torch.zeros_like(x) if x.grad is None else x.grad for x in (log_prob, values))
-    if what == "policy":
-        return by_policy
-    return {"by the critic's values": by_critic, "reaches the policy": bool((by_policy != 0).any())}
+    return by_policy if what == "policy" else {"by the critic's values": by_critic, "by the policy": by_policy}
+
+
+def judge_q4(result):
+    """Where the critic's gradient is asked for, it matters of the policy's only whether there is one."""
+    if not isinstance(result, dict):
+        return result
+    return {**result, "by the policy": bool(np.any(result["by the policy"]))}
 
 
 def cases_q4(rng):
@@ -622,64 +450,9 @@ def policy_loss_loop(log_prob, returns, values):
     return total / log_prob.numel()
 
 
-def policy_loss_ascent(log_prob, returns, values):
-    return ((returns - values).detach() * log_prob).mean()
-
-
-def policy_loss_summed(log_prob, returns, values):
-    return -((returns - values).detach() * log_prob).sum()
-
-
-def policy_loss_attached(log_prob, returns, values):
-    return -((returns - values) * log_prob).mean()
-
-
-def policy_loss_half_detached(log_prob, returns, values):
-    return -((returns - values.detach()) * log_prob).mean()
-
-
-def policy_loss_normalized(log_prob, returns, values):
+def policy_loss_detached(log_prob, returns, values):
     advantages = (returns - values).detach()
-    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     return -(advantages * log_prob).mean()
-
-
-def policy_loss_normalized_ddof_zero(log_prob, returns, values):
-    advantages = (returns - values).detach()
-    advantages = (advantages - advantages.mean()) / (advantages.std(unbiased=False) + 1e-8)
-    return -(advantages * log_prob).mean()
-
-
-def policy_loss_probability(log_prob, returns, values):
-    return -((returns - values).detach() * log_prob.exp()).mean()
-
-
-def policy_loss_no_baseline(log_prob, returns, values):
-    return -(returns.detach() * log_prob).mean()
-
-
-def policy_loss_baseline_added(log_prob, returns, values):
-    return -((returns + values).detach() * log_prob).mean()
-
-
-def policy_loss_mean_value(log_prob, returns, values):
-    return -((returns - values.mean()).detach() * log_prob).mean()
-
-
-def policy_loss_products_of_means(log_prob, returns, values):
-    return -(returns - values).detach().mean() * log_prob.mean()
-
-
-def policy_loss_detached_policy(log_prob, returns, values):
-    return -((returns - values) * log_prob.detach()).mean()
-
-
-def policy_loss_no_gradient(log_prob, returns, values):
-    return -((returns - values) * log_prob).mean().detach()
-
-
-def policy_loss_squared(log_prob, returns, values):
-    return -((returns - values).detach() ** 2 * log_prob).mean()
 
 
 Q4 = Question(
@@ -690,48 +463,52 @@ Q4 = Question(
     reference=policy_loss_reference,
     driver=drive_q4,
     cases=cases_q4,
-    compare=close(rtol=1e-4, atol=1e-6),
-    alternatives=(policy_loss_no_grad, policy_loss_loop),
+    compare=judged(judge_q4, close(rtol=1e-4, atol=1e-6)),
+    alternatives=(policy_loss_no_grad, policy_loss_loop, policy_loss_detached),
     mistakes=(
-        Mistake(policy_loss_ascent,
-                "the sign is wrong: an optimizer that minimizes this loss makes good actions rarer. Check the order in"
-                " the advantage, and the minus in front of the mean."),
-        Mistake(policy_loss_summed,
-                "the steps are summed. With the sum the length of an update grows with the batch; the task asks for"
-                " the mean."),
-        Mistake(policy_loss_attached,
-                "the gradient runs through the advantages into the critic. The critic would be pushed up to make the"
-                " loss of the actor small, whatever the rewards are. Treat the advantages as constants."),
-        Mistake(policy_loss_half_detached,
-                "the values are cut off, but the returns are not, and a bootstrapped return contains the critic, too."
-                " Cut off the whole advantage."),
-        Mistake(policy_loss_normalized,
-                "the advantages are normalized inside the loss. That is a separate step, in another question; here"
-                " they are used in reward units."),
-        Mistake(policy_loss_normalized_ddof_zero,
-                "the advantages are normalized inside the loss. That is a separate step, in another question; here"
-                " they are used in reward units."),
-        Mistake(policy_loss_probability,
-                "the weights multiply probabilities. The policy gradient theorem has the gradient of the logarithm:"
-                " without it, likely actions are pushed more because they are likely."),
-        Mistake(policy_loss_no_baseline,
-                "the baseline is not subtracted: the weights are the returns themselves. On average the gradient is"
-                " the same, but its variance is not."),
-        Mistake(policy_loss_baseline_added, "the baseline is added. It has to be subtracted from the return."),
-        Mistake(policy_loss_mean_value,
-                "the same number, the mean of the values, is subtracted from every return. Each step has the baseline"
-                " of its own state."),
-        Mistake(policy_loss_products_of_means,
+        Mistake(edit(policy_loss_detached, "return -", "return "),
+                "the sign is wrong: an optimizer that minimizes this loss makes good actions rarer. Check the"
+                " order in the advantage, and the minus in front of the mean."),
+        Mistake(edit(policy_loss_detached, ".mean()", ".sum()"),
+                "the steps are summed. With the sum the length of an update grows with the batch; the task asks"
+                " for the mean."),
+        Mistake(edit(policy_loss_detached, ".detach()", ""),
+                "the gradient runs through the advantages into the critic. The critic would be pushed up to make"
+                " the loss of the actor small, whatever the rewards are. Treat the advantages as constants."),
+        Mistake(edit(policy_loss_detached, "(returns - values).detach()", "returns - values.detach()"),
+                "the values are cut off, but the returns are not, and a bootstrapped return contains the critic,"
+                " too. Cut off the whole advantage."),
+        Mistake(edit(policy_loss_detached, ".detach()",
+                     ".detach()\n    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)"),
+                "the advantages are normalized inside the loss. That is a separate step, in another question;"
+                " here they are used in reward units."),
+        Mistake(edit(policy_loss_detached, ".detach()",
+                     ".detach()\n"
+                     "    advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)"),
+                "the advantages are normalized inside the loss. That is a separate step, in another question;"
+                " here they are used in reward units."),
+        Mistake(edit(policy_loss_detached, "* log_prob", "* log_prob.exp()"),
+                "the weights multiply probabilities. The policy gradient theorem has the gradient of the"
+                " logarithm: without it, likely actions are pushed more because they are likely."),
+        Mistake(edit(policy_loss_detached, "(returns - values)", "returns"),
+                "the baseline is not subtracted: the weights are the returns themselves. On average the gradient"
+                " is the same, but its variance is not."),
+        Mistake(edit(policy_loss_detached, "returns - values", "returns + values"),
+                "the baseline is added. It has to be subtracted from the return."),
+        Mistake(edit(policy_loss_detached, "- values", "- values.mean()"),
+                "the same number, the mean of the values, is subtracted from every return. Each step has the"
+                " baseline of its own state."),
+        Mistake(edit(policy_loss_detached, "(advantages * log_prob).mean()", "advantages.mean() * log_prob.mean()"),
                 "the mean of a product is not the product of the means. Multiply step by step, then take the mean."),
-        Mistake(policy_loss_detached_policy,
+        Mistake(edit(policy_loss_detached, ".detach()", "", "* log_prob", "* log_prob.detach()"),
                 "the log-probabilities are cut off, so the policy gets no gradient at all. The constant is the"
                 " advantage; the log-probability is what learns."),
-        Mistake(policy_loss_no_gradient,
+        Mistake(edit(policy_loss_detached, ".mean()", ".mean().detach()"),
                 "the number is right, but no gradient flows from the loss at all. Stay with torch operations, and"
                 " detach the advantages only."),
-        Mistake(policy_loss_squared,
-                "the advantages are squared. That is the critic's loss; for the policy the sign of the advantage is"
-                " the whole message."),
+        Mistake(edit(policy_loss_detached, "advantages * log_prob", "advantages**2 * log_prob"),
+                "the advantages are squared. That is the critic's loss; for the policy the sign of the advantage"
+                " is the whole message."),
     ),
 )
 
@@ -739,14 +516,10 @@ Q4 = Question(
 # ---------------------------------------------------------------------- q5: generalized advantages
 
 def drive_q5(function, rewards, values, next_values, terminated, truncated, gamma, lam):
-    """The two results, and whether the arguments are as they were."""
-    import numpy as np
-
+    """The two results, and the arguments as they are afterwards: the reference leaves them alone."""
     arguments = (rewards, values, next_values, terminated, truncated)
-    before = [np.array(argument) for argument in arguments]
     advantages, targets = function(*arguments, gamma, lam)
-    same = all(np.array_equal(one, other) for one, other in zip(arguments, before))
-    return {"advantages": advantages, "targets": targets, "arguments unchanged": same}
+    return {"advantages": advantages, "targets": targets, "arguments": arguments}
 
 
 def cases_q5(rng):
@@ -828,131 +601,9 @@ def generalized_advantages_per_copy(rewards, values, next_values, terminated, tr
     return advantages, advantages + values
 
 
-def generalized_advantages_past_the_end(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    deltas = rewards + gamma * next_values - values
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + gamma * lam * ~(terminated[t] | truncated[t]) * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_time_limit_is_end(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    ends = terminated | truncated
-    deltas = rewards + gamma * next_values * ~ends - values
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + gamma * lam * ~ends[t] * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_leak_at_truncation(rewards, values, next_values, terminated, truncated, gamma, lam):
+def generalized_advantages_backwards(rewards, values, next_values, terminated, truncated, gamma, lam):
     advantages, later = np.zeros(rewards.shape), 0.0
     deltas = rewards + gamma * next_values * ~terminated - values
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + gamma * lam * ~terminated[t] * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_never_cut(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    deltas = rewards + gamma * next_values * ~terminated - values
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + gamma * lam * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_next_row(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    following = np.vstack([values[1:], next_values[-1:]])
-    deltas = rewards + gamma * following * ~terminated - values
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + gamma * lam * ~(terminated[t] | truncated[t]) * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_trace_without_gamma(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    deltas = rewards + gamma * next_values * ~terminated - values
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + lam * ~(terminated[t] | truncated[t]) * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_trace_without_lambda(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    deltas = rewards + gamma * next_values * ~terminated - values
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + gamma * ~(terminated[t] | truncated[t]) * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_buffer_is_end(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    following = next_values * ~terminated
-    following[-1] = 0.0
-    deltas = rewards + gamma * following - values
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + gamma * lam * ~(terminated[t] | truncated[t]) * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_one_step_targets(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    targets = rewards + gamma * next_values * ~terminated
-    for t in reversed(range(len(rewards))):
-        later = targets[t] - values[t] + gamma * lam * ~(terminated[t] | truncated[t]) * later
-        advantages[t] = later
-    return advantages, targets
-
-
-def generalized_advantages_averaged(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    deltas = rewards + gamma * next_values * ~terminated - values
-    for t in reversed(range(len(rewards))):
-        later = (1 - lam) * deltas[t] + gamma * lam * ~(terminated[t] | truncated[t]) * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_sign(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    deltas = values - rewards - gamma * next_values * ~terminated
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + gamma * lam * ~(terminated[t] | truncated[t]) * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_forward(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, earlier = np.zeros(rewards.shape), 0.0
-    deltas = rewards + gamma * next_values * ~terminated - values
-    for t in range(len(rewards)):
-        advantages[t] = deltas[t] + gamma * lam * earlier
-        earlier = advantages[t] * ~(terminated[t] | truncated[t])
-    return advantages, advantages + values
-
-
-def generalized_advantages_overwritten(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    next_values[terminated] = 0.0
-    deltas = rewards + gamma * next_values - values
-    for t in reversed(range(len(rewards))):
-        later = deltas[t] + gamma * lam * ~(terminated[t] | truncated[t]) * later
-        advantages[t] = later
-    return advantages, advantages + values
-
-
-def generalized_advantages_both_flags(rewards, values, next_values, terminated, truncated, gamma, lam):
-    advantages, later = np.zeros(rewards.shape), 0.0
-    deltas = rewards + gamma * next_values * ~(terminated & ~truncated) - values
     for t in reversed(range(len(rewards))):
         later = deltas[t] + gamma * lam * ~(terminated[t] | truncated[t]) * later
         advantages[t] = later
@@ -970,46 +621,53 @@ Q5 = Question(
     compare=close(rtol=1e-5, atol=1e-6),
     alternatives=(
         generalized_advantages_double_sum, generalized_advantages_targets_first, generalized_advantages_per_copy,
+        generalized_advantages_backwards,
     ),
     mistakes=(
-        Mistake(generalized_advantages_past_the_end,
-                "it bootstraps past a termination. After a terminal state nothing is paid any more, so its value is"
-                " zero, whatever the critic says."),
-        Mistake(generalized_advantages_time_limit_is_end,
-                "it does not bootstrap at a truncation. The time limit stopped the recording, not the world: the value"
-                " of the real next state still counts. Only the trace is cut."),
-        Mistake(generalized_advantages_leak_at_truncation,
-                "advantages of one episode leak into the episode before it, at truncations. The next row belongs to"
-                " another episode: cut the trace there, too."),
-        Mistake(generalized_advantages_never_cut,
-                "the trace is never cut, so advantages leak from every episode into the one before it. Both flags end"
-                " the recursion."),
-        Mistake(generalized_advantages_next_row,
-                "the value of the next row stands in for the value of the next state. At a truncation the next row is"
-                " the first state of another episode; that is what `next_values` is for."),
-        Mistake(generalized_advantages_trace_without_gamma,
-                "the trace fades with lambda alone. A later TD error is discounted as well: the factor is the product"
-                " of gamma and lambda."),
-        Mistake(generalized_advantages_trace_without_lambda,
+        Mistake(edit(generalized_advantages_backwards, " * ~terminated -", " -"),
+                "it bootstraps past a termination. After a terminal state nothing is paid any more, so its value"
+                " is zero, whatever the critic says."),
+        Mistake(edit(generalized_advantages_backwards, "~terminated -", "~(terminated | truncated) -"),
+                "it does not bootstrap at a truncation. The time limit stopped the recording, not the world: the"
+                " value of the real next state still counts. Only the trace is cut."),
+        Mistake(edit(generalized_advantages_backwards, "~(terminated[t] | truncated[t])", "~terminated[t]"),
+                "advantages of one episode leak into the episode before it, at truncations. The next row belongs"
+                " to another episode: cut the trace there, too."),
+        Mistake(edit(generalized_advantages_backwards, " * ~(terminated[t] | truncated[t])", ""),
+                "the trace is never cut, so advantages leak from every episode into the one before it. Both flags"
+                " end the recursion."),
+        Mistake(edit(generalized_advantages_backwards,
+                     "gamma * next_values", "gamma * np.vstack([values[1:], next_values[-1:]])"),
+                "the value of the next row stands in for the value of the next state. At a truncation the next"
+                " row is the first state of another episode; that is what `next_values` is for."),
+        Mistake(edit(generalized_advantages_backwards, "gamma * lam", "lam"),
+                "the trace fades with lambda alone. A later TD error is discounted as well: the factor is the"
+                " product of gamma and lambda."),
+        Mistake(edit(generalized_advantages_backwards, "gamma * lam", "gamma"),
                 "the trace fades with gamma alone, as if lambda were 1. The factor is the product of both."),
-        Mistake(generalized_advantages_buffer_is_end,
-                "the last row of the buffer gets no bootstrap. The buffer was full, but the episode goes on: treat it"
-                " like a truncation, unless the step terminated."),
-        Mistake(generalized_advantages_one_step_targets,
-                "the advantages are right, but the targets are those of one-step TD. The targets are the advantages"
-                " plus the values of the states where they were measured."),
-        Mistake(generalized_advantages_averaged,
-                "the TD errors are weighted with an additional factor of one minus lambda. Those are the weights of"
-                " the k-step advantages. In the sum of TD errors the first weight is 1."),
-        Mistake(generalized_advantages_sign,
+        Mistake(edit(generalized_advantages_backwards,
+                     "gamma * next_values", "gamma * np.vstack([next_values[:-1], 0 * next_values[-1:]])"),
+                "the last row of the buffer gets no bootstrap. The buffer was full, but the episode goes on:"
+                " treat it like a truncation, unless the step terminated."),
+        Mistake(edit(generalized_advantages_backwards, "advantages + values", "deltas + values"),
+                "the advantages are right, but the targets are those of one-step TD. The targets are the"
+                " advantages plus the values of the states where they were measured."),
+        Mistake(edit(generalized_advantages_backwards, "later = deltas[t]", "later = (1 - lam) * deltas[t]"),
+                "the TD errors are weighted with an additional factor of one minus lambda. Those are the weights"
+                " of the k-step advantages. In the sum of TD errors the first weight is 1."),
+        Mistake(edit(generalized_advantages_backwards, "rewards + gamma * next_values * ~terminated - values",
+                     "values - rewards - gamma * next_values * ~terminated"),
                 "the TD error has the wrong sign. It is what was found minus what was expected."),
-        Mistake(generalized_advantages_forward,
-                "the recursion runs from the first step to the last, so a step is judged by the TD errors before it."
-                " It must be judged by its own and the later ones."),
-        Mistake(generalized_advantages_overwritten,
-                "the function changes its arguments. Whoever calls it still needs them: make a new array, for example"
-                " with `np.where`."),
-        Mistake(generalized_advantages_both_flags,
+        Mistake(edit(generalized_advantages_backwards, "reversed(range(len(rewards)))", "range(len(rewards))",
+                     " * ~(terminated[t] | truncated[t])", "",
+                     "advantages[t] = later",
+                     "advantages[t] = later\n        later = later * ~(terminated[t] | truncated[t])"),
+                "the recursion runs from the first step to the last, so a step is judged by the TD errors before"
+                " it. It must be judged by its own and the later ones."),
+        Mistake(edit(generalized_advantages_backwards, "    deltas", "    next_values[terminated] = 0.0\n    deltas"),
+                "the function changes its arguments. Whoever calls it still needs them: make a new array, for"
+                " example with `np.where`."),
+        Mistake(edit(generalized_advantages_backwards, "~terminated -", "~(terminated & ~truncated) -"),
                 "a step with both flags set is bootstrapped. If both are set, it terminated."),
     ),
 )
@@ -1024,12 +682,10 @@ def drive_q6(function, what, task):
     gamma, lam = task["gamma"], task["lam"]
     rates = task["actor_rate"], task["critic_rate"]
     if what != "learning":
-        logits, values = task["logits"].copy(), task["values"].copy()
-        batch = {name: array.copy() for name, array in task["batch"].items()}
+        logits, values, batch = task["logits"], task["values"], dict(task["batch"])
         found = function(logits, values, batch, gamma, lam, *rates)
-        same = np.array_equal(logits, task["logits"]) and np.array_equal(values, task["values"])
-        same = same and all(np.array_equal(batch[name], task["batch"][name]) for name in task["batch"])
-        return {"new": found[0] if what == "actor" else found[1], "arguments unchanged": same}
+        after = [logits, values, *(batch[name] for name in task["batch"])]
+        return {"new": found[0] if what == "actor" else found[1], "arguments": after}
 
     transitions, rewards = task["transitions"], task["rewards"]  # (S, A, S), (S, A); the last state is terminal
     states, actions = rewards.shape
@@ -1174,143 +830,15 @@ def actor_critic_update_loop(logits, values, batch, gamma, lam, actor_rate, crit
     return new_logits, new_values
 
 
-def actor_critic_update_descends(logits, values, batch, gamma, lam, actor_rate, critic_rate):
+def actor_critic_update_add_at(logits, values, batch, gamma, lam, actor_rate, critic_rate):
     s, a = batch["states"], batch["actions"]
     advantages, targets = book_returns.gae(
         batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, -actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_normalized_targets(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    targets = weights + values[s]
+    weights = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     policy = np.exp(logits - logits.max(1, keepdims=True))
     policy = policy / policy.sum(1, keepdims=True)
     new_logits, new_values = logits.copy(), values.copy()
     np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_not_normalized(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    weights, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_ddof_one(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages, ddof=1)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_per_row(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = (advantages - advantages.mean(1, keepdims=True)) / (advantages.std(1, keepdims=True) + 1e-8)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_per_copy(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = (advantages - advantages.mean(0)) / (advantages.std(0) + 1e-8)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_only_scaled(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = advantages / (advantages.std() + 1e-8)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_only_centered(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = advantages - advantages.mean()
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_baseline_twice(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages) - values[s]
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_only_last_visit(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    new_logits[s] += actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size
-    new_values[s] += critic_rate * (targets - values[s]) / s.size
-    return new_logits, new_values
-
-
-def actor_critic_update_half_score(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, (s, a), actor_rate * weights / s.size)
     np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
     return new_logits, new_values
 
@@ -1330,114 +858,6 @@ def actor_critic_update_critic_first(logits, values, batch, gamma, lam, actor_ra
     return new_logits, new_values
 
 
-def actor_critic_update_summed(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]))
-    np.add.at(new_values, s, critic_rate * (targets - values[s]))
-    return new_logits, new_values
-
-
-def actor_critic_update_in_place(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    errors = targets - values[s]
-    np.add.at(logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(values, s, critic_rate * errors / s.size)
-    return logits, values
-
-
-def actor_critic_update_time_limit_is_end(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    ends = batch["terminated"] | batch["truncated"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], ends, ends & False, gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_value_of_next_row(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    following = np.vstack([values[s][1:], values[batch["next_states"]][-1:]])
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], following, batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_past_the_end(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    ends = batch["terminated"] | batch["truncated"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], ends & False, ends, gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_mean_per_state(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    visits = np.bincount(s.ravel(), minlength=len(values)).clip(1)[s]
-    new_logits, new_values = logits.copy(), values.copy()
-    scores = np.eye(logits.shape[1])[a] - policy[s]
-    np.add.at(new_logits, s, actor_rate * (weights / visits)[..., None] * scores)
-    np.add.at(new_values, s, critic_rate * (targets - values[s]) / visits)
-    return new_logits, new_values
-
-
-def actor_critic_update_no_half(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits, new_values = logits.copy(), values.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    np.add.at(new_values, s, 2 * critic_rate * (targets - values[s]) / s.size)
-    return new_logits, new_values
-
-
-def actor_critic_update_idle_critic(logits, values, batch, gamma, lam, actor_rate, critic_rate):
-    s, a = batch["states"], batch["actions"]
-    advantages, targets = book_returns.gae(
-        batch["rewards"], values[s], values[batch["next_states"]], batch["terminated"], batch["truncated"], gamma, lam)
-    weights = book_returns.normalize_advantages(advantages)
-    policy = np.exp(logits - logits.max(1, keepdims=True))
-    policy = policy / policy.sum(1, keepdims=True)
-    new_logits = logits.copy()
-    np.add.at(new_logits, s, actor_rate * weights[..., None] * (np.eye(logits.shape[1])[a] - policy[s]) / s.size)
-    return new_logits, values.copy()
-
-
 Q6 = Question(
     name="q6",
     title="An actor-critic learns",
@@ -1447,62 +867,73 @@ Q6 = Question(
     driver=drive_q6,
     cases=cases_q6,
     compare=compare_q6,
-    alternatives=(actor_critic_update_one_loss, actor_critic_update_loop),
+    alternatives=(actor_critic_update_one_loss, actor_critic_update_loop, actor_critic_update_add_at),
     mistakes=(
-        Mistake(actor_critic_update_descends,
-                "the actor walks downhill: actions with a positive advantage become rarer. Gradient descent on the"
-                " loss, or ascent on its negative, but not both."),
-        Mistake(actor_critic_update_normalized_targets,
-                "the targets of the critic are made from normalized advantages. Values are in reward units: compute"
-                " the targets before you normalize."),
-        Mistake(actor_critic_update_not_normalized,
-                "the advantages of the actor are not normalized. The task asks for mean 0 and deviation 1 over the"
-                " whole batch."),
-        Mistake(actor_critic_update_ddof_one,
-                "the standard deviation divides by one less than the number of steps (ddof 1, torch's default). The"
-                " task asks for ddof 0, numpy's default."),
-        Mistake(actor_critic_update_per_row,
-                "the advantages are normalized row by row, over the copies. The mean and the deviation are those of"
+        Mistake(edit(actor_critic_update_add_at, "s, actor_rate *", "s, -actor_rate *"),
+                "the actor walks downhill: actions with a positive advantage become rarer. Gradient descent on"
+                " the loss, or ascent on its negative, but not both."),
+        Mistake(edit(actor_critic_update_add_at,
+                     "    policy = np.exp", "    targets = weights + values[s]\n    policy = np.exp"),
+                "the targets of the critic are made from normalized advantages. Values are in reward units:"
+                " compute the targets before you normalize."),
+        Mistake(edit(actor_critic_update_add_at,
+                     "(advantages - advantages.mean()) / (advantages.std() + 1e-8)", "advantages"),
+                "the advantages of the actor are not normalized. The task asks for mean 0 and deviation 1 over"
+                " the whole batch."),
+        Mistake(edit(actor_critic_update_add_at, "advantages.std()", "advantages.std(ddof=1)"),
+                "the standard deviation divides by one less than the number of steps (ddof 1, torch's default)."
+                " The task asks for ddof 0, numpy's default."),
+        Mistake(edit(actor_critic_update_add_at, "advantages.mean()", "advantages.mean(1, keepdims=True)",
+                     "advantages.std()", "advantages.std(1, keepdims=True)"),
+                "the advantages are normalized row by row, over the copies. The mean and the deviation are those"
+                " of all steps of all copies together."),
+        Mistake(edit(actor_critic_update_add_at, "advantages.mean()", "advantages.mean(0)",
+                     "advantages.std()", "advantages.std(0)"),
+                "the advantages are normalized copy by copy, over time. The mean and the deviation are those of"
                 " all steps of all copies together."),
-        Mistake(actor_critic_update_per_copy,
-                "the advantages are normalized copy by copy, over time. The mean and the deviation are those of all"
-                " steps of all copies together."),
-        Mistake(actor_critic_update_only_scaled,
+        Mistake(edit(actor_critic_update_add_at, "(advantages - advantages.mean())", "advantages"),
                 "the advantages are divided by their deviation, but their mean is not subtracted before."),
-        Mistake(actor_critic_update_only_centered,
+        Mistake(edit(actor_critic_update_add_at, " / (advantages.std() + 1e-8)", ""),
                 "the mean of the advantages is subtracted, but they are not divided by their deviation."),
-        Mistake(actor_critic_update_baseline_twice,
-                "the values are subtracted from the normalized advantages. The baseline is in the TD errors already:"
-                " the weight of a step is its normalized advantage, nothing else."),
-        Mistake(actor_critic_update_only_last_visit,
-                "a state that occurs several times in the batch is moved by its last visit only: `array[index] += ...`"
-                " adds once per place. All visits count: use np.add.at, a loop, or automatic differentiation."),
-        Mistake(actor_critic_update_half_score,
-                "only the logit of the chosen action moves. In the score of a softmax all logits of the row take part;"
-                " its entries sum to zero."),
+        Mistake(edit(actor_critic_update_add_at, "+ 1e-8)", "+ 1e-8) - values[s]"),
+                "the values are subtracted from the normalized advantages. The baseline is in the TD errors"
+                " already: the weight of a step is its normalized advantage, nothing else."),
+        Mistake(edit(actor_critic_update_add_at, "np.add.at(new_logits, s, ", "new_logits[s] += (",
+                     "np.add.at(new_values, s, ", "new_values[s] += ("),
+                "a state that occurs several times in the batch is moved by its last visit only: `array[index] +="
+                " ...` adds once per place. All visits count: use np.add.at, a loop, or automatic differentiation."),
+        Mistake(edit(actor_critic_update_add_at, " - policy[s]", ""),
+                "only the logit of the chosen action moves. In the score of a softmax all logits of the row take"
+                " part; its entries sum to zero."),
         Mistake(actor_critic_update_critic_first,
-                "the advantages are computed with the critic after its step. Both steps use the critic as it was when"
-                " the update began."),
-        Mistake(actor_critic_update_summed,
+                "the advantages are computed with the critic after its step. Both steps use the critic as it was"
+                " when the update began."),
+        Mistake(edit(actor_critic_update_add_at, "policy[s]) / s.size", "policy[s])",
+                     "values[s]) / s.size", "values[s])"),
                 "the steps of the batch are summed. Both losses are means over all steps of all copies."),
-        Mistake(actor_critic_update_in_place,
+        Mistake(edit(actor_critic_update_add_at, "logits.copy(), values.copy()", "logits, values"),
                 "the function changes its arguments. Return new tables and leave the old ones as they are."),
-        Mistake(actor_critic_update_time_limit_is_end,
-                "truncated steps are treated as terminated. The agent then believes that nothing comes after the time"
-                " limit, and sells a bakery that would earn more."),
-        Mistake(actor_critic_update_value_of_next_row,
-                "the next value is taken from the next row of the batch. After a truncation that row belongs to another"
-                " episode: look the value up with `next_states`."),
-        Mistake(actor_critic_update_past_the_end,
-                "the value of the terminal state is used. After a sale nothing is paid any more, whatever the table"
-                " says there."),
-        Mistake(actor_critic_update_mean_per_state,
-                "each state has its own mean over its visits. Both losses are means over all steps of the batch, so a"
-                " state that is seen often moves more."),
-        Mistake(actor_critic_update_no_half,
-                "the critic's step is twice as long as asked for. The loss has a factor one half in front of the mean"
-                " square, and it cancels the two of the derivative."),
-        Mistake(actor_critic_update_idle_critic,
+        Mistake(edit(actor_critic_update_add_at, 'batch["terminated"],', 'batch["terminated"] | batch["truncated"],'),
+                "truncated steps are treated as terminated. The agent then believes that nothing comes after the"
+                " time limit, and sells a bakery that would earn more."),
+        Mistake(edit(actor_critic_update_add_at,
+                     'values[batch["next_states"]]', 'np.vstack([values[s][1:], values[batch["next_states"]][-1:]])'),
+                "the next value is taken from the next row of the batch. After a truncation that row belongs to"
+                " another episode: look the value up with `next_states`."),
+        Mistake(edit(actor_critic_update_add_at, 'batch["terminated"], batch["truncated"]',
+                     'batch["terminated"] & False, batch["terminated"] | batch["truncated"]'),
+                "the value of the terminal state is used. After a sale nothing is paid any more, whatever the"
+                " table says there."),
+        Mistake(edit(actor_critic_update_add_at, "    new_logits,",
+                     "    visits = np.bincount(s.ravel(), minlength=len(values)).clip(1)[s]\n    new_logits,",
+                     "policy[s]) / s.size", "policy[s]) / visits[..., None]",
+                     "values[s]) / s.size", "values[s]) / visits"),
+                "each state has its own mean over its visits. Both losses are means over all steps of the batch,"
+                " so a state that is seen often moves more."),
+        Mistake(edit(actor_critic_update_add_at, "s, critic_rate *", "s, 2 * critic_rate *"),
+                "the critic's step is twice as long as asked for. The loss has a factor one half in front of the"
+                " mean square, and it cancels the two of the derivative."),
+        Mistake(edit(actor_critic_update_add_at, "return new_logits, new_values", "return new_logits, values.copy()"),
                 "the critic does not learn: its table comes back as it was."),
     ),
 )

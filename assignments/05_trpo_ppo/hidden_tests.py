@@ -8,7 +8,8 @@ import math
 import numpy as np
 import torch
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import WRONG_SHAPE, close, judged
+from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 
 HIDDEN_MARKER = "RLBOOK-HIDDEN-05_trpo_ppo"
@@ -71,107 +72,6 @@ def kl_and_entropy_masked(logits_old, logits_new):
     return kl, -(log_q.exp() * log_q).sum() / p.shape[0]
 
 
-def kl_and_entropy_reversed(logits_old, logits_new):
-    log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
-    p, q = log_p.exp(), log_q.exp()
-    kl = torch.where(q > 0, q * (log_q - log_p), torch.zeros_like(q)).sum(-1)
-    entropy = -torch.where(q > 0, q * log_q, torch.zeros_like(q)).sum(-1)
-    return kl.mean(), entropy.mean()
-
-
-def kl_and_entropy_of_old(logits_old, logits_new):
-    log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
-    p = log_p.exp()
-    kl = torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum(-1)
-    entropy = -torch.where(p > 0, p * log_p, torch.zeros_like(p)).sum(-1)
-    return kl.mean(), entropy.mean()
-
-
-def kl_and_entropy_weighed_with_old(logits_old, logits_new):
-    log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
-    p = log_p.exp()
-    kl = torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum(-1)
-    entropy = -torch.where(p > 0, p * log_q, torch.zeros_like(p)).sum(-1)
-    return kl.mean(), entropy.mean()
-
-
-def kl_and_entropy_sum_over_states(logits_old, logits_new):
-    log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
-    p, q = log_p.exp(), log_q.exp()
-    kl = torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum()
-    return kl, -torch.where(q > 0, q * log_q, torch.zeros_like(q)).sum()
-
-
-def kl_and_entropy_mean_over_entries(logits_old, logits_new):
-    log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
-    p, q = log_p.exp(), log_q.exp()
-    kl = torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).mean()
-    return kl, -torch.where(q > 0, q * log_q, torch.zeros_like(q)).mean()
-
-
-def kl_and_entropy_in_bits(logits_old, logits_new):
-    p, q = torch.softmax(logits_old, -1), torch.softmax(logits_new, -1)
-    log_p = torch.log_softmax(logits_old, -1) / math.log(2)
-    log_q = torch.log_softmax(logits_new, -1) / math.log(2)
-    kl = torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum(-1)
-    entropy = -torch.where(q > 0, q * log_q, torch.zeros_like(q)).sum(-1)
-    return kl.mean(), entropy.mean()
-
-
-def kl_and_entropy_zero_times_inf(logits_old, logits_new):
-    log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
-    kl = (log_p.exp() * (log_p - log_q)).sum(-1)
-    return kl.mean(), -(log_q.exp() * log_q).sum(-1).mean()
-
-
-def kl_and_entropy_small_constant(logits_old, logits_new):
-    p, q = torch.softmax(logits_old, -1), torch.softmax(logits_new, -1)
-    kl = (p * (torch.log(p + 1e-10) - torch.log(q + 1e-10))).sum(-1)
-    return kl.mean(), -(q * torch.log(q + 1e-10)).sum(-1).mean()
-
-
-def kl_and_entropy_drops_the_impossible(logits_old, logits_new):
-    log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
-    p, q = log_p.exp(), log_q.exp()
-    both = (p > 0) & (q > 0)
-    kl = torch.where(both, p * (log_p - log_q), torch.zeros_like(p)).sum(-1)
-    entropy = -torch.where(q > 0, q * log_q, torch.zeros_like(q)).sum(-1)
-    return kl.mean(), entropy.mean()
-
-
-def kl_and_entropy_overflow(logits_old, logits_new):
-    p = torch.exp(logits_old) / torch.exp(logits_old).sum(-1, keepdim=True)
-    q = torch.exp(logits_new) / torch.exp(logits_new).sum(-1, keepdim=True)
-    kl = torch.where(p > 0, p * torch.log(p / q), torch.zeros_like(p)).sum(-1)
-    entropy = -torch.where(q > 0, q * torch.log(q), torch.zeros_like(q)).sum(-1)
-    return kl.mean(), entropy.mean()
-
-
-def kl_and_entropy_over_states(logits_old, logits_new):
-    log_p, log_q = torch.log_softmax(logits_old, 0), torch.log_softmax(logits_new, 0)
-    p, q = log_p.exp(), log_q.exp()
-    kl = torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum(-1)
-    entropy = -torch.where(q > 0, q * log_q, torch.zeros_like(q)).sum(-1)
-    return kl.mean(), entropy.mean()
-
-
-def kl_and_entropy_sign_of_entropy(logits_old, logits_new):
-    log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
-    p, q = log_p.exp(), log_q.exp()
-    kl = torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum(-1)
-    entropy = torch.where(q > 0, q * log_q, torch.zeros_like(q)).sum(-1)
-    return kl.mean(), entropy.mean()
-
-
-def kl_and_entropy_without_gradient(logits_old, logits_new):
-    with torch.no_grad():
-        log_p, log_q = torch.log_softmax(logits_old, -1), torch.log_softmax(logits_new, -1)
-        p, q = log_p.exp(), log_q.exp()
-        kl = torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p)).sum(-1)
-        entropy = -torch.where(q > 0, q * log_q, torch.zeros_like(q)).sum(-1)
-        return kl.mean(), entropy.mean()
-
-
 def cases_q1(rng):
     cases = []
 
@@ -213,67 +113,53 @@ Q1 = Question(
     compare=close(1e-5, 1e-7),
     alternatives=(kl_and_entropy_where, kl_and_entropy_xlogy, kl_and_entropy_masked),
     mistakes=(
-        Mistake(
-            kl_and_entropy_reversed,
-            "the divergence is the wrong way round, KL(new || old). In step control the old policy comes first: its "
-            "probabilities weigh the terms, because it took the data.",
-        ),
-        Mistake(
-            kl_and_entropy_of_old,
-            "the entropy is that of the old policy. Asked for is the entropy of the new one, the policy that is "
-            "being changed.",
-        ),
-        Mistake(
-            kl_and_entropy_weighed_with_old,
-            "the logarithms of the new policy are weighed with the probabilities of the old one. That is the "
-            "cross-entropy; the entropy of the new policy takes both from the new policy.",
-        ),
-        Mistake(
-            kl_and_entropy_sum_over_states,
-            "the states are added up. Sum over actions, but take the mean over states: otherwise a larger batch "
-            "looks like a larger step.",
-        ),
-        Mistake(
-            kl_and_entropy_mean_over_entries,
-            "the mean is taken over all entries of the table, actions included. The sum over actions is already an "
-            "expectation; only the states are averaged.",
-        ),
-        Mistake(kl_and_entropy_in_bits, "the result is in bits. The book counts in nats: natural logarithms throughout."),
-        Mistake(
-            kl_and_entropy_zero_times_inf,
-            "zero times infinity became NaN. An action that cannot happen adds nothing; computers do not know this "
-            "limit, so such entries have to be taken out (for example with torch.where).",
-        ),
-        Mistake(
-            kl_and_entropy_small_constant,
-            "a small constant inside the logarithm hides the infinite case. If the old policy can take an action "
-            "that the new one cannot, the divergence is inf, not just large.",
-        ),
-        Mistake(
-            kl_and_entropy_drops_the_impossible,
-            "all actions that one of the two policies cannot take are dropped. That is right where the old policy "
-            "cannot take them. Where only the new one cannot, the divergence is inf.",
-        ),
-        Mistake(
-            kl_and_entropy_overflow,
-            "exp of a large logit overflows, and exp of a very negative one vanishes. Use a stable log-softmax, which "
-            "subtracts the largest logit of each row first.",
-        ),
-        Mistake(
-            kl_and_entropy_over_states,
-            "the softmax runs over the states. Each row is one state, so probabilities must sum to one along the "
-            "last axis.",
-        ),
-        Mistake(
-            kl_and_entropy_sign_of_entropy,
-            "the entropy has the wrong sign. Logarithms of probabilities are negative, entropy is not: there is a "
-            "minus in front of the sum.",
-        ),
-        Mistake(
-            kl_and_entropy_without_gradient,
-            "no gradient flows to the new logits. Return tensors that are still connected to them: no .item(), "
-            ".detach(), .numpy() or torch.no_grad() on the way.",
-        ),
+        Mistake(edit(kl_and_entropy_where, "p > 0, p * (log_p - log_q)", "q > 0, q * (log_q - log_p)"),
+                "the divergence is the wrong way round, KL(new || old). In step control the old policy comes"
+                " first: its probabilities weigh the terms, because it took the data."),
+        Mistake(edit(kl_and_entropy_where, "q > 0, q * log_q", "p > 0, p * log_p"),
+                "the entropy is that of the old policy. Asked for is the entropy of the new one, the policy that"
+                " is being changed."),
+        Mistake(edit(kl_and_entropy_where, "q > 0, q * log_q", "p > 0, p * log_q"),
+                "the logarithms of the new policy are weighed with the probabilities of the old one. That is the"
+                " cross-entropy; the entropy of the new policy takes both from the new policy."),
+        Mistake(edit(kl_and_entropy_where, "kl.mean(), entropy.mean()", "kl.sum(), entropy.sum()"),
+                "the states are added up. Sum over actions, but take the mean over states: otherwise a larger"
+                " batch looks like a larger step."),
+        Mistake(edit(kl_and_entropy_where,
+                     "kl.mean(), entropy.mean()", "kl.mean() / p.shape[1], entropy.mean() / p.shape[1]"),
+                "the mean is taken over all entries of the table, actions included. The sum over actions is"
+                " already an expectation; only the states are averaged."),
+        Mistake(edit(kl_and_entropy_where,
+                     "kl.mean(), entropy.mean()", "kl.mean() / math.log(2), entropy.mean() / math.log(2)"),
+                "the result is in bits. The book counts in nats: natural logarithms throughout."),
+        Mistake(edit(kl_and_entropy_where,
+                     "torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p))", "(p * (log_p - log_q))",
+                     "torch.where(q > 0, q * log_q, torch.zeros_like(q))", "(q * log_q)"),
+                "zero times infinity became NaN. An action that cannot happen adds nothing; computers do not know"
+                " this limit, so such entries have to be taken out (for example with torch.where)."),
+        Mistake(edit(kl_and_entropy_where, "log_p - log_q", "torch.log(p + 1e-10) - torch.log(q + 1e-10)",
+                     "q * log_q", "q * torch.log(q + 1e-10)"),
+                "a small constant inside the logarithm hides the infinite case. If the old policy can take an"
+                " action that the new one cannot, the divergence is inf, not just large."),
+        Mistake(edit(kl_and_entropy_where, "p > 0", "(p > 0) & (q > 0)"),
+                "all actions that one of the two policies cannot take are dropped. That is right where the old"
+                " policy cannot take them. Where only the new one cannot, the divergence is inf."),
+        Mistake(edit(kl_and_entropy_where, "torch.log_softmax(logits_old, -1)",
+                     "(logits_old.exp() / logits_old.exp().sum(-1, keepdim=True)).log()",
+                     "torch.log_softmax(logits_new, -1)",
+                     "(logits_new.exp() / logits_new.exp().sum(-1, keepdim=True)).log()"),
+                "exp of a large logit overflows, and exp of a very negative one vanishes. Use a stable"
+                " log-softmax, which subtracts the largest logit of each row first."),
+        Mistake(edit(kl_and_entropy_where, "logits_old, -1", "logits_old, 0", "logits_new, -1", "logits_new, 0"),
+                "the softmax runs over the states. Each row is one state, so probabilities must sum to one along"
+                " the last axis."),
+        Mistake(edit(kl_and_entropy_where, "entropy = -", "entropy = "),
+                "the entropy has the wrong sign. Logarithms of probabilities are negative, entropy is not: there"
+                " is a minus in front of the sum."),
+        Mistake(edit(kl_and_entropy_where,
+                     "kl.mean(), entropy.mean()", "kl.mean().detach(), entropy.mean().detach()"),
+                "no gradient flows to the new logits. Return tensors that are still connected to them: no"
+                " .item(), .detach(), .numpy() or torch.no_grad() on the way."),
     ),
 )
 
@@ -294,7 +180,11 @@ def drive_q2(function, matrix, b, iterations, tolerance, what):
         return a @ v
 
     x = function(matvec, right, iterations, tolerance)
-    return {"x": x, "x and products": [x, len(calls)], "b": right}[what]
+    return {"x": x, "x and products": {"x": x, "products": calls}, "b": right}[what]
+
+
+def judge_q2(result):
+    return {**result, "products": len(result["products"])} if isinstance(result, dict) else result
 
 
 def conjugate_gradient_krylov(matvec, b, iterations, tolerance):
@@ -343,130 +233,6 @@ def conjugate_gradient_other_formulas(matvec, b, iterations, tolerance):
         e = e - eta * fu
         u = e - torch.sum(e * fu) / curvature * u
     return y
-
-
-def conjugate_gradient_steepest(matvec, b, iterations, tolerance):
-    x, r = torch.zeros_like(b), b.clone()
-    for _ in range(iterations):
-        if r.norm() <= tolerance * b.norm():
-            break
-        ar = matvec(r)
-        alpha = (r @ r) / (r @ ar)
-        x = x + alpha * r
-        r = r - alpha * ar
-    return x
-
-
-def conjugate_gradient_beta_upside_down(matvec, b, iterations, tolerance):
-    x, r, p = torch.zeros_like(b), b.clone(), b.clone()
-    for _ in range(iterations):
-        if r.norm() <= tolerance * b.norm():
-            break
-        ap = matvec(p)
-        alpha = (r @ r) / (p @ ap)
-        x = x + alpha * p
-        new = r - alpha * ap
-        p = new + (r @ r) / (new @ new) * p
-        r = new
-    return x
-
-
-def conjugate_gradient_residual_grows(matvec, b, iterations, tolerance):
-    x, r, p = torch.zeros_like(b), b.clone(), b.clone()
-    for _ in range(iterations):
-        if r.norm() <= tolerance * b.norm():
-            break
-        ap = matvec(p)
-        alpha = (r @ r) / (p @ ap)
-        x = x + alpha * p
-        new = r + alpha * ap
-        p = new + (new @ new) / (r @ r) * p
-        r = new
-    return x
-
-
-def conjugate_gradient_absolute_tolerance(matvec, b, iterations, tolerance):
-    x, r, p = torch.zeros_like(b), b.clone(), b.clone()
-    for _ in range(iterations):
-        if r.norm() <= tolerance:
-            break
-        ap = matvec(p)
-        alpha = (r @ r) / (p @ ap)
-        x = x + alpha * p
-        new = r - alpha * ap
-        p = new + (new @ new) / (r @ r) * p
-        r = new
-    return x
-
-
-def conjugate_gradient_squared_against_tolerance(matvec, b, iterations, tolerance):
-    x, r, p = torch.zeros_like(b), b.clone(), b.clone()
-    for _ in range(iterations):
-        if r @ r <= tolerance * (b @ b):
-            break
-        ap = matvec(p)
-        alpha = (r @ r) / (p @ ap)
-        x = x + alpha * p
-        new = r - alpha * ap
-        p = new + (new @ new) / (r @ r) * p
-        r = new
-    return x
-
-
-def conjugate_gradient_never_stops(matvec, b, iterations, tolerance):
-    x, r, p = torch.zeros_like(b), b.clone(), b.clone()
-    for _ in range(iterations):
-        ap = matvec(p)
-        alpha = (r @ r) / (p @ ap)
-        x = x + alpha * p
-        new = r - alpha * ap
-        p = new + (new @ new) / (r @ r) * p
-        r = new
-    return x
-
-
-def conjugate_gradient_checks_first_residual_only_later(matvec, b, iterations, tolerance):
-    x, r, p = torch.zeros_like(b), b.clone(), b.clone()
-    for _ in range(iterations):
-        ap = matvec(p)
-        alpha = (r @ r) / (p @ ap)
-        x = x + alpha * p
-        new = r - alpha * ap
-        if new.norm() <= tolerance * b.norm():
-            break
-        p = new + (new @ new) / (r @ r) * p
-        r = new
-    return x
-
-
-def conjugate_gradient_one_too_few(matvec, b, iterations, tolerance):
-    x, r, p = torch.zeros_like(b), b.clone(), b.clone()
-    for _ in range(1, iterations):
-        if r.norm() <= tolerance * b.norm():
-            break
-        ap = matvec(p)
-        alpha = (r @ r) / (p @ ap)
-        x = x + alpha * p
-        new = r - alpha * ap
-        p = new + (new @ new) / (r @ r) * p
-        r = new
-    return x
-
-
-def conjugate_gradient_computes_first_residual(matvec, b, iterations, tolerance):
-    x = torch.zeros_like(b)
-    r = b - matvec(x)
-    p = r.clone()
-    for _ in range(iterations):
-        if r.norm() <= tolerance * b.norm():
-            break
-        ap = matvec(p)
-        alpha = (r @ r) / (p @ ap)
-        x = x + alpha * p
-        new = r - alpha * ap
-        p = new + (new @ new) / (r @ r) * p
-        r = new
-    return x
 
 
 def conjugate_gradient_writes_into_b(matvec, b, iterations, tolerance):
@@ -532,59 +298,40 @@ Q2 = Question(
     reference=conjugate_gradient_krylov,
     cases=cases_q2,
     driver=drive_q2,
-    compare=close(1e-5, 1e-9),
+    compare=judged(judge_q2, close(1e-5, 1e-9)),
     alternatives=(conjugate_gradient_loop, conjugate_gradient_other_formulas),
     mistakes=(
-        Mistake(
-            conjugate_gradient_steepest,
-            "every step goes along the residual alone; that is steepest descent, which zig-zags. The new direction is "
-            "the new residual plus a multiple of the last direction.",
-        ),
-        Mistake(
-            conjugate_gradient_beta_upside_down,
-            "the factor of the last direction is upside down. It is the squared length of the new residual over that "
-            "of the old one, small when progress is fast.",
-        ),
-        Mistake(
-            conjugate_gradient_residual_grows,
-            "the residual moves the wrong way. It is b - A x: when x grows by a multiple of u, the same multiple of "
-            "A u is taken off the residual.",
-        ),
-        Mistake(
-            conjugate_gradient_absolute_tolerance,
-            "the residual is compared with the tolerance itself. The tolerance is relative: it is multiplied by the "
-            "length of b, so that the unit of b does not matter.",
-        ),
-        Mistake(
-            conjugate_gradient_squared_against_tolerance,
-            "a squared length is compared with a tolerance that is not squared. The loop then ends much too early: "
-            "square both sides or neither.",
-        ),
-        Mistake(
-            conjugate_gradient_never_stops,
-            "the loop always runs to the last iteration. Where the residual is already 0 it divides 0 by 0; and "
-            "each product with the Fisher matrix that is not needed costs time.",
-        ),
-        Mistake(
-            conjugate_gradient_checks_first_residual_only_later,
-            "the first look at the residual comes after the first product. If b is 0 there is nothing to solve, and "
-            "the first step divides 0 by 0: check before each iteration.",
-        ),
-        Mistake(
-            conjugate_gradient_one_too_few,
-            "one iteration is missing. `iterations` counts products with the matrix, and the first step is one of "
-            "them.",
-        ),
-        Mistake(
-            conjugate_gradient_computes_first_residual,
-            "one product too many: A times the starting point is computed. The start is 0, so its residual is b, and "
-            "that costs nothing.",
-        ),
-        Mistake(
-            conjugate_gradient_writes_into_b,
-            "the caller's b is changed. The residual starts as the same tensor as b and is then updated in place: "
-            "start from a copy, or do not use -= .",
-        ),
+        Mistake(edit(conjugate_gradient_loop, "new + new.dot(new) / r.dot(r) * p", "new"),
+                "every step goes along the residual alone; that is steepest descent, which zig-zags. The new"
+                " direction is the new residual plus a multiple of the last direction."),
+        Mistake(edit(conjugate_gradient_loop, "new.dot(new) / r.dot(r)", "r.dot(r) / new.dot(new)"),
+                "the factor of the last direction is upside down. It is the squared length of the new residual"
+                " over that of the old one, small when progress is fast."),
+        Mistake(edit(conjugate_gradient_loop, "r - alpha", "r + alpha"),
+                "the residual moves the wrong way. It is b - A x: when x grows by a multiple of u, the same"
+                " multiple of A u is taken off the residual."),
+        Mistake(edit(conjugate_gradient_loop, "tolerance * b.norm()", "tolerance"),
+                "the residual is compared with the tolerance itself. The tolerance is relative: it is multiplied"
+                " by the length of b, so that the unit of b does not matter."),
+        Mistake(edit(conjugate_gradient_loop, "r.norm() > tolerance * b.norm()", "r.dot(r) > tolerance * b.dot(b)"),
+                "a squared length is compared with a tolerance that is not squared. The loop then ends much too"
+                " early: square both sides or neither."),
+        Mistake(edit(conjugate_gradient_loop, " and r.norm() > tolerance * b.norm()", ""),
+                "the loop always runs to the last iteration. Where the residual is already 0 it divides 0 by 0;"
+                " and each product with the Fisher matrix that is not needed costs time."),
+        Mistake(edit(conjugate_gradient_loop,
+                     "r.norm() > tolerance * b.norm()", "(k == 0 or r.norm() > tolerance * b.norm())"),
+                "the first look at the residual comes after the first product. If b is 0 there is nothing to"
+                " solve, and the first step divides 0 by 0: check before each iteration."),
+        Mistake(edit(conjugate_gradient_loop, "k = 0", "k = 1"),
+                "one iteration is missing. `iterations` counts products with the matrix, and the first step is"
+                " one of them."),
+        Mistake(edit(conjugate_gradient_loop, "    k = 0", "    r, k = r - matvec(x), 0"),
+                "one product too many: A times the starting point is computed. The start is 0, so its residual is"
+                " b, and that costs nothing."),
+        Mistake(conjugate_gradient_writes_into_b,
+                "the caller's b is changed. The residual starts as the same tensor as b and is then updated in"
+                " place: start from a copy, or do not use -= ."),
     ),
 )
 
@@ -613,9 +360,15 @@ def drive_q3(function, observations, weights, vector, damping, what):
 
     function(kl_function, parameters, v, damping)
     product = function(kl_function, parameters, v, damping)  # the second call must not see the first one
-    clean = all(p.grad is None for p in parameters)
-    kept = all(bool((p.detach() == torch.tensor(w)).all()) for p, w in zip(parameters, weights))
-    return product if what == "product" else {"no gradients left behind": clean, "parameters as before": kept}
+    traces = {"gradients": [p.grad for p in parameters], "parameters": parameters}
+    return product if what == "product" else traces
+
+
+def judge_q3(result):
+    """The reference leaves no gradients behind, and the parameters as they were."""
+    if not isinstance(result, dict):
+        return result
+    return {**result, "gradients": [gradient is not None for gradient in result["gradients"]]}
 
 
 def fisher_vector_product_differences(kl_function, parameters, vector, damping):
@@ -661,79 +414,10 @@ def fisher_vector_product_whole_matrix(kl_function, parameters, vector, damping=
     return torch.stack(rows) @ vector + damping * vector
 
 
-def fisher_vector_product_no_damping(kl_function, parameters, vector, damping=0.0):
-    first = torch.autograd.grad(kl_function(), parameters, create_graph=True)
-    dot = torch.cat([g.reshape(-1) for g in first]) @ vector
-    second = torch.autograd.grad(dot, parameters)
-    return torch.cat([g.reshape(-1) for g in second])
-
-
-def fisher_vector_product_damping_times_product(kl_function, parameters, vector, damping=0.0):
-    first = torch.autograd.grad(kl_function(), parameters, create_graph=True)
-    dot = torch.cat([g.reshape(-1) for g in first]) @ vector
-    second = torch.autograd.grad(dot, parameters)
-    product = torch.cat([g.reshape(-1) for g in second])
-    return product + damping * product
-
-
-def fisher_vector_product_damping_added_to_all(kl_function, parameters, vector, damping=0.0):
-    first = torch.autograd.grad(kl_function(), parameters, create_graph=True)
-    dot = torch.cat([g.reshape(-1) for g in first]) @ vector
-    second = torch.autograd.grad(dot, parameters)
-    return torch.cat([g.reshape(-1) for g in second]) + damping
-
-
-def fisher_vector_product_backward(kl_function, parameters, vector, damping=0.0):
-    first = torch.autograd.grad(kl_function(), parameters, create_graph=True)
-    dot = torch.cat([g.reshape(-1) for g in first]) @ vector
-    dot.backward()
-    return torch.cat([p.grad.reshape(-1) for p in parameters]) + damping * vector
-
-
-def fisher_vector_product_leaves_gradients(kl_function, parameters, vector, damping=0.0):
-    for p in parameters:
-        p.grad = None
-    first = torch.autograd.grad(kl_function(), parameters, create_graph=True)
-    dot = torch.cat([g.reshape(-1) for g in first]) @ vector
-    dot.backward()
-    return torch.cat([p.grad.reshape(-1) for p in parameters]) + damping * vector
-
-
-def fisher_vector_product_of_the_gradient(kl_function, parameters, vector, damping=0.0):
-    first = torch.autograd.grad(kl_function(), parameters)
-    flat = torch.cat([g.reshape(-1) for g in first])
-    return flat * (flat @ vector) + damping * vector
-
-
-def fisher_vector_product_row_sums(kl_function, parameters, vector, damping=0.0):
-    first = torch.autograd.grad(kl_function(), parameters, create_graph=True)
-    total = torch.cat([g.reshape(-1) for g in first]).sum()
-    second = torch.autograd.grad(total, parameters)
-    return torch.cat([g.reshape(-1) for g in second]) * vector + damping * vector
-
-
-def fisher_vector_product_diagonal(kl_function, parameters, vector, damping=0.0):
-    first = torch.autograd.grad(kl_function(), parameters, create_graph=True)
-    flat = torch.cat([g.reshape(-1) for g in first])
-    diagonal = []
-    for i, entry in enumerate(flat):
-        row = torch.autograd.grad(entry, parameters, retain_graph=True)
-        diagonal.append(torch.cat([r.reshape(-1) for r in row])[i])
-    return torch.stack(diagonal) * vector + damping * vector
-
-
-def fisher_vector_product_no_graph(kl_function, parameters, vector, damping=0.0):
-    first = torch.autograd.grad(kl_function(), parameters)
-    dot = torch.cat([g.reshape(-1) for g in first]) @ vector
-    second = torch.autograd.grad(dot, parameters)
-    return torch.cat([g.reshape(-1) for g in second]) + damping * vector
-
-
-def fisher_vector_product_transposed(kl_function, parameters, vector, damping=0.0):
-    first = torch.autograd.grad(kl_function(), parameters, create_graph=True)
-    dot = torch.cat([(g.T if g.ndim == 2 else g).reshape(-1) for g in first]) @ vector
-    second = torch.autograd.grad(dot, parameters)
-    return torch.cat([(g.T if g.ndim == 2 else g).reshape(-1) for g in second]) + damping * vector
+fisher_vector_product_backward = edit(
+    fisher_vector_product_double,
+    "second = torch.autograd.grad(flat, parameters, grad_outputs=vector)", "flat.backward(vector)",
+    "g.reshape(-1) for g in second", "p.grad.reshape(-1) for p in parameters")
 
 
 def cases_q3(rng):
@@ -768,55 +452,47 @@ Q3 = Question(
     reference=fisher_vector_product_differences,
     cases=cases_q3,
     driver=drive_q3,
-    compare=close(1e-5, 1e-7),
+    compare=judged(judge_q3, close(1e-5, 1e-7)),
     alternatives=(fisher_vector_product_double, fisher_vector_product_pieces, fisher_vector_product_whole_matrix),
     mistakes=(
-        Mistake(fisher_vector_product_no_damping, "the damping is left out. It adds `damping` times the vector to the product."),
-        Mistake(
-            fisher_vector_product_damping_times_product,
-            "the damping multiplies the product F v, which makes the whole matrix larger. It belongs to the identity "
-            "matrix, so it multiplies the vector.",
-        ),
-        Mistake(
-            fisher_vector_product_damping_added_to_all,
-            "the damping is added to every entry as it is. It stands on the diagonal of a matrix, so it has to be "
-            "multiplied by the vector.",
-        ),
-        Mistake(
-            fisher_vector_product_backward,
-            "backward() adds to what is already in .grad, so that the second product contains the first one. Use "
-            "torch.autograd.grad for both derivatives: it returns them and stores nothing.",
-        ),
-        Mistake(
-            fisher_vector_product_leaves_gradients,
-            "the product is right, but it is left behind in .grad of the parameters, where the next backward() adds "
-            "to it. Use torch.autograd.grad, which stores nothing.",
-        ),
-        Mistake(
-            fisher_vector_product_of_the_gradient,
-            "the first derivative of the KL is multiplied with itself. At the old policy that derivative is zero. The "
-            "Fisher matrix is the second derivative: differentiate the product of gradient and vector once more.",
-        ),
-        Mistake(
-            fisher_vector_product_row_sums,
-            "the vector comes in too late: the sum of the gradient is differentiated, and then multiplied by the "
-            "vector. Multiply the gradient by the vector first, sum, and differentiate that number.",
-        ),
-        Mistake(
-            fisher_vector_product_diagonal,
-            "only the diagonal of the matrix is used. The other entries, which couple the parameters, belong to the "
-            "product as well.",
-        ),
-        Mistake(
-            fisher_vector_product_no_graph,
-            "the first derivative is taken without keeping its graph, so that it cannot be differentiated again. "
-            "torch.autograd.grad has an argument for that.",
-        ),
-        Mistake(
-            fisher_vector_product_transposed,
-            "matrices are flattened column by column. The vector holds the entries of each tensor row by row, as "
-            "reshape(-1) gives them.",
-        ),
+        Mistake(edit(fisher_vector_product_double, " + damping * vector", ""),
+                "the damping is left out. It adds `damping` times the vector to the product."),
+        Mistake(edit(fisher_vector_product_double,
+                     "return torch.cat([g.reshape(-1) for g in second]) + damping * vector",
+                     "return (1 + damping) * torch.cat([g.reshape(-1) for g in second])"),
+                "the damping multiplies the product F v, which makes the whole matrix larger. It belongs to the"
+                " identity matrix, so it multiplies the vector."),
+        Mistake(edit(fisher_vector_product_double, "damping * vector", "damping"),
+                "the damping is added to every entry as it is. It stands on the diagonal of a matrix, so it has"
+                " to be multiplied by the vector."),
+        Mistake(fisher_vector_product_backward,
+                "backward() adds to what is already in .grad, so that the second product contains the first one."
+                " Use torch.autograd.grad for both derivatives: it returns them and stores nothing."),
+        Mistake(edit(fisher_vector_product_backward,
+                     "    first", "    for p in parameters:\n        p.grad = None\n    first"),
+                "the product is right, but it is left behind in .grad of the parameters, where the next"
+                " backward() adds to it. Use torch.autograd.grad, which stores nothing."),
+        Mistake(edit(fisher_vector_product_double,
+                     "torch.cat([g.reshape(-1) for g in second])", "flat * (flat @ vector)"),
+                "the first derivative of the KL is multiplied with itself. At the old policy that derivative is"
+                " zero. The Fisher matrix is the second derivative: differentiate the product of gradient and"
+                " vector once more."),
+        Mistake(edit(fisher_vector_product_double, "grad_outputs=vector", "grad_outputs=torch.ones_like(vector)",
+                     "second])", "second]) * vector"),
+                "the vector comes in too late: the sum of the gradient is differentiated, and then multiplied by"
+                " the vector. Multiply the gradient by the vector first, sum, and differentiate that number."),
+        Mistake(edit(fisher_vector_product_whole_matrix,
+                     "torch.stack(rows) @ vector", "torch.stack(rows).diagonal() * vector"),
+                "only the diagonal of the matrix is used. The other entries, which couple the parameters, belong"
+                " to the product as well."),
+        Mistake(edit(fisher_vector_product_double, ", create_graph=True", ""),
+                "the first derivative is taken without keeping its graph, so that it cannot be differentiated"
+                " again. torch.autograd.grad has an argument for that."),
+        Mistake(edit(fisher_vector_product_double,
+                     "g.reshape(-1) for g in first", "(g.T if g.ndim == 2 else g).reshape(-1) for g in first",
+                     "g.reshape(-1) for g in second", "(g.T if g.ndim == 2 else g).reshape(-1) for g in second"),
+                "matrices are flattened column by column. The vector holds the entries of each tensor row by row,"
+                " as reshape(-1) gives them."),
     ),
 )
 
@@ -844,7 +520,11 @@ def drive_q4(function, matrix, direction, outcomes, logits, advantages, delta, f
         return float(gain), float((before.exp() * (before - after)).sum())
 
     step, backtracks = function(y, lambda v: f @ v, evaluate, delta, factor, tries)
-    return {"step": step, "backtracks": int(backtracks), "calls": len(calls)}
+    return {"step": step, "backtracks": int(backtracks), "calls": calls}
+
+
+def judge_q4(result):
+    return {**result, "calls": len(result["calls"])}
 
 
 def trust_region_step_recursive(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
@@ -884,98 +564,6 @@ def trust_region_step_unit(direction, fisher_product, evaluate, delta, factor=0.
     return full * 0, j
 
 
-def trust_region_step_euclidean(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = torch.sqrt(2 * delta / (direction @ direction)) * direction
-    for j in range(tries):
-        gain, kl = evaluate(factor**j * full)
-        if gain > 0 and kl <= delta:
-            return factor**j * full, j
-    return torch.zeros_like(full), tries
-
-
-def trust_region_step_no_two(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = torch.sqrt(delta / (direction @ fisher_product(direction))) * direction
-    for j in range(tries):
-        gain, kl = evaluate(factor**j * full)
-        if gain > 0 and kl <= delta:
-            return factor**j * full, j
-    return torch.zeros_like(full), tries
-
-
-def trust_region_step_no_root(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = 2 * delta / (direction @ fisher_product(direction)) * direction
-    for j in range(tries):
-        gain, kl = evaluate(factor**j * full)
-        if gain > 0 and kl <= delta:
-            return factor**j * full, j
-    return torch.zeros_like(full), tries
-
-
-def trust_region_step_kl_only(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = torch.sqrt(2 * delta / (direction @ fisher_product(direction))) * direction
-    for j in range(tries):
-        _, kl = evaluate(factor**j * full)
-        if kl <= delta:
-            return factor**j * full, j
-    return torch.zeros_like(full), tries
-
-
-def trust_region_step_gain_only(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = torch.sqrt(2 * delta / (direction @ fisher_product(direction))) * direction
-    for j in range(tries):
-        gain, _ = evaluate(factor**j * full)
-        if gain > 0:
-            return factor**j * full, j
-    return torch.zeros_like(full), tries
-
-
-def trust_region_step_either(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = torch.sqrt(2 * delta / (direction @ fisher_product(direction))) * direction
-    for j in range(tries):
-        gain, kl = evaluate(factor**j * full)
-        if gain > 0 or kl <= delta:
-            return factor**j * full, j
-    return torch.zeros_like(full), tries
-
-
-def trust_region_step_zero_gain(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = torch.sqrt(2 * delta / (direction @ fisher_product(direction))) * direction
-    for j in range(tries):
-        gain, kl = evaluate(factor**j * full)
-        if gain >= 0 and kl <= delta:
-            return factor**j * full, j
-    return torch.zeros_like(full), tries
-
-
-def trust_region_step_accepts_nan(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = torch.sqrt(2 * delta / (direction @ fisher_product(direction))) * direction
-    for j in range(tries):
-        gain, kl = evaluate(factor**j * full)
-        if gain <= 0 or kl > delta:
-            continue
-        return factor**j * full, j
-    return torch.zeros_like(full), tries
-
-
-def trust_region_step_keeps_the_last(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = torch.sqrt(2 * delta / (direction @ fisher_product(direction))) * direction
-    for j in range(tries):
-        gain, kl = evaluate(factor**j * full)
-        if gain > 0 and kl <= delta:
-            return factor**j * full, j
-    return factor**j * full, tries
-
-
-def trust_region_step_skips_full(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    step = torch.sqrt(2 * delta / (direction @ fisher_product(direction))) * direction
-    for j in range(tries):
-        step = factor * step
-        gain, kl = evaluate(step)
-        if gain > 0 and kl <= delta:
-            return step, j
-    return torch.zeros_like(step), tries
-
-
 def trust_region_step_best(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
     full = torch.sqrt(2 * delta / (direction @ fisher_product(direction))) * direction
     best, found, where = 0.0, torch.zeros_like(full), tries
@@ -984,15 +572,6 @@ def trust_region_step_best(direction, fisher_product, evaluate, delta, factor=0.
         if gain > best and kl <= delta:
             best, found, where = gain, factor**j * full, j
     return found, where
-
-
-def trust_region_step_one_try_more(direction, fisher_product, evaluate, delta, factor=0.8, tries=10):
-    full = torch.sqrt(2 * delta / (direction @ fisher_product(direction))) * direction
-    for j in range(tries + 1):
-        gain, kl = evaluate(factor**j * full)
-        if gain > 0 and kl <= delta:
-            return factor**j * full, j
-    return torch.zeros_like(full), tries
 
 
 def cases_q4(rng):
@@ -1068,66 +647,44 @@ Q4 = Question(
     reference=trust_region_step_recursive,
     cases=cases_q4,
     driver=drive_q4,
-    compare=close(1e-5, 1e-9),
+    compare=judged(judge_q4, close(1e-5, 1e-9)),
     alternatives=(trust_region_step_loop, trust_region_step_unit),
     mistakes=(
-        Mistake(
-            trust_region_step_euclidean,
-            "the step is measured with the plain length of the direction. The radius is a KL, so the ruler is the "
-            "Fisher matrix: direction times (F times direction).",
-        ),
-        Mistake(
-            trust_region_step_no_two,
-            "a factor 2 is missing under the root. The quadratic KL is one half of step' F step, and that half is "
-            "what the 2 undoes.",
-        ),
-        Mistake(
-            trust_region_step_no_root,
-            "the square root is missing. The quadratic KL grows with the square of the length, so the length goes "
-            "with the root of the radius.",
-        ),
-        Mistake(
-            trust_region_step_kl_only,
-            "only the KL decides. A step inside the region may still make the surrogate worse; it has to gain, too.",
-        ),
-        Mistake(
-            trust_region_step_gain_only,
-            "only the gain decides. The full step satisfies the quadratic model of the constraint; whether the true "
-            "KL is within the radius has to be checked.",
-        ),
-        Mistake(
-            trust_region_step_either,
-            "a step is accepted if one of the two conditions holds. Both must hold: it gains, and its KL is within "
-            "the radius.",
-        ),
-        Mistake(
-            trust_region_step_zero_gain,
-            "a step that gains exactly nothing is accepted. The gain has to be above 0.",
-        ),
-        Mistake(
-            trust_region_step_accepts_nan,
-            "NaN slips through. Every comparison with NaN is false, so asking whether a step is bad lets it pass; "
-            "ask whether it is good.",
-        ),
-        Mistake(
-            trust_region_step_keeps_the_last,
-            "when all tries fail, the last one is returned although it was refused. The policy has to stay where it "
-            "is: return a step of zeros.",
-        ),
-        Mistake(
-            trust_region_step_skips_full,
-            "the step is shortened before the first try. The full step comes first; shorten it only after it has "
-            "been refused.",
-        ),
-        Mistake(
-            trust_region_step_best,
-            "all lengths are tried and the best one is taken. Take the first one that is good enough and stop there: "
-            "every further try costs a pass over the batch.",
-        ),
-        Mistake(
-            trust_region_step_one_try_more,
-            "there is one try too many. `tries` counts all of them, the full step included.",
-        ),
+        Mistake(edit(trust_region_step_loop, "fisher_product(direction)", "direction"),
+                "the step is measured with the plain length of the direction. The radius is a KL, so the ruler is"
+                " the Fisher matrix: direction times (F times direction)."),
+        Mistake(edit(trust_region_step_loop, "2 * delta", "delta"),
+                "a factor 2 is missing under the root. The quadratic KL is one half of step' F step, and that"
+                " half is what the 2 undoes."),
+        Mistake(edit(trust_region_step_loop, "torch.sqrt(", "("),
+                "the square root is missing. The quadratic KL grows with the square of the length, so the length"
+                " goes with the root of the radius."),
+        Mistake(edit(trust_region_step_loop, "gain > 0 and kl <= delta", "kl <= delta"),
+                "only the KL decides. A step inside the region may still make the surrogate worse; it has to"
+                " gain, too."),
+        Mistake(edit(trust_region_step_loop, "gain > 0 and kl <= delta", "gain > 0"),
+                "only the gain decides. The full step satisfies the quadratic model of the constraint; whether"
+                " the true KL is within the radius has to be checked."),
+        Mistake(edit(trust_region_step_loop, "gain > 0 and", "gain > 0 or"),
+                "a step is accepted if one of the two conditions holds. Both must hold: it gains, and its KL is"
+                " within the radius."),
+        Mistake(edit(trust_region_step_loop, "gain > 0", "gain >= 0"),
+                "a step that gains exactly nothing is accepted. The gain has to be above 0."),
+        Mistake(edit(trust_region_step_loop, "gain > 0 and kl <= delta", "not (gain <= 0 or kl > delta)"),
+                "NaN slips through. Every comparison with NaN is false, so asking whether a step is bad lets it"
+                " pass; ask whether it is good."),
+        Mistake(edit(trust_region_step_loop, "torch.zeros_like(step)", "step / factor"),
+                "when all tries fail, the last one is returned although it was refused. The policy has to stay"
+                " where it is: return a step of zeros."),
+        Mistake(edit(trust_region_step_loop, "        step = factor * step\n", "",
+                     "        gain", "        step = factor * step\n        gain"),
+                "the step is shortened before the first try. The full step comes first; shorten it only after it"
+                " has been refused."),
+        Mistake(trust_region_step_best,
+                "all lengths are tried and the best one is taken. Take the first one that is good enough and stop"
+                " there: every further try costs a pass over the batch."),
+        Mistake(edit(trust_region_step_loop, "range(tries)", "range(tries + 1)"),
+                "there is one try too many. `tries` counts all of them, the full step included."),
     ),
 )
 
@@ -1189,111 +746,6 @@ def clip_loss_maximum_of_losses(log_prob, log_prob_old, advantages, epsilon):
     return loss, (torch.abs(ratio.detach() - 1) > epsilon).double().mean(), kl
 
 
-def clip_loss_max(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (log_prob - old).exp()
-    loss = -torch.max(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (ratio - 1 - (log_prob - old)).mean().item()
-
-
-def clip_loss_clip_only(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (log_prob - old).exp()
-    loss = -(ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (ratio - 1 - (log_prob - old)).mean().item()
-
-
-def clip_loss_sign(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (log_prob - old).exp()
-    loss = torch.min(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (ratio - 1 - (log_prob - old)).mean().item()
-
-
-def clip_loss_sum(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (log_prob - old).exp()
-    loss = -torch.min(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).sum()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (ratio - 1 - (log_prob - old)).mean().item()
-
-
-def clip_loss_upside_down(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (old - log_prob).exp()
-    loss = -torch.min(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (ratio - 1 - (old - log_prob)).mean().item()
-
-
-def clip_loss_quotient_of_probabilities(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = log_prob.exp() / old.exp()
-    loss = -torch.min(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (ratio - 1 - torch.log(ratio)).mean().item()
-
-
-def clip_loss_no_exp(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = log_prob - old
-    loss = -torch.min(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (ratio.exp() - 1 - ratio).mean().item()
-
-
-def clip_loss_clips_the_logarithm(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (log_prob - old).exp()
-    clipped = (log_prob - old).clamp(-epsilon, epsilon).exp()
-    loss = -torch.min(ratio * a, clipped * a).mean()
-    outside = ((log_prob - old).abs() > epsilon).float().mean().item()
-    return loss, outside, (ratio - 1 - (log_prob - old)).mean().item()
-
-
-def clip_loss_constants_not_detached(log_prob, log_prob_old, advantages, epsilon):
-    ratio = (log_prob - log_prob_old).exp()
-    clipped = ratio.clamp(1 - epsilon, 1 + epsilon)
-    loss = -torch.min(ratio * advantages, clipped * advantages).mean()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (ratio - 1 - (log_prob - log_prob_old)).mean().item()
-
-
-def clip_loss_kl_reversed(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (log_prob - old).exp()
-    loss = -torch.min(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (1 / ratio - 1 + (log_prob - old)).mean().item()
-
-
-def clip_loss_k1(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (log_prob - old).exp()
-    loss = -torch.min(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    outside = ((ratio - 1).abs() > epsilon).float().mean().item()
-    return loss, outside, (old - log_prob).mean().item()
-
-
-def clip_loss_fraction_above_only(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (log_prob - old).exp()
-    loss = -torch.min(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    outside = (ratio > 1 + epsilon).float().mean().item()
-    return loss, outside, (ratio - 1 - (log_prob - old)).mean().item()
-
-
-def clip_loss_fraction_without_gradient(log_prob, log_prob_old, advantages, epsilon):
-    old, a = log_prob_old.detach(), advantages.detach()
-    ratio = (log_prob - old).exp()
-    loss = -torch.min(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a).mean()
-    flat = ((a > 0) & (ratio > 1 + epsilon)) | ((a < 0) & (ratio < 1 - epsilon))
-    return loss, flat.double().mean().item(), (ratio - 1 - (log_prob - old)).mean().item()
-
-
 def cases_q5(rng):
     cases = []
 
@@ -1333,65 +785,48 @@ Q5 = Question(
     compare=close(1e-5, 1e-7),
     alternatives=(clip_loss_minimum, clip_loss_loop, clip_loss_maximum_of_losses),
     mistakes=(
-        Mistake(
-            clip_loss_max,
-            "the larger of the two terms is taken. PPO takes the smaller one before the sign is turned: it keeps "
-            "what makes things look worse. (If the minus is already inside, the larger one is right.)",
-        ),
-        Mistake(
-            clip_loss_clip_only,
-            "the minimum is missing. With the clipped term alone, a policy that has moved against the data gets no "
-            "gradient to bring it back.",
-        ),
-        Mistake(
-            clip_loss_sign,
-            "the sign is that of the objective. The objective is to be maximized, and an optimizer minimizes: return "
-            "its negative.",
-        ),
-        Mistake(clip_loss_sum, "the terms are added up. Take the mean, so that the step does not grow with the batch."),
-        Mistake(
-            clip_loss_upside_down,
-            "the ratio is upside down. The new policy stands in the numerator; the gradient flows through it.",
-        ),
-        Mistake(
-            clip_loss_quotient_of_probabilities,
-            "the ratio is computed from probabilities, which are 0 in the computer where log-probabilities are very "
-            "negative. Subtract the logarithms first, then take exp.",
-        ),
-        Mistake(
-            clip_loss_no_exp,
-            "the difference of the log-probabilities is used as the ratio. It is the logarithm of the ratio: exp is "
-            "missing.",
-        ),
-        Mistake(
-            clip_loss_clips_the_logarithm,
-            "the logarithm of the ratio is clipped. The range is one of the ratio itself, from 1 - epsilon to "
-            "1 + epsilon; in logarithms it is not symmetric.",
-        ),
-        Mistake(
-            clip_loss_constants_not_detached,
-            "a gradient flows into the old log-probabilities or the advantages. Both are constants of the update: "
-            "detach them.",
-        ),
-        Mistake(
-            clip_loss_kl_reversed,
-            "the estimate has the policies exchanged. The old policy drew the samples, so it is the first argument of "
-            "the divergence, and u is new over old.",
-        ),
-        Mistake(
-            clip_loss_k1,
-            "the estimate is k1, which is unbiased but may be negative and is noisy near the old policy. Asked for "
-            "is k3.",
-        ),
-        Mistake(
-            clip_loss_fraction_above_only,
-            "the clip fraction counts ratios above the range only. Those below it are outside as well.",
-        ),
-        Mistake(
-            clip_loss_fraction_without_gradient,
-            "the clip fraction counts only the samples whose gradient is zero. Asked for is the share of ratios "
-            "outside the range, whatever the sign of the advantage.",
-        ),
+        Mistake(edit(clip_loss_minimum, "torch.min(", "torch.max("),
+                "the larger of the two terms is taken. PPO takes the smaller one before the sign is turned: it"
+                " keeps what makes things look worse. (If the minus is already inside, the larger one is right.)"),
+        Mistake(edit(clip_loss_minimum, "torch.min(ratio * a, ", "("),
+                "the minimum is missing. With the clipped term alone, a policy that has moved against the data"
+                " gets no gradient to bring it back."),
+        Mistake(edit(clip_loss_minimum, "-torch.min", "torch.min"),
+                "the sign is that of the objective. The objective is to be maximized, and an optimizer minimizes:"
+                " return its negative."),
+        Mistake(edit(clip_loss_minimum, "* a).mean()", "* a).sum()"),
+                "the terms are added up. Take the mean, so that the step does not grow with the batch."),
+        Mistake(edit(clip_loss_minimum, "(log_prob - old).exp()", "(old - log_prob).exp()",
+                     "1 - (log_prob - old)", "1 - (old - log_prob)"),
+                "the ratio is upside down. The new policy stands in the numerator; the gradient flows through it."),
+        Mistake(edit(clip_loss_minimum, "(log_prob - old).exp()", "log_prob.exp() / old.exp()",
+                     "(log_prob - old)", "torch.log(ratio)"),
+                "the ratio is computed from probabilities, which are 0 in the computer where log-probabilities"
+                " are very negative. Subtract the logarithms first, then take exp."),
+        Mistake(edit(clip_loss_minimum, "(log_prob - old).exp()", "log_prob - old",
+                     "ratio - 1 - (log_prob - old)", "ratio.exp() - 1 - ratio"),
+                "the difference of the log-probabilities is used as the ratio. It is the logarithm of the ratio:"
+                " exp is missing."),
+        Mistake(edit(clip_loss_minimum,
+                     "ratio.clamp(1 - epsilon, 1 + epsilon)", "(log_prob - old).clamp(-epsilon, epsilon).exp()",
+                     "(ratio - 1).abs()", "(log_prob - old).abs()"),
+                "the logarithm of the ratio is clipped. The range is one of the ratio itself, from 1 - epsilon to"
+                " 1 + epsilon; in logarithms it is not symmetric."),
+        Mistake(edit(clip_loss_minimum, "log_prob_old.detach(), advantages.detach()", "log_prob_old, advantages"),
+                "a gradient flows into the old log-probabilities or the advantages. Both are constants of the"
+                " update: detach them."),
+        Mistake(edit(clip_loss_minimum, "ratio - 1 - (log_prob - old)", "1 / ratio - 1 + (log_prob - old)"),
+                "the estimate has the policies exchanged. The old policy drew the samples, so it is the first"
+                " argument of the divergence, and u is new over old."),
+        Mistake(edit(clip_loss_minimum, "ratio - 1 - (log_prob - old)", "old - log_prob"),
+                "the estimate is k1, which is unbiased but may be negative and is noisy near the old policy."
+                " Asked for is k3."),
+        Mistake(edit(clip_loss_minimum, "(ratio - 1).abs() > epsilon", "ratio > 1 + epsilon"),
+                "the clip fraction counts ratios above the range only. Those below it are outside as well."),
+        Mistake(edit(clip_loss_minimum,
+                     "(ratio - 1).abs() > epsilon", "ratio * a > ratio.clamp(1 - epsilon, 1 + epsilon) * a"),
+                "the clip fraction counts only the samples whose gradient is zero. Asked for is the share of"
+                " ratios outside the range, whatever the sign of the advantage."),
     ),
 )
 
@@ -1441,9 +876,25 @@ def drive_q6(function, task, data, config, seed):
         batch = {"observations": observations, "actions": chosen, "log_probs": log_probs,
                  "advantages": advantages, "targets": gained}
         function(networks, optimizer, batch, dict(config), rng)
-    pi = torch.softmax(networks.policy.detach(), -1)
-    reached = float((pi * rewards).sum(-1).mean()) / float(rewards.max(-1).values.mean())
-    return {"at least 70 percent of the best": reached > 0.7}
+    return {"trained policy": networks.policy, "rewards": rewards}
+
+
+def share_of_best(logits, rewards):
+    """What a policy earns, as a share of what the best one earns."""
+    pi = np.exp(logits - logits.max(-1, keepdims=True))
+    pi = pi / pi.sum(-1, keepdims=True)
+    return (pi * rewards).sum(-1).mean() / rewards.max(-1).mean()
+
+
+def compare_q6(got, want):
+    """Numbers of one update must agree; a trained policy must reach 70 percent, judged by the reference's rewards."""
+    if "trained policy" not in want:
+        return close(1e-4, 1e-6)(got, want)
+    policy, rewards = np.asarray(got["trained policy"], dtype=float), want["rewards"]
+    if policy.shape != rewards.shape:
+        return WRONG_SHAPE
+    reached, wanted = (share_of_best(logits, rewards) > 0.7 for logits in (policy, want["trained policy"]))
+    return None if reached == wanted else "The trained policy earns too little."
 
 
 def ppo_update_closed_form(networks, optimizer, batch, config, rng):
@@ -1524,292 +975,13 @@ def ppo_update_distribution(networks, optimizer, batch, config, rng):
     return steps
 
 
-def ppo_update_stops_late(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
+ppo_update_stops_the_pass_only = edit(ppo_update_split, "                return done", "                break")
+EARLY_STOP = """\
+            if config["stop_kl"] is not None and kl > config["stop_kl"]:
                 return done
-    return done
-
-
-def ppo_update_stops_the_pass_only(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                break
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_never_stops(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            rho = (log_prob - part["log_probs"]).exp()
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_one_shuffle(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    order = rng.permutation(n)
-    for _ in range(config["epochs"]):
-        for rows in np.split(order, config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                return done
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_no_shuffle(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(np.arange(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                return done
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_entropy_sign(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                return done
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error + config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_value_sign(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                return done
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -(surrogate + config["value_coefficient"] * error + config["entropy_coefficient"] * entropy)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_no_half(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                return done
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_gradients_pile_up(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    optimizer.zero_grad()
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                return done
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_old_is_current(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - log_prob.detach()
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                return done
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_normalizes_again(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                return done
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            a = part["advantages"]
-            a = (a - a.mean()) / (a.std() + 1e-8)
-            surrogate = torch.min(rho * a, clipped * a).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-    return done
-
-
-def ppo_update_counts_passes(networks, optimizer, batch, config, rng):
-    n, done = len(batch["log_probs"]), 0
-    for _ in range(config["epochs"]):
-        for rows in np.split(rng.permutation(n), config["minibatches"]):
-            part = {name: x[torch.from_numpy(rows)] for name, x in batch.items()}
-            logits, values = networks(part["observations"])
-            log_pi = torch.log_softmax(logits, -1)
-            log_prob = log_pi.gather(1, part["actions"][:, None])[:, 0]
-            log_rho = log_prob - part["log_probs"]
-            rho = log_rho.exp()
-            if config["stop_kl"] is not None and (rho - 1 - log_rho).mean().item() > config["stop_kl"]:
-                return done
-            clipped = rho.clamp(1 - config["epsilon"], 1 + config["epsilon"])
-            surrogate = torch.min(rho * part["advantages"], clipped * part["advantages"]).mean()
-            error = 0.5 * ((values - part["targets"]) ** 2).mean()
-            entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
-            loss = -surrogate + config["value_coefficient"] * error - config["entropy_coefficient"] * entropy
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        done += 1
-    return done
+"""
+ppo_update_stops_late = edit(
+    ppo_update_split, EARLY_STOP, "", "            done += 1\n", "            done += 1\n" + EARLY_STOP)
 
 
 def cases_q6(rng):
@@ -1873,62 +1045,47 @@ Q6 = Question(
     reference=ppo_update_closed_form,
     cases=cases_q6,
     driver=drive_q6,
-    compare=close(1e-4, 1e-6),
+    compare=compare_q6,
     seconds=20.0,
     alternatives=(ppo_update_split, ppo_update_distribution),
     mistakes=(
-        Mistake(
-            ppo_update_stops_late,
-            "the divergence is checked after the gradient step, so that one step too many is taken. Look first; if "
-            "the policy is already too far away, do not move it again.",
-        ),
-        Mistake(
-            ppo_update_stops_the_pass_only,
-            "the early stop ends the current pass, and the next one goes on. `break` leaves the inner loop only; the "
-            "whole update has to end.",
-        ),
-        Mistake(ppo_update_never_stops, "there is no early stop: the divergence of the minibatch is not looked at."),
-        Mistake(
-            ppo_update_one_shuffle,
-            "the batch is shuffled once for all passes. Each pass draws a new order, so that the same samples do not "
-            "always stand together.",
-        ),
-        Mistake(
-            ppo_update_no_shuffle,
-            "the batch is not shuffled. Consecutive samples come from the same episodes; the order of each pass is "
-            "rng.permutation of the rows.",
-        ),
-        Mistake(
-            ppo_update_entropy_sign,
-            "the entropy is pushed down. It is wanted large, so in a loss, which is minimized, it has a minus.",
-        ),
-        Mistake(
-            ppo_update_value_sign,
-            "the value error is pushed up. It is wanted small, so in a loss, which is minimized, it has a plus. "
-            "Go through the three signs one by one.",
-        ),
-        Mistake(
-            ppo_update_no_half,
-            "the factor one half of the value loss is missing, so that values move twice as fast as asked for.",
-        ),
-        Mistake(
-            ppo_update_gradients_pile_up,
-            "gradients pile up: backward() adds to those of the steps before. Clear them before every backward().",
-        ),
-        Mistake(
-            ppo_update_old_is_current,
-            "the old log-probabilities are computed anew from the networks that are being changed. Then every ratio "
-            "is 1, and nothing is ever clipped or stopped. Use the stored ones.",
-        ),
-        Mistake(
-            ppo_update_normalizes_again,
-            "the advantages are normalized in every minibatch. They are to be used as they come: whoever makes the "
-            "batch has prepared them.",
-        ),
-        Mistake(
-            ppo_update_counts_passes,
-            "passes are counted. Asked for is the number of gradient steps, one for each minibatch.",
-        ),
+        Mistake(ppo_update_stops_late,
+                "the divergence is checked after the gradient step, so that one step too many is taken. Look"
+                " first; if the policy is already too far away, do not move it again."),
+        Mistake(ppo_update_stops_the_pass_only,
+                "the early stop ends the current pass, and the next one goes on. `break` leaves the inner loop"
+                " only; the whole update has to end."),
+        Mistake(edit(ppo_update_split, 'config["stop_kl"] is not None and kl > config["stop_kl"]', "False"),
+                "there is no early stop: the divergence of the minibatch is not looked at."),
+        Mistake(edit(ppo_update_split, "    for _ in", "    order = rng.permutation(n)\n    for _ in",
+                     "np.split(rng.permutation(n),", "np.split(order,"),
+                "the batch is shuffled once for all passes. Each pass draws a new order, so that the same samples"
+                " do not always stand together."),
+        Mistake(edit(ppo_update_split, "rng.permutation(n)", "np.arange(n)"),
+                "the batch is not shuffled. Consecutive samples come from the same episodes; the order of each"
+                " pass is rng.permutation of the rows."),
+        Mistake(edit(ppo_update_split, '- config["entropy_coefficient"]', '+ config["entropy_coefficient"]'),
+                "the entropy is pushed down. It is wanted large, so in a loss, which is minimized, it has a minus."),
+        Mistake(edit(ppo_update_split, '+ config["value_coefficient"]', '- config["value_coefficient"]'),
+                "the value error is pushed up. It is wanted small, so in a loss, which is minimized, it has a"
+                " plus. Go through the three signs one by one."),
+        Mistake(edit(ppo_update_split, "0.5 * ", ""),
+                "the factor one half of the value loss is missing, so that values move twice as fast as asked for."),
+        Mistake(edit(ppo_update_split, "            optimizer.zero_grad()\n", "",
+                     "    for _ in", "    optimizer.zero_grad()\n    for _ in"),
+                "gradients pile up: backward() adds to those of the steps before. Clear them before every"
+                " backward()."),
+        Mistake(edit(ppo_update_split, 'log_prob - part["log_probs"]', "log_prob - log_prob.detach()"),
+                "the old log-probabilities are computed anew from the networks that are being changed. Then every"
+                " ratio is 1, and nothing is ever clipped or stopped. Use the stored ones."),
+        Mistake(edit(ppo_update_split, "            logits, values",
+                     '            a = part["advantages"]\n'
+                     '            part["advantages"] = (a - a.mean()) / (a.std() + 1e-8)\n'
+                     "            logits, values"),
+                "the advantages are normalized in every minibatch. They are to be used as they come: whoever"
+                " makes the batch has prepared them."),
+        Mistake(edit(ppo_update_split, "            done += 1", "        done += 1"),
+                "passes are counted. Asked for is the number of gradient steps, one for each minibatch."),
     ),
 )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from assignments.grader.comparing import close
+from assignments.grader.comparing import WRONG_SHAPE, close, same
+from assignments.grader.edits import edit
 from assignments.grader.questions import Assignment, Case, Mistake, Question, Written
 from rlbook_lib import divergences, rlhf
 from rlbook_lib import grpo as book_grpo
@@ -46,27 +47,9 @@ def cases_q1(rng):
     return found
 
 
-def pairwise_loss_no_minus(score_chosen, score_rejected):
+def pairwise_loss_by_logaddexp(score_chosen, score_rejected):
     margin = score_chosen - score_rejected
     surprise = np.exp(-np.logaddexp(0, margin)) / len(margin)
-    return -np.logaddexp(0, -margin).mean(), surprise, -surprise
-
-
-def pairwise_loss_swapped(score_chosen, score_rejected):
-    margin = score_rejected - score_chosen
-    surprise = np.exp(-np.logaddexp(0, margin)) / len(margin)
-    return np.logaddexp(0, -margin).mean(), surprise, -surprise
-
-
-def pairwise_loss_summed(score_chosen, score_rejected):
-    margin = score_chosen - score_rejected
-    surprise = np.exp(-np.logaddexp(0, margin))
-    return np.logaddexp(0, -margin).sum(), -surprise, surprise
-
-
-def pairwise_loss_gradient_not_divided(score_chosen, score_rejected):
-    margin = score_chosen - score_rejected
-    surprise = np.exp(-np.logaddexp(0, margin))
     return np.logaddexp(0, -margin).mean(), -surprise, surprise
 
 
@@ -76,45 +59,6 @@ def pairwise_loss_unstable(score_chosen, score_rejected):
         chance = 1 / (1 + np.exp(-margin))
         loss = -np.log(chance).mean()
     return loss, -(1 - chance) / len(margin), (1 - chance) / len(margin)
-
-
-def pairwise_loss_small_number_in_log(score_chosen, score_rejected):
-    margin = score_chosen - score_rejected
-    with np.errstate(over="ignore"):
-        chance = 1 / (1 + np.exp(-margin))
-    loss = -np.log(chance + 1e-12).mean()
-    return loss, -(1 - chance) / len(margin), (1 - chance) / len(margin)
-
-
-def pairwise_loss_wrong_factor(score_chosen, score_rejected):
-    margin = score_chosen - score_rejected
-    chance = np.exp(-np.logaddexp(0, -margin)) / len(margin)
-    return np.logaddexp(0, -margin).mean(), -chance, chance
-
-
-def pairwise_loss_gradient_uphill(score_chosen, score_rejected):
-    margin = score_chosen - score_rejected
-    surprise = np.exp(-np.logaddexp(0, margin)) / len(margin)
-    return np.logaddexp(0, -margin).mean(), surprise, -surprise
-
-
-def pairwise_loss_same_gradient_twice(score_chosen, score_rejected):
-    margin = score_chosen - score_rejected
-    surprise = np.exp(-np.logaddexp(0, margin)) / len(margin)
-    return np.logaddexp(0, -margin).mean(), -surprise, -surprise
-
-
-def pairwise_loss_bits(score_chosen, score_rejected):
-    margin = score_chosen - score_rejected
-    surprise = np.exp(-np.logaddexp(0, margin)) / len(margin) / np.log(2)
-    return np.logaddexp(0, -margin).mean() / np.log(2), -surprise, surprise
-
-
-def pairwise_loss_without_log(score_chosen, score_rejected):
-    margin = score_chosen - score_rejected
-    wrong = np.exp(-np.logaddexp(0, margin))
-    slope = wrong * (1 - wrong) / len(margin)
-    return wrong.mean(), -slope, slope
 
 
 def pairwise_loss_in_a_loop(score_chosen, score_rejected):
@@ -144,52 +88,46 @@ Q1 = Question(
     reference=reference_q1,
     cases=cases_q1,
     mistakes=(
-        Mistake(
-            pairwise_loss_no_minus,
-            "the loss has lost its minus sign. A loss is minimized: at equal scores it must be log 2, which is positive, and it must fall as the chosen score rises.",
-        ),
-        Mistake(
-            pairwise_loss_swapped,
-            "the margin is rejected minus chosen. The margin inside the sigmoid is the score of the CHOSEN answer minus that of the rejected one.",
-        ),
-        Mistake(
-            pairwise_loss_summed,
-            "the pairs are summed. The loss is the mean over the pairs, so that it does not grow with the size of the batch.",
-        ),
-        Mistake(
-            pairwise_loss_gradient_not_divided,
-            "the loss is a mean and the gradient is not: each entry must be divided by the number of pairs, too. Compare with a finite difference of your own loss.",
-        ),
-        Mistake(
-            pairwise_loss_unstable,
-            "the loss is not finite at large margins: the probability is rounded to 0 before the logarithm is taken. Never compute log(sigmoid(x)) in two steps; use a form of the logarithm that stays exact.",
-        ),
-        Mistake(
-            pairwise_loss_small_number_in_log,
-            "a tiny number is added inside the logarithm. It hides the infinity and gives a wrong loss: a pair that is badly wrong should cost about its margin, however large.",
-        ),
-        Mistake(
-            pairwise_loss_wrong_factor,
-            "the factor of the gradient is the probability of what happened. It is the probability of what did NOT happen, the surprise: a pair that is ranked right with confidence must hardly pull.",
-        ),
-        Mistake(
-            pairwise_loss_gradient_uphill,
-            "the loss is right and its gradient has the opposite sign. The loss falls when the chosen score rises, so the derivative with respect to the chosen score is negative.",
-        ),
-        Mistake(
-            pairwise_loss_same_gradient_twice,
-            "both gradients have the same sign. The rejected score enters the margin with a minus, so its derivative is minus that of the chosen score.",
-        ),
-        Mistake(
-            pairwise_loss_bits,
-            "the logarithm is to the base 2. The book uses natural logarithms: at equal scores the loss is log 2, about 0.69, not 1.",
-        ),
-        Mistake(
-            pairwise_loss_without_log,
-            "the loss is the mean probability of being wrong. It has to be minus the LOGARITHM of the probability of what was chosen.",
-        ),
+        Mistake(edit(pairwise_loss_by_logaddexp, "np.logaddexp(0, -margin).mean(), -surprise, surprise",
+                     "-np.logaddexp(0, -margin).mean(), surprise, -surprise"),
+                "the loss has lost its minus sign. A loss is minimized: at equal scores it must be log 2, which"
+                " is positive, and it must fall as the chosen score rises."),
+        Mistake(edit(pairwise_loss_by_logaddexp, "score_chosen - score_rejected", "score_rejected - score_chosen",
+                     "-surprise, surprise", "surprise, -surprise"),
+                "the margin is rejected minus chosen. The margin inside the sigmoid is the score of the CHOSEN"
+                " answer minus that of the rejected one."),
+        Mistake(edit(pairwise_loss_by_logaddexp, " / len(margin)", "", ".mean()", ".sum()"),
+                "the pairs are summed. The loss is the mean over the pairs, so that it does not grow with the"
+                " size of the batch."),
+        Mistake(edit(pairwise_loss_by_logaddexp, " / len(margin)", ""),
+                "the loss is a mean and the gradient is not: each entry must be divided by the number of pairs,"
+                " too. Compare with a finite difference of your own loss."),
+        Mistake(pairwise_loss_unstable,
+                "the loss is not finite at large margins: the probability is rounded to 0 before the logarithm is"
+                " taken. Never compute log(sigmoid(x)) in two steps; use a form of the logarithm that stays exact."),
+        Mistake(edit(pairwise_loss_unstable, "np.log(chance)", "np.log(chance + 1e-12)"),
+                "a tiny number is added inside the logarithm. It hides the infinity and gives a wrong loss: a"
+                " pair that is badly wrong should cost about its margin, however large."),
+        Mistake(edit(pairwise_loss_by_logaddexp, "np.logaddexp(0, margin)", "np.logaddexp(0, -margin)"),
+                "the factor of the gradient is the probability of what happened. It is the probability of what"
+                " did NOT happen, the surprise: a pair that is ranked right with confidence must hardly pull."),
+        Mistake(edit(pairwise_loss_by_logaddexp, "-surprise, surprise", "surprise, -surprise"),
+                "the loss is right and its gradient has the opposite sign. The loss falls when the chosen score"
+                " rises, so the derivative with respect to the chosen score is negative."),
+        Mistake(edit(pairwise_loss_by_logaddexp, "-surprise, surprise", "-surprise, -surprise"),
+                "both gradients have the same sign. The rejected score enters the margin with a minus, so its"
+                " derivative is minus that of the chosen score."),
+        Mistake(edit(pairwise_loss_by_logaddexp, " / len(margin)", " / len(margin) / np.log(2)",
+                     ".mean()", ".mean() / np.log(2)"),
+                "the logarithm is to the base 2. The book uses natural logarithms: at equal scores the loss is"
+                " log 2, about 0.69, not 1."),
+        Mistake(edit(pairwise_loss_by_logaddexp, "surprise = np.exp(-np.logaddexp(0, margin)) / len(margin)",
+                     "wrong = np.exp(-np.logaddexp(0, margin))\n    surprise = wrong * (1 - wrong) / len(margin)",
+                     "np.logaddexp(0, -margin)", "wrong"),
+                "the loss is the mean probability of being wrong. It has to be minus the LOGARITHM of the"
+                " probability of what was chosen."),
     ),
-    alternatives=(pairwise_loss_in_a_loop, pairwise_loss_by_tanh),
+    alternatives=(pairwise_loss_in_a_loop, pairwise_loss_by_tanh, pairwise_loss_by_logaddexp),
     compare=close(1e-5, 1e-8),
 )
 
@@ -266,110 +204,8 @@ def cases_q2(rng):
     return found
 
 
-def completion_log_probs_no_shift(logits, tokens, prompt_columns, eos):
-    log_p = logits.log_softmax(-1)[:, prompt_columns:]
-    written = tokens[:, prompt_columns:]
-    found = log_p.gather(2, written[..., None])[..., 0]
-    end = written == eos
-    mask = end.cumsum(1) - end.long() == 0
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_two_columns_early(logits, tokens, prompt_columns, eos):
-    log_p = logits.log_softmax(-1)[:, prompt_columns - 2 : -2]
-    written = tokens[:, prompt_columns:]
-    found = log_p.gather(2, written[..., None])[..., 0]
-    end = written == eos
-    mask = end.cumsum(1) - end.long() == 0
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_probabilities(logits, tokens, prompt_columns, eos):
-    p = logits.softmax(-1)[:, prompt_columns - 1 : -1]
-    written = tokens[:, prompt_columns:]
-    found = p.gather(2, written[..., None])[..., 0]
-    end = written == eos
-    mask = end.cumsum(1) - end.long() == 0
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_raw_logits(logits, tokens, prompt_columns, eos):
-    written = tokens[:, prompt_columns:]
-    found = logits[:, prompt_columns - 1 : -1].gather(2, written[..., None])[..., 0]
-    end = written == eos
-    mask = end.cumsum(1) - end.long() == 0
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_wrong_axis(logits, tokens, prompt_columns, eos):
-    log_p = logits.log_softmax(1)[:, prompt_columns - 1 : -1]
-    written = tokens[:, prompt_columns:]
-    found = log_p.gather(2, written[..., None])[..., 0]
-    end = written == eos
-    mask = end.cumsum(1) - end.long() == 0
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_end_left_out(logits, tokens, prompt_columns, eos):
+def completion_log_probs_by_gather(logits, tokens, prompt_columns, eos):
     log_p = logits.log_softmax(-1)[:, prompt_columns - 1 : -1]
-    written = tokens[:, prompt_columns:]
-    found = log_p.gather(2, written[..., None])[..., 0]
-    mask = (written == eos).cumsum(1) == 0
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_padding_counted(logits, tokens, prompt_columns, eos):
-    log_p = logits.log_softmax(-1)[:, prompt_columns - 1 : -1]
-    written = tokens[:, prompt_columns:]
-    found = log_p.gather(2, written[..., None])[..., 0]
-    return found, torch.ones_like(written, dtype=torch.bool)
-
-
-def completion_log_probs_all_but_eos(logits, tokens, prompt_columns, eos):
-    log_p = logits.log_softmax(-1)[:, prompt_columns - 1 : -1]
-    written = tokens[:, prompt_columns:]
-    found = log_p.gather(2, written[..., None])[..., 0]
-    mask = written != eos
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_end_in_prompt(logits, tokens, prompt_columns, eos):
-    log_p = logits.log_softmax(-1)[:, prompt_columns - 1 : -1]
-    found = log_p.gather(2, tokens[:, prompt_columns:, None])[..., 0]
-    end = tokens == eos
-    mask = (end.cumsum(1) - end.long() == 0)[:, prompt_columns:]
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_cut_off_lost(logits, tokens, prompt_columns, eos):
-    log_p = logits.log_softmax(-1)[:, prompt_columns - 1 : -1]
-    written = tokens[:, prompt_columns:]
-    found = log_p.gather(2, written[..., None])[..., 0]
-    length = (written == eos).long().argmax(1) + 1
-    mask = torch.arange(written.shape[1]) < length[:, None]
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_last_end(logits, tokens, prompt_columns, eos):
-    log_p = logits.log_softmax(-1)[:, prompt_columns - 1 : -1]
-    written = tokens[:, prompt_columns:]
-    found = log_p.gather(2, written[..., None])[..., 0]
-    end = written == eos
-    later = end.flip(1).cumsum(1).flip(1) > 0
-    mask = later | ~end.any(1, keepdim=True)
-    return found.masked_fill(~mask, 0.0), mask
-
-
-def completion_log_probs_not_zeroed(logits, tokens, prompt_columns, eos):
-    log_p = logits.log_softmax(-1)[:, prompt_columns - 1 : -1]
-    written = tokens[:, prompt_columns:]
-    found = log_p.gather(2, written[..., None])[..., 0]
-    end = written == eos
-    return found, end.cumsum(1) - end.long() == 0
-
-
-def completion_log_probs_no_gradient(logits, tokens, prompt_columns, eos):
-    log_p = logits.detach().log_softmax(-1)[:, prompt_columns - 1 : -1]
     written = tokens[:, prompt_columns:]
     found = log_p.gather(2, written[..., None])[..., 0]
     end = written == eos
@@ -408,60 +244,50 @@ Q2 = Question(
     reference=reference_q2,
     cases=cases_q2,
     mistakes=(
-        Mistake(
-            completion_log_probs_no_shift,
-            "the shift by one is missing. Column t of the logits predicts the token of column t + 1, so the first completion token is predicted in the last column of the prompt.",
-        ),
-        Mistake(
-            completion_log_probs_two_columns_early,
-            "the shift is two columns instead of one. The first completion token is predicted in the LAST column of the prompt.",
-        ),
-        Mistake(
-            completion_log_probs_probabilities,
-            "the results are probabilities. Their logarithms are asked for: numbers of at most 0.",
-        ),
-        Mistake(
-            completion_log_probs_raw_logits,
-            "the logits are taken as they are. They are not normalized; a log-softmax over the vocabulary makes log-probabilities of them.",
-        ),
-        Mistake(
-            completion_log_probs_wrong_axis,
-            "the softmax runs over the columns of the text. For each column the probabilities of the VOCABULARY, the last axis, sum to one.",
-        ),
-        Mistake(
-            completion_log_probs_end_left_out,
-            "the end token is not counted. The model decided to stop, so the end token belongs to the completion; without it a policy never learns to stop.",
-        ),
-        Mistake(
-            completion_log_probs_padding_counted,
-            "what stands behind the end token is counted. Nobody wrote it: the mask is False there and the log-probability 0.",
-        ),
-        Mistake(
-            completion_log_probs_all_but_eos,
-            "the mask is True wherever the token is not the end token. That drops the end token itself and keeps what stands behind it.",
-        ),
-        Mistake(
-            completion_log_probs_end_in_prompt,
-            "an end token in the PROMPT switches the completion off. Only end tokens of the completion end it.",
-        ),
-        Mistake(
-            completion_log_probs_cut_off_lost,
-            "a completion without an end token loses its tokens. It was cut off: all its tokens were written and count. (The argmax of a row without a True is 0.)",
-        ),
-        Mistake(
-            completion_log_probs_last_end,
-            "the completion ends at the LAST end token of the row. It ends at the first; behind it anything may stand, end tokens included.",
-        ),
-        Mistake(
-            completion_log_probs_not_zeroed,
-            "the mask is right, but the log-probabilities at masked positions are not 0, so a sum over a row would count padding.",
-        ),
-        Mistake(
-            completion_log_probs_no_gradient,
-            "no gradient reaches the logits. The policy is trained through these numbers; leave the graph intact (no detach, no no_grad).",
-        ),
+        Mistake(edit(completion_log_probs_by_gather, "prompt_columns - 1 : -1", "prompt_columns:"),
+                "the shift by one is missing. Column t of the logits predicts the token of column t + 1, so the"
+                " first completion token is predicted in the last column of the prompt."),
+        Mistake(edit(completion_log_probs_by_gather, "prompt_columns - 1 : -1", "prompt_columns - 2 : -2"),
+                "the shift is two columns instead of one. The first completion token is predicted in the LAST"
+                " column of the prompt."),
+        Mistake(edit(completion_log_probs_by_gather, "log_softmax", "softmax"),
+                "the results are probabilities. Their logarithms are asked for: numbers of at most 0."),
+        Mistake(edit(completion_log_probs_by_gather, "logits.log_softmax(-1)", "logits"),
+                "the logits are taken as they are. They are not normalized; a log-softmax over the vocabulary"
+                " makes log-probabilities of them."),
+        Mistake(edit(completion_log_probs_by_gather, "log_softmax(-1)", "log_softmax(1)"),
+                "the softmax runs over the columns of the text. For each column the probabilities of the"
+                " VOCABULARY, the last axis, sum to one."),
+        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0", "end.cumsum(1) == 0"),
+                "the end token is not counted. The model decided to stop, so the end token belongs to the"
+                " completion; without it a policy never learns to stop."),
+        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0", "torch.ones_like(end)"),
+                "what stands behind the end token is counted. Nobody wrote it: the mask is False there and the"
+                " log-probability 0."),
+        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0", "~end"),
+                "the mask is True wherever the token is not the end token. That drops the end token itself and"
+                " keeps what stands behind it."),
+        Mistake(edit(completion_log_probs_by_gather, "written == eos", "tokens == eos",
+                     "end.cumsum(1) - end.long() == 0", "(end.cumsum(1) - end.long() == 0)[:, prompt_columns:]"),
+                "an end token in the PROMPT switches the completion off. Only end tokens of the completion end it."),
+        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0",
+                     "torch.arange(end.shape[1]) <= end.long().argmax(1)[:, None]"),
+                "a completion without an end token loses its tokens. It was cut off: all its tokens were written"
+                " and count. (The argmax of a row without a True is 0.)"),
+        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0",
+                     "(end.flip(1).cumsum(1).flip(1) > 0) | ~end.any(1, keepdim=True)"),
+                "the completion ends at the LAST end token of the row. It ends at the first; behind it anything"
+                " may stand, end tokens included."),
+        Mistake(edit(completion_log_probs_by_gather, "found.masked_fill(~mask, 0.0)", "found"),
+                "the mask is right, but the log-probabilities at masked positions are not 0, so a sum over a row"
+                " would count padding."),
+        Mistake(edit(completion_log_probs_by_gather, "logits.log_softmax", "logits.detach().log_softmax"),
+                "no gradient reaches the logits. The policy is trained through these numbers; leave the graph"
+                " intact (no detach, no no_grad)."),
     ),
-    alternatives=(completion_log_probs_by_cross_entropy, completion_log_probs_by_indexing),
+    alternatives=(
+        completion_log_probs_by_cross_entropy, completion_log_probs_by_indexing, completion_log_probs_by_gather,
+    ),
     driver=drive_q2,
     compare=close(1e-4, 1e-6),
 )
@@ -505,85 +331,8 @@ def cases_q3(rng):
     return found
 
 
-def kl_and_rewards_k3_reversed(scores, log_prob, log_prob_ref, mask, beta):
+def kl_and_rewards_by_index(scores, log_prob, log_prob_ref, mask, beta):
     d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    k3 = np.exp(-d) + d - 1
-    rewards = beta * d
-    rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores
-    return k3, rewards
-
-
-def kl_and_rewards_k1(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    rewards = beta * d
-    rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores
-    return -d, rewards
-
-
-def kl_and_rewards_k2(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    rewards = beta * d
-    rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores
-    return 0.5 * d**2, rewards
-
-
-def kl_and_rewards_no_minus_one(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    rewards = beta * d
-    rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores
-    return (np.exp(d) - d) * mask, rewards
-
-
-def kl_and_rewards_paid_for_leaving(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    rewards = -beta * d
-    rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores
-    return np.expm1(d) - d, rewards
-
-
-def kl_and_rewards_score_everywhere(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    return np.expm1(d) - d, beta * d + scores[:, None] * mask
-
-
-def kl_and_rewards_score_in_last_column(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    rewards = beta * d
-    rewards[:, -1] += scores
-    return np.expm1(d) - d, rewards
-
-
-def kl_and_rewards_score_first(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    rewards = beta * d
-    rewards[:, 0] += scores
-    return np.expm1(d) - d, rewards
-
-
-def kl_and_rewards_price_at_the_end(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    rewards = np.zeros(mask.shape)
-    rewards[np.arange(len(mask)), mask.sum(1) - 1] = scores + beta * d.sum(1)
-    return np.expm1(d) - d, rewards
-
-
-def kl_and_rewards_k3_in_the_reward(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    k3 = np.expm1(d) - d
-    rewards = -beta * k3
-    rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores
-    return k3, rewards
-
-
-def kl_and_rewards_no_price_on_last(scores, log_prob, log_prob_ref, mask, beta):
-    d = np.where(mask, log_prob_ref - log_prob, 0.0)
-    rewards = beta * d
-    rewards[np.arange(len(mask)), mask.sum(1) - 1] = scores
-    return np.expm1(d) - d, rewards
-
-
-def kl_and_rewards_padding_kept(scores, log_prob, log_prob_ref, mask, beta):
-    d = log_prob_ref - log_prob
     rewards = beta * d
     rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores
     return np.expm1(d) - d, rewards
@@ -617,56 +366,47 @@ Q3 = Question(
     reference=reference_q3,
     cases=cases_q3,
     mistakes=(
-        Mistake(
-            kl_and_rewards_k3_reversed,
-            "in k3 the ratio is policy over reference. For samples of the policy, the ratio u is reference OVER policy; the other way round the mean is not the divergence that is meant.",
-        ),
-        Mistake(
-            kl_and_rewards_k1,
-            "the estimate is k1, minus the log-ratio. It may be negative for a single token; k3 adds a term with mean 0 that makes every value non-negative.",
-        ),
-        Mistake(
-            kl_and_rewards_k2,
-            "the estimate is k2, half the squared log-ratio. Its mean is close to the divergence, but not equal to it; k3 is asked for.",
-        ),
-        Mistake(
-            kl_and_rewards_no_minus_one,
-            "the last term of k3, minus 1, is missing. Where policy and reference agree the estimate must be exactly 0.",
-        ),
-        Mistake(
-            kl_and_rewards_paid_for_leaving,
-            "the price has the wrong sign in the reward: a token that the policy likes better than the reference does is paid for it. It must cost something.",
-        ),
-        Mistake(
-            kl_and_rewards_score_everywhere,
-            "every token gets the score. It is paid once, with the last real token; otherwise long answers earn more.",
-        ),
-        Mistake(
-            kl_and_rewards_score_in_last_column,
-            "the score stands in the last column of the array. It belongs to the last REAL token of each row, which for shorter completions comes earlier.",
-        ),
-        Mistake(
-            kl_and_rewards_score_first,
-            "the score is paid with the first token. The judge reads the finished answer, so it is paid with the last real token.",
-        ),
-        Mistake(
-            kl_and_rewards_price_at_the_end,
-            "the whole price is paid with the last token. The return of a row is right, but each token pays its own price where it was written.",
-        ),
-        Mistake(
-            kl_and_rewards_k3_in_the_reward,
-            "the price in the reward is k3. In the reward RLHF uses the plain log-ratio, k1, whose sum over a row is the log-ratio of the whole completion.",
-        ),
-        Mistake(
-            kl_and_rewards_no_price_on_last,
-            "the score replaces the price of the last token. It is ADDED to it: the last token has a log-ratio, too.",
-        ),
-        Mistake(
-            kl_and_rewards_padding_kept,
-            "masked positions are not 0. What stands there was not written by anybody and must neither cost nor count.",
-        ),
+        Mistake(edit(kl_and_rewards_by_index, "np.expm1(d) - d", "np.expm1(-d) + d"),
+                "in k3 the ratio is policy over reference. For samples of the policy, the ratio u is reference"
+                " OVER policy; the other way round the mean is not the divergence that is meant."),
+        Mistake(edit(kl_and_rewards_by_index, "np.expm1(d) - d", "-d"),
+                "the estimate is k1, minus the log-ratio. It may be negative for a single token; k3 adds a term"
+                " with mean 0 that makes every value non-negative."),
+        Mistake(edit(kl_and_rewards_by_index, "np.expm1(d) - d", "0.5 * d**2"),
+                "the estimate is k2, half the squared log-ratio. Its mean is close to the divergence, but not"
+                " equal to it; k3 is asked for."),
+        Mistake(edit(kl_and_rewards_by_index, "np.expm1(d) - d", "(np.exp(d) - d) * mask"),
+                "the last term of k3, minus 1, is missing. Where policy and reference agree the estimate must be"
+                " exactly 0."),
+        Mistake(edit(kl_and_rewards_by_index, "beta * d", "-beta * d"),
+                "the price has the wrong sign in the reward: a token that the policy likes better than the"
+                " reference does is paid for it. It must cost something."),
+        Mistake(edit(kl_and_rewards_by_index,
+                     "rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores", "rewards += scores[:, None] * mask"),
+                "every token gets the score. It is paid once, with the last real token; otherwise long answers"
+                " earn more."),
+        Mistake(edit(kl_and_rewards_by_index, "np.arange(len(mask)), mask.sum(1) - 1", ":, -1"),
+                "the score stands in the last column of the array. It belongs to the last REAL token of each row,"
+                " which for shorter completions comes earlier."),
+        Mistake(edit(kl_and_rewards_by_index, "np.arange(len(mask)), mask.sum(1) - 1", ":, 0"),
+                "the score is paid with the first token. The judge reads the finished answer, so it is paid with"
+                " the last real token."),
+        Mistake(edit(kl_and_rewards_by_index, "rewards = beta * d", "rewards = np.zeros(mask.shape)",
+                     "+= scores", "= scores + beta * d.sum(1)"),
+                "the whole price is paid with the last token. The return of a row is right, but each token pays"
+                " its own price where it was written."),
+        Mistake(edit(kl_and_rewards_by_index, "beta * d", "-beta * (np.expm1(d) - d)"),
+                "the price in the reward is k3. In the reward RLHF uses the plain log-ratio, k1, whose sum over a"
+                " row is the log-ratio of the whole completion."),
+        Mistake(edit(kl_and_rewards_by_index, "+= scores", "= scores"),
+                "the score replaces the price of the last token. It is ADDED to it: the last token has a"
+                " log-ratio, too."),
+        Mistake(edit(kl_and_rewards_by_index,
+                     "np.where(mask, log_prob_ref - log_prob, 0.0)", "log_prob_ref - log_prob"),
+                "masked positions are not 0. What stands there was not written by anybody and must neither cost"
+                " nor count."),
     ),
-    alternatives=(kl_and_rewards_in_a_loop, kl_and_rewards_by_a_second_mask),
+    alternatives=(kl_and_rewards_in_a_loop, kl_and_rewards_by_a_second_mask, kl_and_rewards_by_index),
     driver=drive_q3,
     compare=close(1e-5, 1e-8),
 )
@@ -712,124 +452,14 @@ def cases_q4(rng):
     return found
 
 
-def group_advantages_sample_std(rewards, scale):
+def group_advantages_by_others(rewards, scale):
     equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
     if scale == "std":
-        found = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)
+        found = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, correction=0, keepdim=True) + 1e-6)
     else:
         others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
         found = rewards - others
     return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_whole_batch(rewards, scale):
-    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
-    if scale == "std":
-        found = (rewards - rewards.mean()) / (rewards.std(correction=0) + 1e-6)
-    else:
-        found = rewards - (rewards.sum() - rewards) / (rewards.numel() - 1)
-    return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_std_of_batch(rewards, scale):
-    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
-    if scale == "std":
-        found = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(correction=0) + 1e-6)
-    else:
-        others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-        found = rewards - others
-    return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_over_prompts(rewards, scale):
-    equal = rewards.amax(0, keepdim=True) == rewards.amin(0, keepdim=True)
-    if scale == "std":
-        found = (rewards - rewards.mean(0, keepdim=True)) / (rewards.std(0, correction=0, keepdim=True) + 1e-6)
-    else:
-        found = rewards - (rewards.sum(0, keepdim=True) - rewards) / (rewards.shape[0] - 1)
-    return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_not_divided(rewards, scale):
-    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
-    found = rewards - rewards.mean(1, keepdim=True)
-    if scale != "std":
-        found = found * rewards.shape[1] / (rewards.shape[1] - 1)
-    return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_variance(rewards, scale):
-    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
-    if scale == "std":
-        found = (rewards - rewards.mean(1, keepdim=True)) / (rewards.var(1, correction=0, keepdim=True) + 1e-6)
-    else:
-        others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-        found = rewards - others
-    return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_epsilon_in_root(rewards, scale):
-    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
-    if scale == "std":
-        spread = (rewards.var(1, correction=0, keepdim=True) + 1e-6).sqrt()
-        found = (rewards - rewards.mean(1, keepdim=True)) / spread
-    else:
-        others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-        found = rewards - others
-    return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_own_reward_kept(rewards, scale):
-    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
-    found = rewards - rewards.mean(1, keepdim=True)
-    if scale == "std":
-        found = found / (rewards.std(1, correction=0, keepdim=True) + 1e-6)
-    return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_others_divided_by_all(rewards, scale):
-    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
-    if scale == "std":
-        found = rewards - rewards.mean(1, keepdim=True)
-        found = found / (rewards.std(1, correction=0, keepdim=True) + 1e-6)
-    else:
-        found = rewards - (rewards.sum(1, keepdim=True) - rewards) / rewards.shape[1]
-    return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_divided_too(rewards, scale):
-    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
-    baseline = rewards.mean(1, keepdim=True)
-    if scale != "std":
-        baseline = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-    found = (rewards - baseline) / (rewards.std(1, correction=0, keepdim=True) + 1e-6)
-    return found.masked_fill(equal, 0.0)
-
-
-def group_advantages_nan(rewards, scale):
-    if scale == "std":
-        found = rewards - rewards.mean(1, keepdim=True)
-        return found / rewards.std(1, correction=0, keepdim=True)
-    return rewards - (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-
-
-def group_advantages_rounding(rewards, scale):
-    if scale == "std":
-        mean = rewards.sum(1, keepdim=True) / rewards.shape[1]
-        found = rewards - mean
-        return found / ((found**2).mean(1, keepdim=True).sqrt() + 1e-6)
-    return rewards - (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-
-
-def group_advantages_in_place(rewards, scale):
-    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
-    if scale == "std":
-        spread = rewards.std(1, correction=0, keepdim=True) + 1e-6
-        rewards -= rewards.mean(1, keepdim=True)
-        rewards /= spread
-    else:
-        rewards -= (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-    return rewards.masked_fill_(equal, 0.0)
 
 
 def group_advantages_in_a_loop(rewards, scale):
@@ -866,60 +496,57 @@ Q4 = Question(
     reference=reference_q4,
     cases=cases_q4,
     mistakes=(
-        Mistake(
-            group_advantages_sample_std,
-            "the standard deviation divides by G - 1. torch does that unless told otherwise (numpy does not); here the sum of squares is divided by G.",
-        ),
-        Mistake(
-            group_advantages_whole_batch,
-            "mean and spread are taken over the whole batch. Each prompt has its own: an answer is compared with the other answers to the SAME prompt.",
-        ),
-        Mistake(
-            group_advantages_std_of_batch,
-            "the mean is that of the group, the standard deviation that of the whole batch. Both belong to the group.",
-        ),
-        Mistake(
-            group_advantages_over_prompts,
-            "the comparison runs over the prompts (axis 0). A row of the array is a group: compare along axis 1.",
-        ),
-        Mistake(
-            group_advantages_not_divided,
-            "with scale 'std' the division is missing: this is reward minus mean only.",
-        ),
-        Mistake(
-            group_advantages_variance,
-            "the division is by the variance. Its square root is asked for: doubling all rewards must not change the advantages.",
-        ),
-        Mistake(
-            group_advantages_epsilon_in_root,
-            "epsilon stands inside the square root. It is added to the standard deviation itself, which matters for groups with a small spread.",
-        ),
-        Mistake(
-            group_advantages_own_reward_kept,
-            "in 'leave_one_out' the baseline is the mean of the whole group. An answer's own reward must not be part of its baseline.",
-        ),
-        Mistake(
-            group_advantages_others_divided_by_all,
-            "in 'leave_one_out' the sum of the others is divided by G. There are G - 1 others.",
-        ),
-        Mistake(
-            group_advantages_divided_too,
-            "in 'leave_one_out' the result is divided by the standard deviation as well. That scale only subtracts.",
-        ),
-        Mistake(
-            group_advantages_nan,
-            "a group of equal rewards gives 0/0. Nothing in it is better than anything else: its advantages are exactly 0.",
-        ),
-        Mistake(
-            group_advantages_rounding,
-            "in a group of equal rewards a rounding error of the mean is divided by a tiny number and becomes an advantage. Find such groups by comparing rewards with each other, and give them exactly 0.",
-        ),
-        Mistake(
-            group_advantages_in_place,
-            "the rewards that came in are overwritten (-= and /= act in place on a tensor). Make a new tensor.",
-        ),
+        Mistake(edit(group_advantages_by_others, ", correction=0", ""),
+                "the standard deviation divides by G - 1. torch does that unless told otherwise (numpy does not);"
+                " here the sum of squares is divided by G."),
+        Mistake(edit(group_advantages_by_others, "mean(1, keepdim=True)", "mean()",
+                     "std(1, correction=0, keepdim=True)", "std(correction=0)",
+                     "rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)",
+                     "rewards.sum() - rewards) / (rewards.numel() - 1)"),
+                "mean and spread are taken over the whole batch. Each prompt has its own: an answer is compared"
+                " with the other answers to the SAME prompt."),
+        Mistake(edit(group_advantages_by_others, "std(1, correction=0, keepdim=True)", "std(correction=0)"),
+                "the mean is that of the group, the standard deviation that of the whole batch. Both belong to"
+                " the group."),
+        Mistake(edit(group_advantages_by_others, "    equal", "    rewards = rewards.T\n    equal",
+                     "equal, 0.0)", "equal, 0.0).T"),
+                "the comparison runs over the prompts (axis 0). A row of the array is a group: compare along axis"
+                " 1."),
+        Mistake(edit(group_advantages_by_others, " / (rewards.std(1, correction=0, keepdim=True) + 1e-6)", ""),
+                "with scale 'std' the division is missing: this is reward minus mean only."),
+        Mistake(edit(group_advantages_by_others, "rewards.std(", "rewards.var("),
+                "the division is by the variance. Its square root is asked for: doubling all rewards must not"
+                " change the advantages."),
+        Mistake(edit(group_advantages_by_others, "rewards.std(1, correction=0, keepdim=True) + 1e-6)",
+                     "rewards.var(1, correction=0, keepdim=True) + 1e-6).sqrt()"),
+                "epsilon stands inside the square root. It is added to the standard deviation itself, which"
+                " matters for groups with a small spread."),
+        Mistake(edit(group_advantages_by_others, "rewards - others", "rewards - rewards.mean(1, keepdim=True)"),
+                "in 'leave_one_out' the baseline is the mean of the whole group. An answer's own reward must not"
+                " be part of its baseline."),
+        Mistake(edit(group_advantages_by_others, "(rewards.shape[1] - 1)", "rewards.shape[1]"),
+                "in 'leave_one_out' the sum of the others is divided by G. There are G - 1 others."),
+        Mistake(edit(group_advantages_by_others,
+                     "rewards - others", "(rewards - others) / (rewards.std(1, correction=0, keepdim=True) + 1e-6)"),
+                "in 'leave_one_out' the result is divided by the standard deviation as well. That scale only"
+                " subtracts."),
+        Mistake(edit(group_advantages_by_others, " + 1e-6", "", ".masked_fill(equal, 0.0)", ""),
+                "a group of equal rewards gives 0/0. Nothing in it is better than anything else: its advantages"
+                " are exactly 0."),
+        Mistake(edit(group_advantages_by_others,
+                     "(rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, correction=0, keepdim=True) + 1e-6)",
+                     "rewards - rewards.sum(1, keepdim=True) / rewards.shape[1]\n"
+                     "        found = found / ((found**2).mean(1, keepdim=True).sqrt() + 1e-6)",
+                     ".masked_fill(equal, 0.0)", ""),
+                "in a group of equal rewards a rounding error of the mean is divided by a tiny number and becomes"
+                " an advantage. Find such groups by comparing rewards with each other, and give them exactly 0."),
+        Mistake(edit(group_advantages_by_others, "(rewards - rewards.mean(1, keepdim=True)) / ",
+                     "rewards.sub_(rewards.mean(1, keepdim=True)).div_",
+                     "rewards - others", "rewards.sub_(others)",
+                     "masked_fill", "masked_fill_"),
+                "the rewards that came in are overwritten (-= and /= act in place on a tensor). Make a new tensor."),
     ),
-    alternatives=(group_advantages_in_a_loop, group_advantages_by_factor),
+    alternatives=(group_advantages_in_a_loop, group_advantages_by_factor, group_advantages_by_others),
     driver=drive_q4,
     compare=close(1e-5, 1e-7),
 )
@@ -970,210 +597,10 @@ def cases_q5(rng):
     return found
 
 
-def grpo_loss_to_be_maximized(
+def grpo_loss_by_terms(
     log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
 ):
     rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (terms - beta * (torch.expm1(d) - d)).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_no_minimum(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    terms = rho.clamp(1 - clip[0], 1 + clip[1]) * advantages[:, None]
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_no_clip(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    terms = (beta * (torch.expm1(d) - d) - rho * advantages[:, None]).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_maximum(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.maximum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_ratio_swapped(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob_old.detach() - log_prob).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_one_epsilon(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[0]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_paid_for_leaving(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = -(terms + beta * (torch.expm1(d) - d)).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_divergence_reversed(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob - log_prob_ref.detach()
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_k1(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (-beta * d - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_old_as_reference(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_old.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_divergence_detached(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), (log_prob_ref - log_prob).detach()
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_divergence_of_old(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), (log_prob_ref - log_prob_old).detach()
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_k3_without_one(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.exp(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_normalizations_swapped(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "sequence":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_mean_over_cells(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    return terms.mean()
-
-
-def grpo_loss_mask_forgotten(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old.detach()).exp(), log_prob_ref.detach() - log_prob
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = beta * (torch.expm1(d) - d) - terms
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_ratio_of_the_answer(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    d = log_prob_ref.detach() - log_prob
-    rho = (log_prob - log_prob_old.detach()).masked_fill(~mask, 0.0).sum(1, keepdim=True).exp()
-    a = advantages[:, None]
-    terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
-    terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
-    if normalize == "token":
-        return terms.sum() / mask.sum()
-    return (terms.sum(1) / mask.sum(1)).mean()
-
-
-def grpo_loss_old_not_constant(
-    log_prob, log_prob_old, advantages, mask, log_prob_ref, clip=(0.2, 0.2), beta=0.0, normalize="sequence"
-):
-    rho, d = (log_prob - log_prob_old).exp(), log_prob_ref - log_prob
     a = advantages[:, None]
     terms = torch.minimum(rho * a, rho.clamp(1 - clip[0], 1 + clip[1]) * a)
     terms = (beta * (torch.expm1(d) - d) - terms).masked_fill(~mask, 0.0)
@@ -1230,80 +657,65 @@ Q5 = Question(
     reference=reference_q5,
     cases=cases_q5,
     mistakes=(
-        Mistake(
-            grpo_loss_to_be_maximized,
-            "this is the objective J, which is maximized. The loss is minimized: it is minus J, divergence included.",
-        ),
-        Mistake(
-            grpo_loss_no_minimum,
-            "the ratio is clipped, but the minimum with the unclipped term is missing. Without it a token that has moved the WRONG way gets no gradient that brings it back.",
-        ),
-        Mistake(
-            grpo_loss_no_clip,
-            "nothing is clipped. At ratio 1 that makes no difference; try ratios outside of the range.",
-        ),
-        Mistake(
-            grpo_loss_maximum,
-            "the larger of the two terms is taken. The clipped objective is the smaller one, a pessimistic estimate.",
-        ),
-        Mistake(
-            grpo_loss_ratio_swapped,
-            "the ratio is old over new. The policy that is trained stands in the numerator, the one that sampled in the denominator.",
-        ),
-        Mistake(
-            grpo_loss_one_epsilon,
-            "one width is used on both sides. The first entry of clip is the room below 1, the second the room above.",
-        ),
-        Mistake(
-            grpo_loss_paid_for_leaving,
-            "the divergence has the wrong sign: this loss rewards running away from the reference. In a loss that is minimized its sign is plus.",
-        ),
-        Mistake(
-            grpo_loss_divergence_reversed,
-            "in k3 the ratio is policy over reference. It has to be u = reference OVER policy at the sampled token, as in question 3.",
-        ),
-        Mistake(
-            grpo_loss_k1,
-            "the divergence is estimated by k1. As a term of a loss its gradient is 0 on average and holds nothing; k3 is asked for.",
-        ),
-        Mistake(
-            grpo_loss_old_as_reference,
-            "the divergence is measured from the policy that sampled. The anchor is the frozen reference; the old policy belongs to the ratio only.",
-        ),
-        Mistake(
-            grpo_loss_divergence_detached,
-            "the value of the divergence is right, but no gradient flows through it, so it holds nothing. Only the reference is a constant in k3; the policy there is the one that is trained.",
-        ),
-        Mistake(
-            grpo_loss_divergence_of_old,
-            "k3 compares the reference with the policy that sampled. It has to be the policy that is trained, and the gradient flows through it.",
-        ),
-        Mistake(
-            grpo_loss_k3_without_one,
-            "k3 is not 0 where policy and reference agree. Look for the constant at the end of its formula.",
-        ),
-        Mistake(
-            grpo_loss_normalizations_swapped,
-            "the two normalizations are exchanged. 'sequence': first the mean over an answer's tokens, then over answers. 'token': all tokens count the same.",
-        ),
-        Mistake(
-            grpo_loss_mean_over_cells,
-            "the sum is divided by the number of cells of the array, padding included. Divide by the number of REAL tokens, of the answer or of the batch.",
-        ),
-        Mistake(
-            grpo_loss_mask_forgotten,
-            "masked positions are part of the sum. Set their terms to 0 before summing; dividing by the right number is not enough.",
-        ),
-        Mistake(
-            grpo_loss_ratio_of_the_answer,
-            "there is one ratio for the whole answer. In GRPO each token has its own ratio and is clipped by itself; only the advantage is shared.",
-        ),
-        Mistake(
-            grpo_loss_old_not_constant,
-            "a gradient flows into the old policy or the reference. They are constants: detach them, or the ratio has no gradient where both are one tensor.",
-        ),
+        Mistake(edit(grpo_loss_by_terms,
+                     "beta * (torch.expm1(d) - d) - terms", "terms - beta * (torch.expm1(d) - d)"),
+                "this is the objective J, which is maximized. The loss is minimized: it is minus J, divergence"
+                " included."),
+        Mistake(edit(grpo_loss_by_terms, "torch.minimum(rho * a, ", "("),
+                "the ratio is clipped, but the minimum with the unclipped term is missing. Without it a token"
+                " that has moved the WRONG way gets no gradient that brings it back."),
+        Mistake(edit(grpo_loss_by_terms, "rho.clamp(1 - clip[0], 1 + clip[1])", "rho"),
+                "nothing is clipped. At ratio 1 that makes no difference; try ratios outside of the range."),
+        Mistake(edit(grpo_loss_by_terms, "minimum", "maximum"),
+                "the larger of the two terms is taken. The clipped objective is the smaller one, a pessimistic"
+                " estimate."),
+        Mistake(edit(grpo_loss_by_terms, "log_prob - log_prob_old.detach()", "log_prob_old.detach() - log_prob"),
+                "the ratio is old over new. The policy that is trained stands in the numerator, the one that"
+                " sampled in the denominator."),
+        Mistake(edit(grpo_loss_by_terms, "1 + clip[1]", "1 + clip[0]"),
+                "one width is used on both sides. The first entry of clip is the room below 1, the second the"
+                " room above."),
+        Mistake(edit(grpo_loss_by_terms, "(beta *", "(-beta *"),
+                "the divergence has the wrong sign: this loss rewards running away from the reference. In a loss"
+                " that is minimized its sign is plus."),
+        Mistake(edit(grpo_loss_by_terms, "log_prob_ref.detach() - log_prob", "log_prob - log_prob_ref.detach()"),
+                "in k3 the ratio is policy over reference. It has to be u = reference OVER policy at the sampled"
+                " token, as in question 3."),
+        Mistake(edit(grpo_loss_by_terms, "beta * (torch.expm1(d) - d)", "-beta * d"),
+                "the divergence is estimated by k1. As a term of a loss its gradient is 0 on average and holds"
+                " nothing; k3 is asked for."),
+        Mistake(edit(grpo_loss_by_terms, "log_prob_ref.detach()", "log_prob_old.detach()"),
+                "the divergence is measured from the policy that sampled. The anchor is the frozen reference; the"
+                " old policy belongs to the ratio only."),
+        Mistake(edit(grpo_loss_by_terms, "log_prob_ref.detach() - log_prob", "(log_prob_ref - log_prob).detach()"),
+                "the value of the divergence is right, but no gradient flows through it, so it holds nothing."
+                " Only the reference is a constant in k3; the policy there is the one that is trained."),
+        Mistake(edit(grpo_loss_by_terms,
+                     "log_prob_ref.detach() - log_prob", "(log_prob_ref - log_prob_old).detach()"),
+                "k3 compares the reference with the policy that sampled. It has to be the policy that is trained,"
+                " and the gradient flows through it."),
+        Mistake(edit(grpo_loss_by_terms, "torch.expm1(d)", "torch.exp(d)"),
+                "k3 is not 0 where policy and reference agree. Look for the constant at the end of its formula."),
+        Mistake(edit(grpo_loss_by_terms, 'normalize == "token"', 'normalize == "sequence"'),
+                "the two normalizations are exchanged. 'sequence': first the mean over an answer's tokens, then"
+                " over answers. 'token': all tokens count the same."),
+        Mistake(edit(grpo_loss_by_terms, "terms.sum() / mask.sum()", "terms.mean()",
+                     "(terms.sum(1) / mask.sum(1)).mean()", "terms.mean()"),
+                "the sum is divided by the number of cells of the array, padding included. Divide by the number"
+                " of REAL tokens, of the answer or of the batch."),
+        Mistake(edit(grpo_loss_by_terms, ".masked_fill(~mask, 0.0)", ""),
+                "masked positions are part of the sum. Set their terms to 0 before summing; dividing by the right"
+                " number is not enough."),
+        Mistake(edit(grpo_loss_by_terms,
+                     "_old.detach()).exp()", "_old.detach()).masked_fill(~mask, 0.0).sum(1, keepdim=True).exp()"),
+                "there is one ratio for the whole answer. In GRPO each token has its own ratio and is clipped by"
+                " itself; only the advantage is shared."),
+        Mistake(edit(grpo_loss_by_terms, "log_prob_old.detach()", "log_prob_old",
+                     "log_prob_ref.detach()", "log_prob_ref"),
+                "a gradient flows into the old policy or the reference. They are constants: detach them, or the"
+                " ratio has no gradient where both are one tensor."),
     ),
-    alternatives=(grpo_loss_in_a_loop, grpo_loss_by_weights),
+    alternatives=(grpo_loss_in_a_loop, grpo_loss_by_weights, grpo_loss_by_terms),
     driver=drive_q5,
     compare=close(1e-5, 1e-8),
 )
@@ -1313,6 +725,7 @@ Q5 = Question(
 
 
 def drive_q6(function, what, logits, table, group, updates, epochs, learning_rate, clip, beta, seed):
+    """The path of the tables; for the rules of the house further runs, and what the first one leaves behind."""
     import torch
 
     table = torch.tensor(table)  # (P, N, V): what each token is worth
@@ -1320,7 +733,7 @@ def drive_q6(function, what, logits, table, group, updates, epochs, learning_rat
     shapes = []
 
     def reward(tokens):
-        shapes.append(tuple(tokens.shape))
+        shapes.append(list(tokens.shape))
         rows = table[:, None].expand(prompts, tokens.shape[1], places, size)
         return rows.gather(3, tokens[..., None].long())[..., 0].sum(-1)  # (P, G)
 
@@ -1328,26 +741,45 @@ def drive_q6(function, what, logits, table, group, updates, epochs, learning_rat
         given = torch.tensor(logits)
         return function(given, reward, group, updates, epochs, learning_rate, tuple(clip), beta, seed), given
 
-    if what == "probabilities":
-        return run(seed)[0].softmax(-1)
-    state = torch.random.get_rng_state()
+    tensor = torch._C.TensorBase  # unlike those of torch.Tensor its methods cannot be replaced
+    if what == "path":
+        return tensor.detach(run(seed)[0])
+    torch.manual_seed(seed + 1000)  # unlike any that the function is given
+    expected = torch.rand(3)
+    torch.manual_seed(seed + 1000)
     path, given = run(seed)
-    calls = list(shapes)
-    global_kept = torch.equal(state, torch.random.get_rng_state())
-    again, other = run(seed)[0], run(seed + 1)[0]
-    still = run(seed, lambda tokens: torch.full(tokens.shape[:2], 0.7, dtype=torch.float64))[0]
-    start = torch.tensor(logits)
+    asked, drawn = list(shapes), torch.rand(3)
+    return {
+        "path": tensor.detach(path), "has a graph": tensor.requires_grad.__get__(path), "asked": asked,
+        "logits": logits, "argument": given, "expected": expected, "drawn": drawn,
+        "again": run(seed)[0], "other": run(seed + 1)[0],
+        "still": run(seed, lambda tokens: torch.full(tokens.shape[:2], 0.7, dtype=torch.float64))[0],
+    }
+
+
+def rules_q6(result, trusted):
+    """Whether each rule is kept; ``trusted`` is a result of ours, which says what came in."""
+    path, start = result["path"], trusted["logits"]
     return {
         "path": path[0],
         "updates": len(path),
-        "asked once an update for G answers a prompt": calls == updates * [(prompts, group, places)],
-        "argument kept": torch.equal(given, start),
-        "global generator kept": global_kept,
-        "same seed": torch.equal(path, again),
-        "other seed": not torch.allclose(path, other),
-        "equal rewards move nothing": bool((still - start).abs().max() < 1e-9),
-        "no graph": not path.requires_grad,
+        "asked once an update for G answers a prompt": same(result["asked"], trusted["asked"]),
+        "argument kept": same(result["argument"], start),
+        "global generator kept": same(result["drawn"], trusted["expected"]),
+        "same seed": same(path, result["again"]),
+        "other seed": not np.allclose(path, result["other"]),
+        "equal rewards move nothing": bool(np.abs(result["still"] - start).max() < 1e-9),
+        "no graph": result["has a graph"] is False,
     }
+
+
+def compare_q6(got, want):
+    """The probabilities along the path, within what samples can do, or the rules."""
+    if isinstance(want, dict):
+        return close(0.0, 0.1)(rules_q6(got, want), rules_q6(want, want))
+    if np.shape(got) != want.shape:
+        return WRONG_SHAPE
+    return close(0.0, 0.1)(*(torch.tensor(np.asarray(path)).softmax(-1).numpy() for path in (got, want)))
 
 
 def reference_q6(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
@@ -1395,383 +827,39 @@ def cases_q6(rng):
         arguments = (what, logits, table, group, updates, epochs, learning_rate, clip, beta, int(rng.integers(1000)))
         found.append(Case(arguments, part))
 
-    case("probabilities", "learning", int(rng.integers(3, 5)), 1, 4, 6000, 8, 1, 3.0, (0.2, 0.2), 0.0)
-    case("probabilities", "learning", 3, 2, 3, 6000, 8, 1, 5.0, (0.2, 0.2), 0.0)
-    case("probabilities", "several epochs", 2, 1, 3, 3000, 4, 14, 0.5, (0.15, 0.3), 0.0)
-    case("probabilities", "the leash", 2, 1, int(rng.integers(3, 5)), 2000, 12, 2, 1.0, (0.6, 0.6), 2.0)
+    case("path", "learning", int(rng.integers(3, 5)), 1, 4, 6000, 8, 1, 3.0, (0.2, 0.2), 0.0)
+    case("path", "learning", 3, 2, 3, 6000, 8, 1, 5.0, (0.2, 0.2), 0.0)
+    case("path", "several epochs", 2, 1, 3, 3000, 4, 14, 0.5, (0.15, 0.3), 0.0)
+    case("path", "the leash", 2, 1, int(rng.integers(3, 5)), 2000, 12, 2, 1.0, (0.6, 0.6), 2.0)
     case("rules", "rules of the house", 2, 3, 3, 6, 4, 2, 2.0, (0.2, 0.2), 0.5)
     return found
 
 
-def train_grpo_table_uphill(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
+def train_grpo_table_in_steps(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
     generator = torch.Generator().manual_seed(seed)
     reference, z = logits.clone(), logits.clone()
     prompts, places, size = z.shape
     mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
+
+    def sample(z):
         chances = z.softmax(-1).reshape(-1, size)
         tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
+        return tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
+
+    def log_prob(z, tokens):
+        rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
+        return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
+
+    path = [z.clone()]
+    for _ in range(updates):
+        tokens = sample(z)
         scores = reward(tokens)
         advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
+        old, ref = log_prob(z, tokens), log_prob(reference, tokens)
         for _ in range(epochs):
             leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z + learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_old_not_kept(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            old = log_prob(z)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_moving_reference(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(z)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_sampled_once(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    chances = z.softmax(-1).reshape(-1, size)
-    tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-    tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-    for _ in range(updates):
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_greedy(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        tokens = z.argmax(-1)[:, None].expand(prompts, group, places)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_uniform_samples(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        tokens = torch.randint(size, (prompts, group, places), generator=generator)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_whole_batch(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores.reshape(1, -1)).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_raw_rewards(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-        scores = reward(tokens)
-        advantages = scores.reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_not_divided(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores, "none").reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_in_place(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits, logits
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z -= learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_global_seed(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    torch.manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_axes_mixed(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, group, places)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z = z - learning_rate * gradient
-        path.append(z.clone())
-    return torch.stack(path)
-
-
-def train_grpo_table_one_tensor(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(epochs):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            z -= learning_rate * gradient
-        path.append(z)
-    return torch.stack(path)
-
-
-def train_grpo_table_one_epoch(logits, reward, group, updates, epochs, learning_rate, clip, beta, seed):
-    generator = torch.Generator().manual_seed(seed)
-    reference, z = logits.clone(), logits.clone()
-    prompts, places, size = z.shape
-    mask = torch.ones(prompts * group, places, dtype=torch.bool)
-    path = [z.clone()]
-    for _ in range(updates):
-        chances = z.softmax(-1).reshape(-1, size)
-        tokens = torch.multinomial(chances, group, replacement=True, generator=generator)
-        tokens = tokens.reshape(prompts, places, group).transpose(1, 2)  # (P, G, N)
-        scores = reward(tokens)
-        advantages = book_grpo.group_advantages(scores).reshape(-1)
-
-        def log_prob(z, tokens=tokens):
-            rows = z.log_softmax(-1)[:, None].expand(-1, group, -1, -1)
-            return rows.gather(3, tokens[..., None]).reshape(prompts * group, places)
-
-        old, ref = log_prob(z), log_prob(reference)
-        for _ in range(1):
-            leaf = z.clone().requires_grad_(True)
-            loss = book_grpo.grpo_loss(log_prob(leaf), old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
+            new = log_prob(leaf, tokens)
+            loss = book_grpo.grpo_loss(new, old, advantages, mask, log_prob_ref=ref, clip=clip, beta=beta)
             (gradient,) = torch.autograd.grad(loss, leaf)
             z = z - learning_rate * gradient
         path.append(z.clone())
@@ -1848,66 +936,61 @@ Q6 = Question(
     reference=reference_q6,
     cases=cases_q6,
     mistakes=(
-        Mistake(
-            train_grpo_table_uphill,
-            "the step goes up the gradient of the loss, so the rewards fall. Gradient DEscent: subtract the learning rate times the gradient.",
-        ),
-        Mistake(
-            train_grpo_table_old_not_kept,
-            "the old log-probabilities are computed anew in every epoch, so that every ratio is 1 and nothing is ever clipped. They are those of the policy that sampled; keep them for all epochs of an update.",
-        ),
-        Mistake(
-            train_grpo_table_moving_reference,
-            "the reference moves along with the policy. It is the table as it came in, for the whole training.",
-        ),
-        Mistake(
-            train_grpo_table_sampled_once,
-            "the answers are those of the first policy, sampled once before the loop. Each update samples new ones from the policy as it is now.",
-        ),
-        Mistake(
-            train_grpo_table_greedy,
-            "the answers are the most likely ones instead of samples. Then a group holds the same answer G times, and nothing can be compared.",
-        ),
-        Mistake(
-            train_grpo_table_uniform_samples,
-            "the tokens are drawn with equal chances. They have to come from the policy: the softmax of the logits of that prompt and place.",
-        ),
-        Mistake(
-            train_grpo_table_whole_batch,
-            "the advantages compare all answers of the batch with each other. The group of an answer are the answers to the same prompt; one row of the rewards is a group.",
-        ),
-        Mistake(
-            train_grpo_table_raw_rewards,
-            "the rewards are used as advantages. Subtract the group's mean and divide by its standard deviation first.",
-        ),
-        Mistake(
-            train_grpo_table_not_divided,
-            "the advantages are not divided by the group's standard deviation; prompts with large rewards then learn fastest.",
-        ),
-        Mistake(
-            train_grpo_table_in_place,
-            "the caller's table is changed, and the reference with it, because two names mean one tensor. Begin with copies (clone).",
-        ),
-        Mistake(
-            train_grpo_table_axes_mixed,
-            "places and answers are mixed up: some tokens were drawn from the logits of another place. The numbers drawn for one prompt and place lie in one row; swap axes instead of a reshape.",
-        ),
-        Mistake(
-            train_grpo_table_one_tensor,
-            "all later entries of the path are the last table, because they are one tensor that is changed in place. Store a copy (clone) after each update.",
-        ),
-        Mistake(
-            train_grpo_table_one_epoch,
-            "only one step is taken in each update. The same answers are used for as many steps as epochs says.",
-        ),
-        Mistake(
-            train_grpo_table_global_seed,
-            "torch's global generator is seeded. Make a generator of your own from the seed and hand it to the sampling function.",
-        ),
+        Mistake(edit(train_grpo_table_in_steps, "z - learning_rate", "z + learning_rate"),
+                "the step goes up the gradient of the loss, so the rewards fall. Gradient DEscent: subtract the"
+                " learning rate times the gradient."),
+        Mistake(edit(train_grpo_table_in_steps, "(new, old,", "(new, new.detach(),"),
+                "the old log-probabilities are computed anew in every epoch, so that every ratio is 1 and nothing"
+                " is ever clipped. They are those of the policy that sampled; keep them for all epochs of an"
+                " update."),
+        Mistake(edit(train_grpo_table_in_steps, "log_prob(reference, tokens)", "log_prob(z, tokens)"),
+                "the reference moves along with the policy. It is the table as it came in, for the whole training."),
+        Mistake(edit(train_grpo_table_in_steps, "    for _ in range(updates):\n        tokens = sample(z)\n",
+                     "    tokens = sample(z)\n    for _ in range(updates):\n"),
+                "the answers are those of the first policy, sampled once before the loop. Each update samples new"
+                " ones from the policy as it is now."),
+        Mistake(edit(train_grpo_table_in_steps,
+                     "tokens = sample(z)", "tokens = z.argmax(-1)[:, None].expand(prompts, group, places)"),
+                "the answers are the most likely ones instead of samples. Then a group holds the same answer G"
+                " times, and nothing can be compared."),
+        Mistake(edit(train_grpo_table_in_steps, "tokens = sample(z)",
+                     "tokens = torch.randint(size, (prompts, group, places), generator=generator)"),
+                "the tokens are drawn with equal chances. They have to come from the policy: the softmax of the"
+                " logits of that prompt and place."),
+        Mistake(edit(train_grpo_table_in_steps,
+                     "group_advantages(scores)", "group_advantages(scores.reshape(1, -1))"),
+                "the advantages compare all answers of the batch with each other. The group of an answer are the"
+                " answers to the same prompt; one row of the rewards is a group."),
+        Mistake(edit(train_grpo_table_in_steps, "book_grpo.group_advantages(scores)", "scores"),
+                "the rewards are used as advantages. Subtract the group's mean and divide by its standard"
+                " deviation first."),
+        Mistake(edit(train_grpo_table_in_steps, "group_advantages(scores)", 'group_advantages(scores, "none")'),
+                "the advantages are not divided by the group's standard deviation; prompts with large rewards"
+                " then learn fastest."),
+        Mistake(edit(train_grpo_table_in_steps, "logits.clone(), logits.clone()", "logits, logits",
+                     "z = z - learning_rate", "z -= learning_rate"),
+                "the caller's table is changed, and the reference with it, because two names mean one tensor."
+                " Begin with copies (clone)."),
+        Mistake(edit(train_grpo_table_in_steps, "tokens.reshape(prompts, places, group).transpose(1, 2)",
+                     "tokens.reshape(prompts, group, places)"),
+                "places and answers are mixed up: some tokens were drawn from the logits of another place. The"
+                " numbers drawn for one prompt and place lie in one row; swap axes instead of a reshape."),
+        Mistake(edit(train_grpo_table_in_steps, "z = z - learning_rate", "z -= learning_rate",
+                     "path.append(z.clone())", "path.append(z)"),
+                "all later entries of the path are the last table, because they are one tensor that is changed in"
+                " place. Store a copy (clone) after each update."),
+        Mistake(edit(train_grpo_table_in_steps, "range(epochs)", "range(1)"),
+                "only one step is taken in each update. The same answers are used for as many steps as epochs"
+                " says."),
+        Mistake(edit(train_grpo_table_in_steps,
+                     "generator = torch.Generator().manual_seed(seed)", "torch.manual_seed(seed)",
+                     ", generator=generator", ""),
+                "torch's global generator is seeded. Make a generator of your own from the seed and hand it to"
+                " the sampling function."),
     ),
-    alternatives=(train_grpo_table_own_parts, train_grpo_table_with_sgd),
+    alternatives=(train_grpo_table_own_parts, train_grpo_table_with_sgd, train_grpo_table_in_steps),
     driver=drive_q6,
-    compare=close(0.0, 0.1),
+    compare=compare_q6,
     seconds=20.0,
 )
 
