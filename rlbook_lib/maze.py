@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from rlbook_lib.checks import Natural, Seed, UnitInterval, check, checked
-from rlbook_lib.mdp import MDP, FloatArray, IntArray
+from rlbook_lib.checks import Natural, Seed, UnitInterval, checked
+from rlbook_lib.mdp import MDP, FloatArray, IntArray, index
 
 ENVIRONMENT_ID = "rlbook/Maze-v0"
 
@@ -141,7 +141,7 @@ class Maze(gymnasium.Env[Any, Any]):
         Returns:
             (row, column).
         """
-        return divmod(self._existing(state), self.columns)
+        return divmod(index("state", state, self.n_states), self.columns)
 
     @checked
     def state(self, row: Natural, column: Natural) -> int:
@@ -157,10 +157,7 @@ class Maze(gymnasium.Env[Any, Any]):
         Raises:
             ValueError: the cell is outside the maze.
         """
-        for name, value, size in (("row", row, self.rows), ("column", column, self.columns)):
-            if value >= size:
-                raise ValueError(f"{name} is {value}, outside the {self.rows} x {self.columns} maze; expected 0 to {size - 1}")
-        return row * self.columns + column
+        return index("row", row, self.rows) * self.columns + index("column", column, self.columns)
 
     @checked
     def one_hot(self, state: Natural) -> FloatArray:
@@ -173,7 +170,7 @@ class Maze(gymnasium.Env[Any, Any]):
             (n_states,) floats.
         """
         vector = np.zeros(self.n_states)
-        vector[self._existing(state)] = 1.0
+        vector[index("state", state, self.n_states)] = 1.0
         return vector
 
     # ---------------------------------------------------------------- the environment
@@ -199,7 +196,7 @@ class Maze(gymnasium.Env[Any, Any]):
         unknown = set(options) - {"start"}
         if unknown:
             raise ValueError(f"options has {sorted(unknown)}; the only option is 'start'")
-        start = self._existing(check("start", options.get("start", self.start_state), Natural), "start")
+        start = index("start", options.get("start", self.start_state), self.n_states)
         if self.terminal[start]:
             raise ValueError(
                 f"start is state {start}, cell {self.cell(start)}, a {_cell_name(self._cells[start])}; "
@@ -208,8 +205,7 @@ class Maze(gymnasium.Env[Any, Any]):
         self.agent_state, self._running = start, True
         return start, {}
 
-    @checked
-    def step(self, action: Natural) -> tuple[int, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         """Make one move.
 
         Args:
@@ -220,10 +216,11 @@ class Maze(gymnasium.Env[Any, Any]):
             the direction of the move after a possible slip.
 
         Raises:
+            ValueError: an action out of range.
+            TypeError: an action that is not an integer.
             EpisodeOver: no episode runs; a ValueError and Gymnasium's ResetNeeded.
         """
-        if action >= self.n_actions:
-            raise ValueError(f"action is {action}; expected a whole number from 0 to {self.n_actions - 1}")
+        action = index("action", action, self.n_actions)
         if not self._running:
             raise EpisodeOver("step() needs a running episode: call reset() first, and again after an end")
         direction = self._slip(action)
@@ -295,11 +292,6 @@ class Maze(gymnasium.Env[Any, Any]):
 
     def _states_of(self, kind: str) -> tuple[int, ...]:
         return tuple(int(s) for s in np.flatnonzero(self._cells == kind))
-
-    def _existing(self, state: int, name: str = "state") -> int:
-        if state >= self.n_states:
-            raise ValueError(f"{name} is {state}; expected a whole number from 0 to {self.n_states - 1}")
-        return state
 
     def _find_destinations(self) -> IntArray:
         """(n_states, 4): the cell that each move reaches; blocked moves and terminal cells stay."""

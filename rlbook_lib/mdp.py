@@ -8,6 +8,8 @@ action, so that the pair ``(s, a)`` stands in row ``s * A + a``.
 from __future__ import annotations
 
 import numbers
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -138,15 +140,13 @@ class MDP:
 
     # ------------------------------------------------------------------ sampling
 
-    @checked
-    def successors(self, state: Natural, action: Natural) -> tuple[IntArray, FloatArray]:
+    def successors(self, state: int, action: int) -> tuple[IntArray, FloatArray]:
         """The states that can follow ``(state, action)`` and their probabilities; both empty at a terminal."""
         row = self._row(state, action)
         here = slice(self.continuation.indptr[row], self.continuation.indptr[row + 1])
         return self.continuation.indices[here].astype(np.int64), self.continuation.data[here]
 
-    @checked
-    def transition_reward(self, state: Natural, action: Natural, next_state: Natural) -> float:
+    def transition_reward(self, state: int, action: int, next_state: int) -> float:
         """The reward ``R(s, a, s')`` where the model has one per transition, else ``r(s, a)``."""
         if self.reward_table is None:
             return float(self.rewards[state, action])
@@ -154,8 +154,7 @@ class MDP:
             return float(self.reward_table[self._row(state, action), next_state])
         return float(self.reward_table[state, action, next_state])
 
-    @checked
-    def sample(self, state: Natural, action: Natural, rng: np.random.Generator) -> tuple[int, float]:
+    def sample(self, state: int, action: int, rng: np.random.Generator) -> tuple[int, float]:
         """Draw one transition.
 
         Args:
@@ -169,19 +168,16 @@ class MDP:
         Raises:
             ValueError: a terminal state, or a state or action out of range.
         """
-        states, probabilities = unchecked(MDP.successors)(self, state, action)
+        states, probabilities = self.successors(state, action)
         if self.terminal[state]:
             raise ValueError(f"state is {state}, a terminal state; expected one in which the episode goes on")
         next_state = int(states[_draw(probabilities, rng)])
-        return next_state, unchecked(MDP.transition_reward)(self, state, action, next_state)
+        return next_state, self.transition_reward(state, action, next_state)
 
     # ------------------------------------------------------------------ reading the arguments
 
     def _row(self, state: int, action: int) -> int:
-        for name, index, size in (("state", state, self.n_states), ("action", action, self.n_actions)):
-            if not 0 <= index < size:
-                raise ValueError(f"{name} is {index}; expected a whole number from 0 to {size - 1}")
-        return int(state) * self.n_actions + int(action)
+        return index("state", state, self.n_states) * self.n_actions + index("action", action, self.n_actions)
 
     @checked
     def _read_terminal(self, terminal: Flags[Array, "S"] | None) -> BoolArray:
@@ -233,6 +229,17 @@ class MDP:
             stuck = np.flatnonzero(~reached[:S])
             raise ValueError(f"gamma = 1 needs a terminal state within reach of every state; "
                              f"{len(stuck)} cannot reach one, the first is state {stuck[0]}")
+
+
+def index(name: str, value: Any, size: int) -> int:
+    """An integer of any kind as a place in a list of this size: the quick check of what is called at every step."""
+    try:
+        place = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; expected a whole number from 0 to {size - 1}") from None
+    if not 0 <= place < size:
+        raise ValueError(f"{name} is {place}; expected a whole number from 0 to {size - 1}")
+    return place
 
 
 @checked
@@ -343,7 +350,7 @@ def sample_episode(
     rewards: list[float] = []
     while not mdp.terminal[state] and len(actions) < max_steps:
         action = _draw(rows[state], rng)
-        state, reward = unchecked(MDP.sample)(mdp, state, action, rng)
+        state, reward = mdp.sample(state, action, rng)
         states.append(state)
         actions.append(action)
         rewards.append(reward)
@@ -353,7 +360,7 @@ def sample_episode(
 
 @checked
 def trajectory_probability(
-    mdp: MDP, policy: Policy, states: Integers[Array, "N"], actions: Integers[Array, "..."]
+    mdp: MDP, policy: Policy, states: Sequence[Natural], actions: Sequence[Natural]
 ) -> float:
     """Probability of one trajectory: ``mu_0(s_0) prod_t pi(a_t|s_t) P(s_{t+1}|s_t, a_t)``.
 
@@ -374,11 +381,13 @@ def trajectory_probability(
     rows = mdp.policy_rows(policy)
     if len(states) != len(actions) + 1:
         raise ValueError(f"states has {len(states)} entries; expected one more than actions, {len(actions) + 1}")
+    if max(states) >= mdp.n_states:
+        raise ValueError(f"states holds {max(states)}; expected states 0 to {mdp.n_states - 1}")
     if mdp.terminal[states[:-1]].any():
-        raise ValueError(f"states is {states.tolist()}; expected none after a terminal state")
+        raise ValueError(f"states is {states}; expected none after a terminal state")
     probability = mdp.start[states[0]]
     for state, action, next_state in zip(states, actions, states[1:]):
-        after, chances = unchecked(MDP.successors)(mdp, state, action)
+        after, chances = mdp.successors(state, action)
         probability *= rows[state, action] * chances[after == next_state].sum()
     return float(probability)
 
@@ -408,10 +417,10 @@ def enumerate_trajectories(mdp: MDP, policy: Policy, horizon: Natural) -> list[T
             finished.append(Trajectory(states, actions, rewards, probability))
             continue
         for action in np.flatnonzero(rows[state]).tolist():
-            for after, chance in zip(*unchecked(MDP.successors)(mdp, state, action)):
+            for after, chance in zip(*mdp.successors(state, action)):
                 unfinished.append(Trajectory(
                     (*states, int(after)), (*actions, action),
-                    (*rewards, unchecked(MDP.transition_reward)(mdp, state, action, int(after))),
+                    (*rewards, mdp.transition_reward(state, action, int(after))),
                     float(probability * rows[state, action] * chance)))
     return finished
 
