@@ -56,7 +56,7 @@ class MDP:
         rewards: Array,
         gamma: UnitInterval,
         terminal: Flags[Array, "S"] | None = None,
-        start: Probabilities[Array, "S"] | None = None,
+        start: Array | None = None,
     ) -> None:
         self.gamma = gamma
         rows, dense_shape = _transition_rows(transitions)                 # CSR (S*A, S)
@@ -148,10 +148,11 @@ class MDP:
 
     def transition_reward(self, state: int, action: int, next_state: int) -> float:
         """The reward ``R(s, a, s')`` where the model has one per transition, else ``r(s, a)``."""
+        row, _ = self._row(state, action), index("next_state", next_state, self.n_states)
         if self.reward_table is None:
             return float(self.rewards[state, action])
         if sp.issparse(self.reward_table):
-            return float(self.reward_table[self._row(state, action), next_state])
+            return float(self.reward_table[row, next_state])
         return float(self.reward_table[state, action, next_state])
 
     def sample(self, state: int, action: int, rng: np.random.Generator) -> tuple[int, float]:

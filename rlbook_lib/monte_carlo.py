@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook_lib.checks import Array, Count, Floats, Integers, Range, Seed, UnitInterval, check, checked, unchecked
+from rlbook_lib.checks import Array, Count, Floats, Integers, Range, Seed, UnitInterval, checked, unchecked
 from rlbook_lib.experience import (
     Control,
     FloatArray,
@@ -94,7 +94,9 @@ def iterate_monte_carlo_prediction(
 
 
 @checked
-def running_mean(mean: Array, count: Array, value: Array) -> FloatArray | float:
+def running_mean(
+    mean: Floats[Array, "*"], count: Integers[Array, "*", Range(1)], value: Floats[Array, "*"]
+) -> FloatArray | float:
     """The mean of ``count`` numbers from the mean of all but the last: ``mean + (value - mean) / count``.
 
     Equation: eq-running-mean
@@ -109,8 +111,6 @@ def running_mean(mean: Array, count: Array, value: Array) -> FloatArray | float:
 
     Source: Sutton & Barto (2018), equation 2.3.
     """
-    count = check("count", count, Integers[Array, "...", Range(1)])
-    mean, value = check("mean", mean, Floats[Array, "..."]), check("value", value, Floats[Array, "..."])
     return (mean + (value - mean) / count)[()]
 
 

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook_lib.checks import Array, Count, Floats, Flags, Range, Seed, UnitInterval, check, checked, unchecked
+from rlbook_lib.checks import (
+    ANY_FINITE, Array, Count, Flags, Floats, Range, Seed, UnitInterval, checked, unchecked,
+)  # fmt: skip
 from rlbook_lib.dynamic_programming import expected_visits
 from rlbook_lib.experience import (
     JUST_BELOW_ONE,
@@ -40,7 +42,10 @@ from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy
 # ---------------------------------------------------------------------- the error
 
 @checked
-def td_target(reward: Array, next_value: Array, terminated: Array, gamma: UnitInterval) -> FloatArray:
+def td_target(
+    reward: Floats[Array, "*"], next_value: Floats[Array, "*", ANY_FINITE, "terminated"],
+    terminated: Flags[Array, "*"], gamma: UnitInterval,
+) -> FloatArray:
     """One step of experience, then the estimate: ``r + gamma * V(s')``, and only ``r`` at an end.
 
     Equation: eq-td-target
@@ -56,14 +61,13 @@ def td_target(reward: Array, next_value: Array, terminated: Array, gamma: UnitIn
 
     Source: Sutton & Barto (2018), section 6.1.
     """
-    ended = check("terminated", terminated, Flags[Array, "..."])
-    after = check("next_value", np.where(ended, 0.0, next_value), Floats[Array, "..."])
-    return (check("reward", reward, Floats[Array, "..."]) + gamma * after)[()]
+    return (reward + gamma * np.where(terminated, 0.0, next_value))[()]
 
 
 @checked
 def td_error(
-    reward: Array, value: Array, next_value: Array, terminated: Array, gamma: UnitInterval
+    reward: Floats[Array, "*"], value: Floats[Array, "*"], next_value: Floats[Array, "*", ANY_FINITE, "terminated"],
+    terminated: Flags[Array, "*"], gamma: UnitInterval,
 ) -> FloatArray:
     """How far the target lies above the estimate: ``delta = r + gamma * V(s') - V(s)``.
 
@@ -81,7 +85,6 @@ def td_error(
 
     Source: Sutton & Barto (2018), equation 6.5.
     """
-    value = check("value", value, Floats[Array, "..."])
     return unchecked(td_target)(reward, next_value, terminated, gamma) - value
 
 

@@ -9,7 +9,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlbook_lib.mdp import MDP, enumerate_trajectories, expected_rewards, sample_episode, trajectory_probability
+from rlbook_lib.mdp import (
+    MDP, enumerate_trajectories, expected_rewards, policy_rows, sample_episode, trajectory_probability,
+)
 
 UNIFORM = np.array([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
 
