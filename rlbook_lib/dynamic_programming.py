@@ -824,7 +824,7 @@ class _Accuracy:
         """The same with the sums of the rows in longer numbers."""
         return _Accuracy(self.mdp, self.remaining, FINEST)
 
-    def interval(self, change: FloatArray) -> tuple[np.floating, np.floating]:
+    def interval(self, change: FloatArray) -> tuple[np.floating | float, np.floating | float]:
         """Bounds (low, high) on x - Tv from change = Tv - v, in exact arithmetic."""
         low, high = change.min(), change.max()
         return (_times(low, self.most if low < 0 else self.least),
@@ -837,7 +837,7 @@ class _Accuracy:
 
     def rounding(self, values: FloatArray, reach: float = 0.0) -> float:
         """What rounding can add to the error of ``values`` once they are moved by up to ``reach``."""
-        error = (1 + float(self.most)) * self.backup_rounding(values, reach)
+        error = float(_times(self.backup_rounding(values, reach), 1 + float(self.most)))
         if values.dtype == float:
             return error
         # the answer is stored in plain floats
@@ -854,7 +854,7 @@ def _steps_after_first(gamma: np.floating) -> np.floating | float:
     return gamma / (1 - gamma) if gamma < 1 else math.inf
 
 
-def _times(change: np.floating, steps: np.floating | float) -> np.floating:
+def _times(change: np.floating | float, steps: np.floating | float) -> np.floating | float:
     return change if change == 0 else change * steps  # no NaN from 0 times infinity
 
 

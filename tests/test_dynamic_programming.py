@@ -839,6 +839,12 @@ def test_sweeps_that_never_settle_are_stopped(monkeypatch):
         list(iterate_value_iteration(mdp, values=[5.0, -5.0, 0.0]))
 
 
+@pytest.mark.parametrize("solve", SOLVERS)
+def test_where_nothing_is_ever_paid_the_bound_is_zero(solve):
+    solution = solve(moves([(0, 0), (1, 0)]))
+    assert solution.error_bound == 0 and not solution.values.any() and solution.policy[0] == 1
+
+
 def test_nothing_but_terminal_states():
     mdp = MDP(np.ones((1, 1, 1)), [[7.0]], 1.0, [True])
     for solve in SOLVERS:
