@@ -1,9 +1,9 @@
 """Dynamic programming: values and policies computed from a known model (chapters 2 and 3).
 
 The optimality backup, then the three solvers that repeat it: value iteration, policy iteration and modified
-policy iteration. Each is a generator of sweeps (``iterate_...``), so that it can be watched, and a plain function
-that runs the generator out. Then the other backups, exact evaluation, how episodes end, error bounds, and the
-case without a discount.
+policy iteration. Each is a generator of sweeps (``iterate_...``), so that it can be watched, and a plain
+function that runs the generator out. Then the other backups, exact evaluation, how episodes end, error bounds,
+and the case without a discount.
 
 At gamma = 1 the optimum is the largest total reward of all policies that end, or come to rest: that go on for
 ever only where every step pays 0, which earns 0. Some policy attains it. Endless walks whose gains and losses
@@ -58,8 +58,8 @@ def value_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
         tolerance: the largest error of a value, above 0, in units of reward.
 
     Returns:
-        The solution. Its error bound holds, and is at most the tolerance when gamma < 1. At gamma = 1, where some
-        policy never ends, sweeps bound nothing: policy iteration has the last word.
+        The solution. Its error bound holds, and is at most the tolerance when gamma < 1. At gamma = 1, where
+        some policy never ends, sweeps bound nothing: policy iteration has the last word.
 
     Raises:
         ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
@@ -107,7 +107,8 @@ def iterate_value_iteration(
 
 
 def _sweeps(
-    mdp: MDP, values: FloatArray, tolerance: float, accuracy: _Accuracy, choose: Choose, advance: Advance | None = None
+    mdp: MDP, values: FloatArray, tolerance: float, accuracy: _Accuracy,
+    choose: Choose, advance: Advance | None = None,
 ) -> Iterator[Sweep]:
     """Back up until the error bound is small enough; ``choose`` makes a policy and V out of Q."""
     for iteration in itertools.count(1):
@@ -197,7 +198,7 @@ def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
 
 
 def _improvements(mdp: MDP, policy: IntArray) -> Iterator[tuple[FloatArray, FloatArray, IntArray, bool]]:
-    """Evaluate, improve, until nothing changes: V, Q, the policy improved on them, whether that was the last."""
+    """Evaluate, improve, until nothing changes: V, Q, the policy improved on them, and if that is the last."""
     last = False
     while not last:
         transitions, rewards = _rows_of(mdp, policy)
@@ -247,9 +248,9 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> I
     After each optimality backup the chosen rows of P alone are applied until the span of the changes has
     fallen twentyfold; such a sweep costs 1 / A of a backup. Where the rewards tell most states nothing about
     their actions, as in a maze, it starts from a policy that takes the shortest way to a promising state.
-    Bounds are as in ``iterate_value_iteration``. At gamma = 1 the values must rise: evaluating an endless policy could
-    push them below V*, to a false fixed point. So they start at zero only if each state has an action that costs
-    nothing, or if every walk ends; else at the values of a policy that ends.
+    Bounds are as in ``iterate_value_iteration``. At gamma = 1 the values must rise: evaluating an endless policy
+    could push them below V*, to a false fixed point. So they start at zero only if each state has an action that
+    costs nothing, or if every walk ends; else at the values of a policy that ends.
 
     Equation: eq-bellman-optimality-v, eq-span-bound
 
@@ -302,10 +303,10 @@ class Solution:
     Args:
         values: optimal values, (S,), within ``error_bound``.
         q_values: optimal action values, (S, A), within ``error_bound``.
-        policy: (S,) integers, greedy on ``q_values``; at gamma = 1 ties are broken so that it earns ``values``.
+        policy: (S,) integers, greedy on ``q_values``; at gamma = 1 it is the tie that earns them.
         iterations: number of sweeps (policy iteration: of evaluations).
-        error_bound: sup-norm bound on the error of ``values``. Infinite only at gamma = 1, where a loop with rewards
-            breaks even so nearly that rounding could hide a gain.
+        error_bound: sup-norm bound on the error of ``values``. Infinite only at gamma = 1, where a loop with
+            rewards breaks even so nearly that rounding could hide a gain.
     """
 
     values: FloatArray
@@ -501,7 +502,9 @@ def iterate_policy_evaluation(
 
 
 @checked
-def truncated_policy_evaluation(mdp: MDP, policy: Policy, values: Floats[Array, "S"], sweeps: Natural) -> FloatArray:
+def truncated_policy_evaluation(
+    mdp: MDP, policy: Policy, values: Floats[Array, "S"], sweeps: Natural
+) -> FloatArray:
     """Evaluate a policy for a few sweeps only: apply V <- r_pi + gamma P_pi V so many times.
 
     With the policy that is greedy on the values this is one step of modified policy iteration.
@@ -767,7 +770,7 @@ def contraction_ratio(mdp: MDP, values: Floats[Array, "S"], other: Floats[Array,
     first, second = _zero_at_ends(mdp, values), _zero_at_ends(mdp, other)
     distance = np.abs(first - second).max()
     if distance == 0:
-        raise ValueError("other is values; expected another table, which must differ in a state that is not terminal")
+        raise ValueError("other is values; it must differ in a state that is not terminal")
     return float(np.abs(_backup(mdp, first).max(1) - _backup(mdp, second).max(1)).max() / distance)
 
 
@@ -1082,7 +1085,7 @@ def _endless(mdp: MDP, allowed: BoolArray) -> BoolArray:
 
 
 def _policy_that_ends(mdp: MDP, allowed: BoolArray | None = None) -> IntArray:
-    """A policy that surely ends: each state moves toward an end, by allowed pairs (s, a) where these lead there."""
+    """A policy that surely ends: all states move toward an end, by allowed pairs (s, a) where these lead there."""
     policy, ends = np.zeros(mdp.n_states, dtype=np.int64), mdp.terminal.copy()
     everything = np.ones_like(mdp.rewards, dtype=bool)
     for pairs in (everything,) if allowed is None else (allowed, everything):
@@ -1137,19 +1140,20 @@ def _rest_for_good(mdp: MDP, policy: IntArray, rest: BoolArray) -> IntArray:
 
 
 def _bound_without_discount(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntArray) -> float:
-    """At gamma = 1: how far V can be from V* and from what the policy earns; infinite where it cannot be told.
+    """At gamma = 1: how far V can be from V* and from what the policy earns; infinite where it cannot be told."""
+    return max(_most_above(mdp, values), _most_below(mdp, values, q_values, policy))
 
-    From above: V* <= U if U >= r + P U for all pairs (s, a), by more than rounding, and U >= 0. For then U is at
-    least the total of any policy that ends or comes to rest. U is V plus a little for each step still to come.
-    Pairs of a free loop, a set of states that reach each other at no cost, are left out: U is the same on all of
-    it, so that they hold with equality. Pairs that lose much need no margin; how much "much" is, is tried.
-    From below: the policy earns at least V - c L, if L is the expected number of its steps and each step falls
-    short of V by at most c.
+
+def _most_above(mdp: MDP, values: FloatArray) -> float:
+    """At gamma = 1: how far V* can lie above V.
+
+    V* <= U if U >= 0, and U >= r + P U for all pairs (s, a), by more than rounding: then U is at least the total
+    of any policy that ends or comes to rest. U is V plus a little for each step that is still to come. The pairs
+    of a free loop need no margin: U is the same on all of it, so that they hold with equality. Pairs that lose
+    much are not counted as steps; how much that has to be is tried.
     """
     free, loop = _free_loops(mdp)
-    unit = _Accuracy(mdp, remaining=0.0)
-    size = float(np.abs(values).max() + np.abs(mdp.rewards).max())
-    tight = ~free & ~mdp.terminal[:, None]  # the pairs that ask for a margin
+    open_pairs = ~free & ~mdp.terminal[:, None]
 
     def same_on_loops(table: FloatArray) -> FloatArray:
         highest = np.full(mdp.n_states, -np.inf)
@@ -1158,30 +1162,33 @@ def _bound_without_discount(mdp: MDP, values: FloatArray, q_values: FloatArray, 
 
     top = same_on_loops(values)
     top = np.where(free.any(1), np.maximum(top, 0.0), top)  # a free loop can be walked for ever
-    loss = np.where(tight, top[:, None] - _backup(mdp, top), np.inf)
-    margin = 2 * (max(-loss.min(), 0.0) + 2 * unit.backup_rounding(top))
-    above = math.inf
+    accuracy = _Accuracy(mdp, remaining=0.0)
+    loss = np.where(open_pairs, top[:, None] - _backup(mdp, top), np.inf)
+    margin = 2 * (max(-loss.min(), 0.0) + 2 * accuracy.backup_rounding(top))
     for much in (1e-10, 1e-7, 1e-4):
-        steps = _longest_walk(mdp, loss <= much * size, free)
+        steps = _longest_walk(mdp, loss <= much * (accuracy.largest_reward + np.abs(values).max()), free)
         if steps.max() < math.inf:
             upper = top + margin * same_on_loops(steps)
-            gain = np.where(tight, _backup(mdp, upper) - upper[:, None], -np.inf).max()
-            if gain <= -unit.backup_rounding(upper) or margin == 0:
-                above = float((upper - values).max())
-                break
+            slack = np.where(open_pairs, upper[:, None] - _backup(mdp, upper), np.inf).min()
+            if slack >= accuracy.backup_rounding(upper):
+                return float((upper - values).max())
+    return math.inf
 
-    at_rest = mdp.terminal | _endless(mdp, (mdp.rewards == 0) & np.eye(mdp.n_actions, dtype=bool)[policy]).any(1)
-    short = (values - np.take_along_axis(q_values, policy[:, None], 1)[:, 0])[~at_rest]
-    lost = 2 * (short.max(initial=0.0) + 2 * unit.backup_rounding(values))
-    steps = _steps_to(at_rest, _rows_of(mdp, policy)[0])
-    below = np.abs(values[at_rest]).max() + float(_times(lost, steps.max()))
-    return max(above, below)
+
+def _most_below(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntArray) -> float:
+    """At gamma = 1: how far what the policy earns can lie below V: by what one step falls short, times the steps."""
+    chosen = np.eye(mdp.n_actions, dtype=bool)[policy]
+    at_rest = mdp.terminal | _endless(mdp, (mdp.rewards == 0) & chosen).any(1)
+    short = (values - q_values[chosen])[~at_rest].max(initial=0.0)
+    lost = 2 * (short + 2 * _Accuracy(mdp, remaining=0.0).backup_rounding(values))
+    steps = _steps_to(at_rest, _rows_of(mdp, policy)[0]).max()
+    return float(np.abs(values[at_rest]).max() + _times(lost, steps))
 
 
 def _free_loops(mdp: MDP) -> tuple[BoolArray, IntArray]:
-    """Sets of states that reach each other at no cost: the pairs (s, a) that stay inside, (S, A), and each state's set."""
+    """States that reach each other at no cost: the pairs (s, a) that stay among them, and each state's group."""
     pairs = _endless(mdp, mdp.rewards == 0)
-    entries = np.repeat(np.arange(pairs.size), np.diff(mdp.continuation.indptr))  # the pair of each stored entry
+    entries = np.repeat(np.arange(pairs.size), np.diff(mdp.continuation.indptr))  # of each stored entry: its pair
     after = mdp.continuation.indices
     while True:
         used = pairs.ravel()[entries] & (mdp.continuation.data > 0)
@@ -1196,12 +1203,13 @@ def _free_loops(mdp: MDP) -> tuple[BoolArray, IntArray]:
 
 
 def _longest_walk(mdp: MDP, counted: BoolArray, free: BoolArray) -> FloatArray:
-    """The largest expected number of counted pairs in a walk of counted and free pairs, (S,); at worst infinite."""
+    """The largest expected number of counted pairs in a walk of counted and free pairs, (S,), or infinite."""
     other = ~(counted | free) & ~mdp.terminal[:, None]  # these end the walk
     ends = np.full(int(other.sum()), np.flatnonzero(mdp.terminal)[0])
     leave = sp.csr_array((np.ones(len(ends)), (np.flatnonzero(other), ends)), shape=mdp.continuation.shape)
     keep = sp.diags_array((~other).ravel().astype(float))
-    clock = MDP(sp.csr_array(keep @ mdp.continuation + leave), np.where(counted, 1.0, 0.0), 1.0, mdp.terminal, mdp.start)
+    transitions = sp.csr_array(keep @ mdp.continuation + leave)
+    clock = MDP(transitions, counted.astype(float), 1.0, mdp.terminal, mdp.start)
     try:
         for values, *_ in _improvements(clock, _policy_that_ends(clock)):
             pass
@@ -1224,8 +1232,8 @@ def _first_values(mdp: MDP, may_fall: bool) -> FloatArray:
 
     Zeros are safe with a discount. Without one they are if every walk ends, if each state has an action that
     costs nothing (the sweeps rise to V*), or, for plain backups, which may fall, if no reward is positive.
-    Otherwise a sweep could end just before a price has to be paid, and never notice it: then the start is what a
-    policy that ends or rests earns, from where sweeps rise.
+    Otherwise a sweep could end just before a price has to be paid, and never notice it: then the start is what
+    a policy that ends or rests earns, from where sweeps rise.
     """
     zeros = np.zeros(mdp.n_states)
     if mdp.gamma < 1:

@@ -201,7 +201,9 @@ class MDP:
             elif values.shape != pair_shape:
                 raise ValueError(f"rewards has shape {values.shape}; expected {pair_shape} or "
                                  f"{(*pair_shape, self.n_states)}")
-        mean = values if table is None else unchecked(expected_rewards)(self.continuation, table).reshape(pair_shape)
+        mean = values
+        if table is not None:
+            mean = unchecked(expected_rewards)(self.continuation, table).reshape(pair_shape)
         mean[self.terminal] = 0
         return table, mean
 
@@ -233,7 +235,7 @@ class MDP:
 
 
 def index(name: str, value: Any, size: int) -> int:
-    """An integer of any kind as a place in a list of this size: the quick check of what is called at every step."""
+    """An integer of any kind as a place in a list of this size: the quick check of calls at every step."""
     try:
         place = operator.index(value)
     except TypeError:

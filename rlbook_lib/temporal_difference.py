@@ -66,7 +66,8 @@ def td_target(
 
 @checked
 def td_error(
-    reward: Floats[Array, "*"], value: Floats[Array, "*"], next_value: Floats[Array, "*", ANY_FINITE, "terminated"],
+    reward: Floats[Array, "*"], value: Floats[Array, "*"],
+    next_value: Floats[Array, "*", ANY_FINITE, "terminated"],
     terminated: Flags[Array, "*"], gamma: UnitInterval,
 ) -> FloatArray:
     """How far the target lies above the estimate: ``delta = r + gamma * V(s') - V(s)``.
@@ -418,8 +419,8 @@ def td_prediction(
 
 @checked
 def n_step_td_prediction(
-    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed, n: Count,
-    runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, history: bool = False,
+    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    n: Count, runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, history: bool = False,
     max_steps: Count | None = None,
 ) -> Prediction:
     """n-step TD: ``V(s_t) += alpha * (r_t + ... + gamma^(n-1) r_{t+n-1} + gamma^n V(s_{t+n}) - V(s_t))``.
@@ -458,8 +459,8 @@ def iterate_td_prediction(
 
 @checked
 def iterate_n_step_td_prediction(
-    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed, n: Count,
-    runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, max_steps: Count | None = None,
+    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    n: Count, runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``n_step_td_prediction`` as a generator: one ``Step`` per step of the environment. Same arguments."""
     learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, False,

@@ -750,7 +750,7 @@ def random_undiscounted(seed):
 @pytest.mark.parametrize("block", range(6))
 def test_solvers_without_a_discount_agree_with_trying_every_policy(block):
     solved = refused = 0
-    for seed in range(50 * block, 50 * (block + 1)):
+    for seed in range(40 * block, 40 * (block + 1)):
         mdp = random_undiscounted(seed)
         if mdp is None:
             continue
@@ -768,7 +768,7 @@ def test_solvers_without_a_discount_agree_with_trying_every_policy(block):
             assert np.abs(total_rewards(mdp, solution.policy)[0] - best).max() <= 1e-10 * scale, where
             np.testing.assert_allclose(solution.q_values, all_backups(mdp, best), atol=2e-8, err_msg=where)
             assert solution.error_bound <= 1e-8 or even and solution.error_bound == math.inf, where
-    assert solved > 75 and refused > 5
+    assert solved > 60 and refused > 3
 
 
 def moves(*states):
