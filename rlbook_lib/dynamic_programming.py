@@ -2,8 +2,8 @@
 
 The optimality backup, then the three solvers that repeat it: value iteration, policy iteration and modified
 policy iteration. Each is a generator of sweeps (``iterate_...``), so that it can be watched, and a plain
-function that runs the generator out. Then the other backups, exact evaluation, how episodes end, error bounds,
-and the case without a discount.
+function that runs the generator out. Then the other backups, exact evaluation, how episodes end, error
+bounds, and the case without a discount.
 
 At gamma = 1 the optimum is the largest total reward of all policies that end, or come to rest: that go on for
 ever only where every step pays 0, which earns 0. Some policy attains it. Endless walks whose gains and losses
@@ -198,7 +198,7 @@ def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
 
 
 def _improvements(mdp: MDP, policy: IntArray) -> Iterator[tuple[FloatArray, FloatArray, IntArray, bool]]:
-    """Evaluate, improve, until nothing changes: V, Q, the policy improved on them, and if that is the last."""
+    """Evaluate, improve, until nothing changes: V, Q, the policy improved on them, and if it is the last."""
     last = False
     while not last:
         transitions, rewards = _rows_of(mdp, policy)
@@ -248,9 +248,9 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> I
     After each optimality backup the chosen rows of P alone are applied until the span of the changes has
     fallen twentyfold; such a sweep costs 1 / A of a backup. Where the rewards tell most states nothing about
     their actions, as in a maze, it starts from a policy that takes the shortest way to a promising state.
-    Bounds are as in ``iterate_value_iteration``. At gamma = 1 the values must rise: evaluating an endless policy
-    could push them below V*, to a false fixed point. So they start at zero only if each state has an action that
-    costs nothing, or if every walk ends; else at the values of a policy that ends.
+    Bounds are as in ``iterate_value_iteration``. At gamma = 1 the values must rise: evaluating an endless
+    policy could push them below V*, to a false fixed point. So they start at zero only if each state has an
+    action that costs nothing, or if every walk ends; else at the values of a policy that ends.
 
     Equation: eq-bellman-optimality-v, eq-span-bound
 
@@ -1085,7 +1085,7 @@ def _endless(mdp: MDP, allowed: BoolArray) -> BoolArray:
 
 
 def _policy_that_ends(mdp: MDP, allowed: BoolArray | None = None) -> IntArray:
-    """A policy that surely ends: all states move toward an end, by allowed pairs (s, a) where these lead there."""
+    """A policy that surely ends: each state moves toward an end, by allowed pairs where these lead there."""
     policy, ends = np.zeros(mdp.n_states, dtype=np.int64), mdp.terminal.copy()
     everything = np.ones_like(mdp.rewards, dtype=bool)
     for pairs in (everything,) if allowed is None else (allowed, everything):
@@ -1140,17 +1140,17 @@ def _rest_for_good(mdp: MDP, policy: IntArray, rest: BoolArray) -> IntArray:
 
 
 def _bound_without_discount(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntArray) -> float:
-    """At gamma = 1: how far V can be from V* and from what the policy earns; infinite where it cannot be told."""
+    """At gamma = 1: how far V can be from V* and what the policy earns; infinite if it cannot be told."""
     return max(_most_above(mdp, values), _most_below(mdp, values, q_values, policy))
 
 
 def _most_above(mdp: MDP, values: FloatArray) -> float:
     """At gamma = 1: how far V* can lie above V.
 
-    V* <= U if U >= 0, and U >= r + P U for all pairs (s, a), by more than rounding: then U is at least the total
-    of any policy that ends or comes to rest. U is V plus a little for each step that is still to come. The pairs
-    of a free loop need no margin: U is the same on all of it, so that they hold with equality. Pairs that lose
-    much are not counted as steps; how much that has to be is tried.
+    V* <= U if U >= 0, and U >= r + P U for all pairs (s, a), by more than rounding: then U is at least the
+    total of any policy that ends or comes to rest. U is V plus a little for each step that is still to come.
+    The pairs of a free loop need no margin: U is the same on all of it, so that they hold with equality.
+    Pairs that lose much are not counted as steps; how much that has to be is tried.
     """
     free, loop = _free_loops(mdp)
     open_pairs = ~free & ~mdp.terminal[:, None]
@@ -1176,7 +1176,7 @@ def _most_above(mdp: MDP, values: FloatArray) -> float:
 
 
 def _most_below(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntArray) -> float:
-    """At gamma = 1: how far what the policy earns can lie below V: by what one step falls short, times the steps."""
+    """At gamma = 1: how far the policy can earn less than V: what a step falls short, times the steps."""
     chosen = np.eye(mdp.n_actions, dtype=bool)[policy]
     at_rest = mdp.terminal | _endless(mdp, (mdp.rewards == 0) & chosen).any(1)
     short = (values - q_values[chosen])[~at_rest].max(initial=0.0)
@@ -1186,9 +1186,9 @@ def _most_below(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntA
 
 
 def _free_loops(mdp: MDP) -> tuple[BoolArray, IntArray]:
-    """States that reach each other at no cost: the pairs (s, a) that stay among them, and each state's group."""
+    """States that reach each other at no cost: the pairs (s, a) that stay there, and each state's group."""
     pairs = _endless(mdp, mdp.rewards == 0)
-    entries = np.repeat(np.arange(pairs.size), np.diff(mdp.continuation.indptr))  # of each stored entry: its pair
+    entries = np.repeat(np.arange(pairs.size), np.diff(mdp.continuation.indptr))  # the pair of each entry
     after = mdp.continuation.indices
     while True:
         used = pairs.ravel()[entries] & (mdp.continuation.data > 0)
@@ -1232,8 +1232,8 @@ def _first_values(mdp: MDP, may_fall: bool) -> FloatArray:
 
     Zeros are safe with a discount. Without one they are if every walk ends, if each state has an action that
     costs nothing (the sweeps rise to V*), or, for plain backups, which may fall, if no reward is positive.
-    Otherwise a sweep could end just before a price has to be paid, and never notice it: then the start is what
-    a policy that ends or rests earns, from where sweeps rise.
+    Otherwise a sweep could end just before a price has to be paid, and never notice it: then the start is
+    what a policy that ends or rests earns, from where sweeps rise.
     """
     zeros = np.zeros(mdp.n_states)
     if mdp.gamma < 1:
