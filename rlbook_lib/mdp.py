@@ -201,8 +201,9 @@ class MDP:
             elif values.shape != pair_shape:
                 raise ValueError(f"rewards has shape {values.shape}; expected {pair_shape} or "
                                  f"{(*pair_shape, self.n_states)}")
-        mean = values
-        if table is not None:
+        if table is None:
+            mean = values
+        else:
             mean = unchecked(expected_rewards)(self.continuation, table).reshape(pair_shape)
         mean[self.terminal] = 0
         return table, mean
