@@ -1,37 +1,279 @@
 """Dynamic programming: values and policies computed from a known model (chapters 2 and 3).
 
-First the Bellman backups and the links between V and Q, then exact evaluation, then the three solvers:
-value iteration, policy iteration and modified policy iteration. Each solver is a generator of sweeps
-(``iterate_...``), so that it can be watched, and a plain function that runs the generator out.
+The optimality backup, then the three solvers that repeat it: value iteration, policy iteration and modified
+policy iteration. Each is a generator of sweeps (``iterate_...``), so that it can be watched, and a plain
+function that runs the generator out. Then the other backups, exact evaluation, how episodes end, error
+bounds, and the case without a discount.
+
+At gamma = 1 the optimum is the largest total reward of all policies that end, or come to rest: that go on for
+ever only where every step pays 0, which earns 0. Some policy attains it. Endless walks whose gains and losses
+cancel have no total and do not count. A loop that pays on average can be walked for ever: then there is no
+optimum, and the solvers raise a ValueError.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Callable, Iterator
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse.csgraph import breadth_first_order
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import splu
 
-from rlbook_lib.mdp import MDP, FloatArray, IntArray, check_unit_interval, policy_rows
+from rlbook_lib.checks import Array, Floats, Natural, NotNegative, Positive, UnitInterval, checked, unchecked
+from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
 
-BoolArray = NDArray[np.bool_]
 
-DENSE_STATES = 200  # up to this size a dense linear solve is faster than a sparse one
-UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many sweeps are needed
-FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
+@checked
+def bellman_optimality_backup(mdp: MDP, values: Floats[Array, "S"]) -> FloatArray:
+    """One optimality backup: ``max_a [r(s, a) + gamma sum_s' P(s'|s, a) V(s')]``.
 
-# Modified policy iteration, between two improvements of the policy:
-LOOKS = (5, *range(10, 501, 10))  # evaluation sweeps after which it looks at the progress; the last ends it
-ENOUGH_PROGRESS = 20.0  # the evaluation ends when the span of the changes has fallen by this factor
-EXTRAPOLATE_EVERY = 100  # sweeps after which only slow changes are left, which can be extrapolated
-EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
+    Equation: eq-bellman-optimality-v
 
+    Args:
+        mdp: the process.
+        values: V, (S,); entries of terminal states are read as 0.
+
+    Returns:
+        The right-hand side of the Bellman optimality equation, (S,).
+
+    Source:
+        Sutton & Barto (2018), equation 3.19.
+    """
+    return unchecked(q_from_values)(mdp, values).max(1)
+
+
+@checked
+def value_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
+    """Optimal values by value iteration; ``iterate_value_iteration`` shows the sweeps.
+
+    Equation: eq-bellman-optimality-v
+
+    Args:
+        mdp: the process.
+        tolerance: the largest error of a value, above 0, in units of reward.
+
+    Returns:
+        The solution. Its error bound holds, and is at most the tolerance when gamma < 1. At gamma = 1, where
+        some policy never ends, sweeps bound nothing: policy iteration has the last word.
+
+    Raises:
+        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
+        RuntimeError: at gamma = 1 the sweeps do not settle.
+
+    Source:
+        Sutton & Barto (2018), section 4.4.
+    """
+    return _run_out(mdp, unchecked(iterate_value_iteration)(mdp, tolerance=tolerance), tolerance)
+
+
+@checked
+def iterate_value_iteration(
+    mdp: MDP, values: Floats[Array, "S"] | None = None, tolerance: Positive = 1e-8
+) -> Iterator[Sweep]:
+    """Value iteration: repeat V <- max_a [r + gamma P V].
+
+    A sweep's error bound is the contraction bound. The last sweep is moved to the middle of the interval that
+    must hold V* (the span bound), which needs far fewer sweeps where the discount is close to 1.
+
+    At gamma = 1 the bound uses the longest expected episode over all policies; it is infinite where some
+    policy never ends, and then the sweeps stop when the largest change is at most the tolerance. They start
+    at zero where that is safe, else at the values of a policy that ends.
+
+    Equation: eq-bellman-optimality-v, eq-value-error-bound, eq-span-bound
+
+    Args:
+        mdp: the process.
+        values: where to start, (S,); default: zeros.
+        tolerance: stop once the error bound is at most this, above 0, in units of reward. If it asks for more
+            digits than numbers have, the sweeps stop where rounding takes over, and the bound says so.
+
+    Yields:
+        One ``Sweep`` per sweep over the states.
+
+    Raises:
+        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
+        RuntimeError: at gamma = 1 the sweeps do not settle.
+
+    Source:
+        Sutton & Barto (2018), section 4.4; Puterman (1994), section 6.3.
+    """
+    start = _first_values(mdp, may_fall=True) if values is None else _zero_at_ends(mdp, values)
+    return _sweeps(mdp, start, tolerance, _Accuracy(mdp), _take_best)
+
+
+def _sweeps(
+    mdp: MDP, values: FloatArray, tolerance: float, accuracy: _Accuracy,
+    choose: Choose, advance: Advance | None = None,
+) -> Iterator[Sweep]:
+    """Back up until the error bound is small enough; ``choose`` makes a policy and V out of Q."""
+    for iteration in itertools.count(1):
+        q_values = _backup(mdp, values)
+        policy, new_values = choose(q_values)
+        change = new_values - values
+        residual = float(max(change.max(), -change.min()))
+        low, high = accuracy.interval(change)
+        rounding = accuracy.rounding(new_values, reach=float(max(high, -low)))
+        half_width = float(high - low) / 2
+        settled = half_width <= rounding < math.inf
+        if half_width + rounding <= tolerance or settled and new_values.dtype == FINEST:
+            shift = np.where(mdp.terminal, 0.0, (low + high) / 2)
+            values, q_values = _plain(new_values + shift), _plain(q_values + shift[:, None])
+            yield Sweep(iteration, values, q_values, policy, residual, half_width + rounding)
+            return
+        bound = float(max(high, -low)) + rounding
+        yield Sweep(iteration, _plain(new_values), _plain(q_values), policy, residual, bound)
+        if accuracy.most == math.inf:
+            if residual <= tolerance:
+                return
+            if iteration == UNDISCOUNTED_SWEEPS:
+                raise RuntimeError(f"at gamma = 1 values change by {residual:.3g} after {iteration} sweeps")
+        if new_values.dtype != float:
+            values = new_values
+        elif settled:  # only rounding is in the way: go on with longer numbers
+            values, accuracy = new_values.astype(FINEST), accuracy.refined()
+        elif advance:
+            values = advance(policy, new_values, float(change.max() - change.min()))
+        else:
+            values = new_values
+
+
+def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
+    policy = q_values.argmax(1)
+    return policy, q_values[np.arange(len(policy)), policy]
+
+
+@checked
+def policy_iteration(mdp: MDP) -> Solution:
+    """Optimal values by policy iteration; ``iterate_policy_iteration`` shows the steps.
+
+    Equation: eq-matrix-form, eq-policy-improvement
+
+    Args:
+        mdp: the process.
+
+    Returns:
+        The solution, exact up to rounding.
+
+    Raises:
+        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
+
+    Source:
+        Howard (1960); Sutton & Barto (2018), section 4.3.
+    """
+    for last in unchecked(iterate_policy_iteration)(mdp):
+        pass
+    return Solution(last.values, last.q_values, last.policy, last.iteration, last.error_bound)
+
+
+@checked
+def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
+    """Policy iteration: evaluate the policy exactly, make it greedy, until no state changes its action.
+
+    A sweep holds V and Q of the policy evaluated, and the policy improved on them. An action is kept unless
+    another is strictly better. At gamma = 1 the first policy is one that ends; then ties cannot make a later
+    one walk forever.
+
+    Equation: eq-matrix-form, eq-policy-improvement
+
+    Args:
+        mdp: the process.
+
+    Yields:
+        One ``Sweep`` per evaluation.
+
+    Raises:
+        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
+
+    Source:
+        Howard (1960); Sutton & Barto (2018), section 4.3.
+    """
+    model, rest = _with_rest(mdp)
+    policy = _policy_that_ends(model) if mdp.gamma == 1 else model.rewards.argmax(1)
+    return _policy_sweeps(mdp, model, rest, policy)
+
+
+def _improvements(mdp: MDP, policy: IntArray) -> Iterator[tuple[FloatArray, FloatArray, IntArray, bool]]:
+    """Evaluate, improve, until nothing changes: V, Q, the policy improved on them, and if it is the last."""
+    last = False
+    while not last:
+        transitions, rewards = _rows_of(mdp, policy)
+        _require_no_paying_loop(mdp, transitions)
+        values = _solve(transitions, rewards)
+        q_values = _backup(mdp, values)
+        steps = _steps_to(mdp.terminal, transitions).max() if mdp.gamma == 1 else 1 / (1 - mdp.gamma)
+        improved = _improve(q_values, policy, slack=2 * _Accuracy(mdp, remaining=steps).rounding(values))
+        last = bool((improved == policy).all())
+        yield values, q_values, improved, last
+        policy = improved
+
+
+def _improve(q_values: FloatArray, policy: IntArray, slack: float) -> IntArray:
+    """The greedy policy, but a state keeps its action unless another is better by more than the slack."""
+    own = np.take_along_axis(q_values, policy[:, None], 1)[:, 0]
+    return np.where(q_values.max(1) > own + slack, q_values.argmax(1), policy)
+
+
+@checked
+def modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
+    """Optimal values by modified policy iteration: the fast way for large sparse models.
+
+    Equation: eq-bellman-optimality-v, eq-span-bound
+
+    Args:
+        mdp: the process.
+        tolerance: the largest error of a value, above 0, in units of reward.
+
+    Returns:
+        The solution; its error bound as in ``value_iteration``.
+
+    Raises:
+        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
+        RuntimeError: at gamma = 1 the sweeps do not settle.
+
+    Source:
+        Puterman (1994), section 6.5.
+    """
+    return _run_out(mdp, unchecked(iterate_modified_policy_iteration)(mdp, tolerance), tolerance)
+
+
+@checked
+def iterate_modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Iterator[Sweep]:
+    """Modified policy iteration: value iteration that evaluates each greedy policy a little.
+
+    After each optimality backup the chosen rows of P alone are applied until the span of the changes has
+    fallen twentyfold; such a sweep costs 1 / A of a backup. Where the rewards tell most states nothing about
+    their actions, as in a maze, it starts from a policy that takes the shortest way to a promising state.
+    Bounds are as in ``iterate_value_iteration``. At gamma = 1 the values must rise: evaluating an endless
+    policy could push them below V*, to a false fixed point. So they start at zero only if each state has an
+    action that costs nothing, or if every walk ends; else at the values of a policy that ends.
+
+    Equation: eq-bellman-optimality-v, eq-span-bound
+
+    Args:
+        mdp: the process.
+        tolerance: stop once the error bound is at most this, above 0, in units of reward.
+
+    Yields:
+        One ``Sweep`` per optimality backup.
+
+    Raises:
+        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
+        RuntimeError: at gamma = 1 the sweeps do not settle.
+
+    Source:
+        Puterman (1994), section 6.5.
+    """
+    start = _first_values(mdp, may_fall=False) if mdp.gamma == 1 else _head_start(mdp)
+    evaluate = _PartialEvaluation(mdp, tolerance)
+    return _sweeps(mdp, start, tolerance, _Accuracy(mdp), _take_best, evaluate)
+
+
+# ---------------------------------------------------------------------- what solvers return
 
 @dataclass(frozen=True)
 class Sweep:
@@ -61,9 +303,10 @@ class Solution:
     Args:
         values: optimal values, (S,), within ``error_bound``.
         q_values: optimal action values, (S, A), within ``error_bound``.
-        policy: (S,) integers, greedy on ``q_values``; at gamma = 1 ties are broken so that the episode ends.
+        policy: (S,) integers, greedy on ``q_values``; at gamma = 1 it is the tie that earns them.
         iterations: number of sweeps (policy iteration: of evaluations).
-        error_bound: sup-norm bound on the error of ``values``; infinite where none is known (gamma = 1 only).
+        error_bound: sup-norm bound on the error of ``values``. Infinite only at gamma = 1, where a loop with
+            rewards breaks even so nearly that rounding could hide a gain.
     """
 
     values: FloatArray
@@ -75,7 +318,8 @@ class Solution:
 
 # ---------------------------------------------------------------------- backups and links
 
-def q_from_values(mdp: MDP, values: ArrayLike) -> FloatArray:
+@checked
+def q_from_values(mdp: MDP, values: Floats[Array, "S"]) -> FloatArray:
     """Action values from state values: ``Q(s, a) = r(s, a) + gamma sum_s' P(s'|s, a) V(s')``.
 
     Equation: eq-q-from-v
@@ -87,16 +331,14 @@ def q_from_values(mdp: MDP, values: ArrayLike) -> FloatArray:
     Returns:
         Q, (S, A), zero at terminal states.
 
-    Raises:
-        ValueError: values of another shape, or not finite.
-
     Source:
         Sutton & Barto (2018), section 3.5.
     """
-    return _q(mdp, _check_values(mdp, values))
+    return _backup(mdp, _zero_at_ends(mdp, values))
 
 
-def values_from_q(policy: ArrayLike, q_values: ArrayLike) -> FloatArray:
+@checked
+def values_from_q(policy: Policy, q_values: Floats[Array, "S A"]) -> FloatArray:
     """State values from action values: V(s) = sum_a pi(a|s) Q(s, a).
 
     Equation: eq-v-from-q
@@ -108,17 +350,14 @@ def values_from_q(policy: ArrayLike, q_values: ArrayLike) -> FloatArray:
     Returns:
         V, (S,).
 
-    Raises:
-        ValueError: shapes that do not fit, an action out of range, or a row that is no distribution.
-
     Source:
         Sutton & Barto (2018), section 3.5.
     """
-    q_values = _check_q_table(q_values)
     return (policy_rows(policy, *q_values.shape) * q_values).sum(1)  # sum over actions
 
 
-def bellman_expectation_backup(mdp: MDP, policy: ArrayLike, values: ArrayLike) -> FloatArray:
+@checked
+def bellman_expectation_backup(mdp: MDP, policy: Policy, values: Floats[Array, "S"]) -> FloatArray:
     """One backup under a policy: ``sum_a pi(a|s) [r(s, a) + gamma sum_s' P(s'|s, a) V(s')]``.
 
     Equation: eq-bellman-v
@@ -131,16 +370,14 @@ def bellman_expectation_backup(mdp: MDP, policy: ArrayLike, values: ArrayLike) -
     Returns:
         The right-hand side of the Bellman equation, (S,). It equals ``values`` only at V of this policy.
 
-    Raises:
-        ValueError: a wrong shape, values that are not finite, or a policy that is no distribution.
-
     Source:
         Sutton & Barto (2018), equation 3.14.
     """
-    return (mdp.policy_rows(policy) * q_from_values(mdp, values)).sum(1)
+    return (mdp.policy_rows(policy) * unchecked(q_from_values)(mdp, values)).sum(1)
 
 
-def bellman_expectation_backup_q(mdp: MDP, policy: ArrayLike, q_values: ArrayLike) -> FloatArray:
+@checked
+def bellman_expectation_backup_q(mdp: MDP, policy: Policy, q_values: Floats[Array, "S A"]) -> FloatArray:
     """One backup under a policy: ``r(s, a) + gamma sum_s' P(s'|s, a) sum_a' pi(a'|s') Q(s', a')``.
 
     Equation: eq-bellman-q
@@ -153,37 +390,14 @@ def bellman_expectation_backup_q(mdp: MDP, policy: ArrayLike, q_values: ArrayLik
     Returns:
         The right-hand side of the Bellman equation, (S, A).
 
-    Raises:
-        ValueError: a wrong shape, values that are not finite, or a policy that is no distribution.
-
     Source:
         Sutton & Barto (2018), exercise 3.17.
     """
-    return q_from_values(mdp, (mdp.policy_rows(policy) * _check_q_values(mdp, q_values)).sum(1))
+    return unchecked(q_from_values)(mdp, (mdp.policy_rows(policy) * q_values).sum(1))
 
 
-def bellman_optimality_backup(mdp: MDP, values: ArrayLike) -> FloatArray:
-    """One optimality backup: ``max_a [r(s, a) + gamma sum_s' P(s'|s, a) V(s')]``.
-
-    Equation: eq-bellman-optimality-v
-
-    Args:
-        mdp: the process.
-        values: V, (S,); entries of terminal states are read as 0.
-
-    Returns:
-        The right-hand side of the Bellman optimality equation, (S,).
-
-    Raises:
-        ValueError: values of another shape, or not finite.
-
-    Source:
-        Sutton & Barto (2018), equation 3.19.
-    """
-    return q_from_values(mdp, values).max(1)
-
-
-def bellman_optimality_backup_q(mdp: MDP, q_values: ArrayLike) -> FloatArray:
+@checked
+def bellman_optimality_backup_q(mdp: MDP, q_values: Floats[Array, "S A"]) -> FloatArray:
     """One optimality backup: ``r(s, a) + gamma sum_s' P(s'|s, a) max_a' Q(s', a')``.
 
     Equation: eq-bellman-optimality-q
@@ -195,16 +409,14 @@ def bellman_optimality_backup_q(mdp: MDP, q_values: ArrayLike) -> FloatArray:
     Returns:
         The right-hand side of the Bellman optimality equation, (S, A).
 
-    Raises:
-        ValueError: q_values of another shape, or not finite.
-
     Source:
         Sutton & Barto (2018), equation 3.20.
     """
-    return q_from_values(mdp, _check_q_values(mdp, q_values).max(1))
+    return unchecked(q_from_values)(mdp, q_values.max(1))
 
 
-def greedy_policy(q_values: ArrayLike) -> IntArray:
+@checked
+def greedy_policy(q_values: Floats[Array, "S A"]) -> IntArray:
     """The action of largest value in each state; of several, the first.
 
     Equation: eq-greedy
@@ -215,18 +427,16 @@ def greedy_policy(q_values: ArrayLike) -> IntArray:
     Returns:
         (S,) integers.
 
-    Raises:
-        ValueError: q_values is not a finite table (S, A).
-
     Source:
         Sutton & Barto (2018), equation 4.9.
     """
-    return _check_q_table(q_values).argmax(1)
+    return q_values.argmax(1)
 
 
 # ---------------------------------------------------------------------- exact evaluation
 
-def policy_evaluation(mdp: MDP, policy: ArrayLike) -> FloatArray:
+@checked
+def policy_evaluation(mdp: MDP, policy: Policy) -> FloatArray:
     """Exact values of a policy: the solution of (I - gamma P_pi) V = r_pi.
 
     The linear system is solved directly, by a sparse factorization above 200 states. On large models without
@@ -242,7 +452,7 @@ def policy_evaluation(mdp: MDP, policy: ArrayLike) -> FloatArray:
         V, (S,), in units of reward; zero at terminal states.
 
     Raises:
-        ValueError: a policy that is no distribution; at gamma = 1 a policy that may never end the episode.
+        ValueError: at gamma = 1 a policy that may never end the episode.
 
     Source:
         Puterman (1994), section 6.1; Sutton & Barto (2018), section 4.1.
@@ -253,7 +463,48 @@ def policy_evaluation(mdp: MDP, policy: ArrayLike) -> FloatArray:
     return _solve(mdp.gamma * transitions, rewards)
 
 
-def truncated_policy_evaluation(mdp: MDP, policy: ArrayLike, values: ArrayLike, sweeps: int) -> FloatArray:
+@checked
+def iterate_policy_evaluation(
+    mdp: MDP, policy: Policy, values: Floats[Array, "S"] | None = None, tolerance: Positive = 1e-8
+) -> Iterator[Sweep]:
+    """Iterative policy evaluation: repeat V <- r_pi + gamma P_pi V.
+
+    The last sweep is moved to the middle of its error interval; see ``iterate_value_iteration``.
+
+    Equation: eq-bellman-v
+
+    Args:
+        mdp: the process.
+        policy: (S,) integers or (S, A) probabilities.
+        values: where to start, (S,); default: zeros.
+        tolerance: stop once the error bound is at most this, above 0, in units of reward.
+
+    Yields:
+        One ``Sweep`` per sweep over the states.
+
+    Raises:
+        ValueError: at gamma = 1 a policy that may never end the episode.
+
+    Source:
+        Sutton & Barto (2018), section 4.1.
+    """
+    rows, transitions = mdp.policy_rows(policy), mdp.policy_transitions(policy)
+    remaining = None
+    if mdp.gamma == 1:
+        _require_end(mdp, transitions)
+        remaining = max(_steps_to(mdp.terminal, transitions).max() - 1, 0.0)
+    start = np.zeros(mdp.n_states) if values is None else _zero_at_ends(mdp, values)
+
+    def follow(q_values: FloatArray) -> tuple[NDArray, FloatArray]:
+        return policy, (rows * q_values).sum(1)
+
+    return _sweeps(mdp, start, tolerance, _Accuracy(mdp, remaining), follow)
+
+
+@checked
+def truncated_policy_evaluation(
+    mdp: MDP, policy: Policy, values: Floats[Array, "S"], sweeps: Natural
+) -> FloatArray:
     """Evaluate a policy for a few sweeps only: apply V <- r_pi + gamma P_pi V so many times.
 
     With the policy that is greedy on the values this is one step of modified policy iteration.
@@ -269,22 +520,18 @@ def truncated_policy_evaluation(mdp: MDP, policy: ArrayLike, values: ArrayLike, 
     Returns:
         V after the sweeps, (S,).
 
-    Raises:
-        ValueError: a bad policy, values of another shape or not finite, or a negative number of sweeps.
-
     Source:
         Puterman & Shin (1978); Puterman (1994), section 6.5.
     """
-    if sweeps < 0:
-        raise ValueError(f"sweeps must be at least 0, got {sweeps!r}")
     rewards, transitions = mdp.policy_rewards(policy), mdp.policy_transitions(policy)
-    after = _check_values(mdp, values)
+    after = _zero_at_ends(mdp, values)
     for _ in range(sweeps):
         after = rewards + mdp.gamma * (transitions @ after)
     return after
 
 
-def action_values(mdp: MDP, policy: ArrayLike) -> FloatArray:
+@checked
+def action_values(mdp: MDP, policy: Policy) -> FloatArray:
     """Exact action values of a policy: take action a now, follow the policy afterwards.
 
     Equation: eq-action-value
@@ -302,10 +549,11 @@ def action_values(mdp: MDP, policy: ArrayLike) -> FloatArray:
     Source:
         Sutton & Barto (2018), equation 3.13.
     """
-    return _q(mdp, policy_evaluation(mdp, policy))
+    return _backup(mdp, unchecked(policy_evaluation)(mdp, policy))
 
 
-def advantages(mdp: MDP, policy: ArrayLike) -> FloatArray:
+@checked
+def advantages(mdp: MDP, policy: Policy) -> FloatArray:
     """How much better an action is than the policy's average: A(s, a) = Q(s, a) - V(s).
 
     Equation: eq-advantage
@@ -323,11 +571,12 @@ def advantages(mdp: MDP, policy: ArrayLike) -> FloatArray:
     Source:
         Baird (1993), "Advantage updating".
     """
-    values = policy_evaluation(mdp, policy)
-    return _q(mdp, values) - values[:, None]
+    values = unchecked(policy_evaluation)(mdp, policy)
+    return _backup(mdp, values) - values[:, None]
 
 
-def expected_return(mdp: MDP, policy: ArrayLike) -> float:
+@checked
+def expected_return(mdp: MDP, policy: Policy) -> float:
     """The objective: the expected return from the start, J = sum_s mu_0(s) V(s).
 
     Equation: eq-objective
@@ -345,10 +594,11 @@ def expected_return(mdp: MDP, policy: ArrayLike) -> float:
     Source:
         Sutton & Barto (2018), section 13.2.
     """
-    return float(mdp.start @ policy_evaluation(mdp, policy))
+    return float(mdp.start @ unchecked(policy_evaluation)(mdp, policy))
 
 
-def policy_improvement(mdp: MDP, policy: ArrayLike) -> IntArray:
+@checked
+def policy_improvement(mdp: MDP, policy: Policy) -> IntArray:
     """The greedy policy on Q of the given policy; it is no worse in any state.
 
     Equation: eq-policy-improvement
@@ -367,9 +617,8 @@ def policy_improvement(mdp: MDP, policy: ArrayLike) -> IntArray:
     Source:
         Sutton & Barto (2018), section 4.2.
     """
-    values = policy_evaluation(mdp, policy)
-    q_values = _q(mdp, values)
-    policy = np.asarray(policy)
+    values = unchecked(policy_evaluation)(mdp, policy)
+    q_values = _backup(mdp, values)
     if policy.ndim == 2:
         return q_values.argmax(1)
     return _improve(q_values, policy, slack=_Accuracy(mdp, remaining=0.0).rounding(values))
@@ -377,7 +626,8 @@ def policy_improvement(mdp: MDP, policy: ArrayLike) -> IntArray:
 
 # ---------------------------------------------------------------------- how an episode ends
 
-def absorption_probabilities(mdp: MDP, policy: ArrayLike) -> FloatArray:
+@checked
+def absorption_probabilities(mdp: MDP, policy: Policy) -> FloatArray:
     """Where an episode ends: the probability of ending in each terminal state.
 
     Solves (I - P_pi) B = P_pi restricted to the terminal columns; the discount plays no part.
@@ -392,9 +642,6 @@ def absorption_probabilities(mdp: MDP, policy: ArrayLike) -> FloatArray:
         (S, n_terminal), columns in the order of ``np.flatnonzero(mdp.terminal)``. A row sums to the
         probability of ending at all. A terminal state ends in itself.
 
-    Raises:
-        ValueError: a policy that is no distribution.
-
     Source:
         Kemeny & Snell (1960), theorem 3.3.7.
     """
@@ -407,7 +654,8 @@ def absorption_probabilities(mdp: MDP, policy: ArrayLike) -> FloatArray:
     return ends
 
 
-def expected_episode_length(mdp: MDP, policy: ArrayLike) -> FloatArray:
+@checked
+def expected_episode_length(mdp: MDP, policy: Policy) -> FloatArray:
     """Expected number of steps until the episode ends: the solution of (I - P_pi) L = 1.
 
     Equation: eq-episode-length
@@ -419,25 +667,40 @@ def expected_episode_length(mdp: MDP, policy: ArrayLike) -> FloatArray:
     Returns:
         (S,) steps; 0 at terminal states, infinite where the episode may never end.
 
-    Raises:
-        ValueError: a policy that is no distribution.
-
     Source:
         Kemeny & Snell (1960), theorem 3.3.5.
     """
-    transitions = mdp.policy_transitions(policy)
-    never = ~_can_reach(transitions, mdp.terminal)
-    lengths = np.zeros(mdp.n_states)
-    lengths[_can_reach(transitions, never)] = np.inf
-    inside = np.isfinite(lengths) & ~mdp.terminal
-    if inside.any():
-        lengths[inside] = _solve(transitions[inside][:, inside], np.ones(inside.sum()))
-    return lengths
+    return _steps_to(mdp.terminal, mdp.policy_transitions(policy))
+
+
+@checked
+def expected_visits(mdp: MDP, policy: Policy, gamma: UnitInterval | None = None) -> FloatArray:
+    """How often a policy comes to each state in an episode: the solution of d = mu_0 + gamma P_pi^T d.
+
+    Args:
+        mdp: the process; its ``start`` is mu_0.
+        policy: (S,) integers or (S, A) probabilities.
+        gamma: discount of later visits, in [0, 1]; default: that of the process.
+
+    Returns:
+        (S,) visits; a terminal state counts once, when it is entered.
+
+    Raises:
+        ValueError: at gamma = 1 a policy that may never end the episode.
+
+    Source:
+        Sutton & Barto (2018), section 9.2.
+    """
+    gamma, transitions = mdp.gamma if gamma is None else gamma, mdp.policy_transitions(policy)
+    if gamma == 1:
+        _require_end(mdp, transitions)
+    return _solve(sp.csr_array(gamma * transitions.T), mdp.start)
 
 
 # ---------------------------------------------------------------------- error bounds
 
-def value_error_bound(residual: float, gamma: float) -> float:
+@checked
+def value_error_bound(residual: NotNegative, gamma: UnitInterval) -> float:
     """How far V_{k+1} can be from V*, given the largest change: ``gamma / (1 - gamma) max|V_{k+1} - V_k|``.
 
     Equation: eq-value-error-bound
@@ -449,19 +712,14 @@ def value_error_bound(residual: float, gamma: float) -> float:
     Returns:
         A bound on ``max_s |V*(s) - V_{k+1}(s)|``.
 
-    Raises:
-        ValueError: a negative residual, or gamma out of range.
-
     Source:
         Puterman (1994), section 6.3.
     """
-    gamma = check_unit_interval("gamma", gamma)
-    if not residual >= 0:
-        raise ValueError(f"residual must be at least 0, got {residual!r}")
-    return gamma / (1 - gamma) * float(residual) if gamma < 1 else math.inf
+    return gamma / (1 - gamma) * residual if gamma < 1 else math.inf
 
 
-def span_bound(change: ArrayLike, gamma: float) -> tuple[float, float]:
+@checked
+def span_bound(change: Floats[Array, "S"], gamma: UnitInterval) -> tuple[float, float]:
     """The middle of the interval that holds V* - V_{k+1}, and half its width.
 
     With change = V_{k+1} - V_k every entry of V* - V_{k+1} lies between gamma / (1 - gamma) min(change) and
@@ -478,21 +736,19 @@ def span_bound(change: ArrayLike, gamma: float) -> tuple[float, float]:
         (shift, bound).
 
     Raises:
-        ValueError: an empty or non-finite change, or gamma out of range.
+        ValueError: gamma = 1.
 
     Source:
         Puterman (1994), theorem 6.6.6 and section 8.5.
     """
-    gamma, change = check_unit_interval("gamma", gamma), np.asarray(change, dtype=float)
     if gamma == 1:
-        raise ValueError("gamma must be below 1: without a discount the span bounds nothing")
-    if change.size == 0 or not np.isfinite(change).all():
-        raise ValueError(f"change must be a finite, non-empty array, got {change}")
+        raise ValueError("gamma is 1; expected a number below 1: without a discount the span bounds nothing")
     low, high = change.min() * gamma / (1 - gamma), change.max() * gamma / (1 - gamma)
     return float(low + high) / 2, float(high - low) / 2
 
 
-def contraction_ratio(mdp: MDP, values: ArrayLike, other: ArrayLike) -> float:
+@checked
+def contraction_ratio(mdp: MDP, values: Floats[Array, "S"], other: Floats[Array, "S"]) -> float:
     """How much closer one optimality backup brings two tables: ``max|TV - TW| / max|V - W|``; at most gamma.
 
     Equation: eq-contraction
@@ -506,19 +762,20 @@ def contraction_ratio(mdp: MDP, values: ArrayLike, other: ArrayLike) -> float:
         The ratio, in [0, gamma].
 
     Raises:
-        ValueError: a wrong shape, values that are not finite, or two tables that do not differ.
+        ValueError: two tables that do not differ.
 
     Source:
         Puterman (1994), proposition 6.2.4.
     """
-    first, second = _check_values(mdp, values), _check_values(mdp, other)
+    first, second = _zero_at_ends(mdp, values), _zero_at_ends(mdp, other)
     distance = np.abs(first - second).max()
     if distance == 0:
-        raise ValueError("values and other must differ in a state that is not terminal")
-    return float(np.abs(_q(mdp, first).max(1) - _q(mdp, second).max(1)).max() / distance)
+        raise ValueError("other is values; it must differ in a state that is not terminal")
+    return float(np.abs(_backup(mdp, first).max(1) - _backup(mdp, second).max(1)).max() / distance)
 
 
-def policy_loss_bound(value_error: float, gamma: float) -> float:
+@checked
+def policy_loss_bound(value_error: NotNegative, gamma: UnitInterval) -> float:
     """How much a policy can lose that is greedy on values with this error: 2 gamma error / (1 - gamma).
 
     Equation: eq-policy-loss
@@ -530,16 +787,10 @@ def policy_loss_bound(value_error: float, gamma: float) -> float:
     Returns:
         A bound on max_s [V*(s) - V_pi(s)] for pi greedy on V.
 
-    Raises:
-        ValueError: a negative error, or gamma out of range.
-
     Source:
         Singh & Yee (1994), "An upper bound on the loss from approximate optimal-value functions".
     """
-    gamma = check_unit_interval("gamma", gamma)
-    if not value_error >= 0:
-        raise ValueError(f"value_error must be at least 0, got {value_error!r}")
-    return 2 * gamma / (1 - gamma) * float(value_error) if gamma < 1 else math.inf
+    return 2 * gamma / (1 - gamma) * value_error if gamma < 1 else math.inf
 
 
 class _Accuracy:
@@ -576,7 +827,7 @@ class _Accuracy:
         """The same with the sums of the rows in longer numbers."""
         return _Accuracy(self.mdp, self.remaining, FINEST)
 
-    def interval(self, change: FloatArray) -> tuple[np.floating, np.floating]:
+    def interval(self, change: FloatArray) -> tuple[np.floating | float, np.floating | float]:
         """Bounds (low, high) on x - Tv from change = Tv - v, in exact arithmetic."""
         low, high = change.min(), change.max()
         return (_times(low, self.most if low < 0 else self.least),
@@ -589,7 +840,7 @@ class _Accuracy:
 
     def rounding(self, values: FloatArray, reach: float = 0.0) -> float:
         """What rounding can add to the error of ``values`` once they are moved by up to ``reach``."""
-        error = (1 + float(self.most)) * self.backup_rounding(values, reach)
+        error = float(_times(self.backup_rounding(values, reach), 1 + float(self.most)))
         if values.dtype == float:
             return error
         # the answer is stored in plain floats
@@ -606,269 +857,57 @@ def _steps_after_first(gamma: np.floating) -> np.floating | float:
     return gamma / (1 - gamma) if gamma < 1 else math.inf
 
 
-def _times(change: np.floating, steps: np.floating | float) -> np.floating:
+def _times(change: np.floating | float, steps: np.floating | float) -> np.floating | float:
     return change if change == 0 else change * steps  # no NaN from 0 times infinity
-
-
-# ---------------------------------------------------------------------- solvers, sweep by sweep
-
-def iterate_policy_evaluation(
-    mdp: MDP, policy: ArrayLike, values: ArrayLike | None = None, tolerance: float = 1e-8
-) -> Iterator[Sweep]:
-    """Iterative policy evaluation: repeat V <- r_pi + gamma P_pi V.
-
-    The last sweep is moved to the middle of its error interval; see ``iterate_value_iteration``.
-
-    Equation: eq-bellman-v
-
-    Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
-        values: where to start, (S,); default: zeros.
-        tolerance: stop once the error bound is at most this, above 0, in units of reward.
-
-    Yields:
-        One ``Sweep`` per sweep over the states.
-
-    Raises:
-        ValueError: a bad policy, values or tolerance; at gamma = 1 a policy that may never end the episode.
-
-    Source:
-        Sutton & Barto (2018), section 4.1.
-    """
-    rows, transitions = mdp.policy_rows(policy), mdp.policy_transitions(policy)
-    remaining = None
-    if mdp.gamma == 1:
-        _require_end(mdp, transitions)
-        remaining = max(expected_episode_length(mdp, policy).max() - 1, 0.0)
-    start = np.zeros(mdp.n_states) if values is None else _check_values(mdp, values)
-    given = np.asarray(policy)
-
-    def follow(q_values: FloatArray) -> tuple[NDArray, FloatArray]:
-        return given, (rows * q_values).sum(1)
-
-    return _sweeps(mdp, start, _check_tolerance(tolerance), _Accuracy(mdp, remaining), follow)
-
-
-def iterate_value_iteration(
-    mdp: MDP, values: ArrayLike | None = None, tolerance: float = 1e-8
-) -> Iterator[Sweep]:
-    """Value iteration: repeat V <- max_a [r + gamma P V].
-
-    A sweep's error bound is the contraction bound. The last sweep is moved to the middle of the interval that
-    must hold V* (the span bound), which needs far fewer sweeps where the discount is close to 1.
-
-    At gamma = 1 the bound uses the longest expected episode over all policies; it is infinite where some
-    policy never ends, and then the sweeps stop when the largest change is at most the tolerance. They start
-    at zero where that is safe, else at the values of a policy that ends.
-
-    Equation: eq-bellman-optimality-v, eq-value-error-bound, eq-span-bound
-
-    Args:
-        mdp: the process.
-        values: where to start, (S,); default: zeros.
-        tolerance: stop once the error bound is at most this, above 0, in units of reward. If it asks for more
-            digits than numbers have, the sweeps stop where rounding takes over, and the bound says so.
-
-    Yields:
-        One ``Sweep`` per sweep over the states.
-
-    Raises:
-        ValueError: bad values or tolerance; at gamma = 1 a loop that pays, so that returns grow forever.
-        RuntimeError: at gamma = 1 the sweeps do not settle.
-
-    Source:
-        Sutton & Barto (2018), section 4.4; Puterman (1994), section 6.3.
-    """
-    start = _first_values(mdp) if values is None else _check_values(mdp, values)
-    return _sweeps(mdp, start, _check_tolerance(tolerance), _Accuracy(mdp), _take_best)
-
-
-def iterate_modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Iterator[Sweep]:
-    """Modified policy iteration: value iteration that evaluates each greedy policy a little.
-
-    After each optimality backup the chosen rows of P alone are applied until the span of the changes has
-    fallen twentyfold; such a sweep costs 1 / A of a backup. Where the rewards tell most states nothing about
-    their actions, as in a maze, it starts from a policy that takes the shortest way to a promising state.
-    Bounds and the case gamma = 1 are as in ``iterate_value_iteration``.
-
-    Equation: eq-bellman-optimality-v, eq-span-bound
-
-    Args:
-        mdp: the process.
-        tolerance: stop once the error bound is at most this, above 0, in units of reward.
-
-    Yields:
-        One ``Sweep`` per optimality backup.
-
-    Raises:
-        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow forever.
-        RuntimeError: at gamma = 1 the sweeps do not settle.
-
-    Source:
-        Puterman (1994), section 6.5.
-    """
-    start = _first_values(mdp) if mdp.gamma == 1 else _head_start(mdp)
-    evaluate = _PartialEvaluation(mdp, _check_tolerance(tolerance))
-    return _sweeps(mdp, start, tolerance, _Accuracy(mdp), _take_best, evaluate)
-
-
-def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
-    """Policy iteration: evaluate the policy exactly, make it greedy, until no state changes its action.
-
-    A sweep holds V and Q of the policy evaluated, and the policy improved on them. An action is kept unless
-    another is strictly better. At gamma = 1 the first policy is one that ends; then ties cannot make a later
-    one walk forever.
-
-    Equation: eq-matrix-form, eq-policy-improvement
-
-    Args:
-        mdp: the process.
-
-    Yields:
-        One ``Sweep`` per evaluation.
-
-    Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
-
-    Source:
-        Howard (1960); Sutton & Barto (2018), section 4.3.
-    """
-    accuracy = _Accuracy(mdp)
-    model, rest = _with_rest(mdp)
-    if mdp.gamma == 1:
-        policy, _ = _policy_that_ends(model, np.ones_like(model.rewards, dtype=bool))
-    else:
-        policy = model.rewards.argmax(1)
-    for iteration in itertools.count(1):
-        transitions = model.policy_transitions(policy)
-        _require_no_paying_loop(model, transitions)
-        values = _solve(model.gamma * transitions, model.policy_rewards(policy))
-        q_values = _q(model, values)
-        steps = expected_episode_length(model, policy).max() if model.gamma == 1 else 1 / (1 - model.gamma)
-        slack = 2 * _Accuracy(model, remaining=steps).rounding(values)
-        improved = _improve(q_values, policy, slack)
-        yield _evaluated(mdp, accuracy, iteration, values, q_values, improved, rest)
-        if (improved == policy).all():
-            return
-        policy = improved
-
-
-def value_iteration(mdp: MDP, tolerance: float = 1e-8) -> Solution:
-    """Optimal values by value iteration; ``iterate_value_iteration`` shows the sweeps.
-
-    Equation: eq-bellman-optimality-v
-
-    Args:
-        mdp: the process.
-        tolerance: the largest error of a value, above 0, in units of reward.
-
-    Returns:
-        The solution. Its error bound holds, and is at most the tolerance when gamma < 1.
-
-    Raises:
-        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow forever.
-        RuntimeError: at gamma = 1 the sweeps do not settle.
-
-    Source:
-        Sutton & Barto (2018), section 4.4.
-    """
-    return _run_out(mdp, iterate_value_iteration(mdp, tolerance=tolerance), tolerance)
-
-
-def policy_iteration(mdp: MDP) -> Solution:
-    """Optimal values by policy iteration; ``iterate_policy_iteration`` shows the steps.
-
-    Equation: eq-matrix-form, eq-policy-improvement
-
-    Args:
-        mdp: the process.
-
-    Returns:
-        The solution, exact up to rounding.
-
-    Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
-
-    Source:
-        Howard (1960); Sutton & Barto (2018), section 4.3.
-    """
-    for last in iterate_policy_iteration(mdp):
-        pass
-    return Solution(last.values, last.q_values, last.policy, last.iteration, last.error_bound)
-
-
-def modified_policy_iteration(mdp: MDP, tolerance: float = 1e-8) -> Solution:
-    """Optimal values by modified policy iteration: the fast way for large sparse models.
-
-    Equation: eq-bellman-optimality-v, eq-span-bound
-
-    Args:
-        mdp: the process.
-        tolerance: the largest error of a value, above 0, in units of reward.
-
-    Returns:
-        The solution. Its error bound holds, and is at most the tolerance when gamma < 1.
-
-    Raises:
-        ValueError: a bad tolerance; at gamma = 1 a loop that pays, so that returns grow forever.
-        RuntimeError: at gamma = 1 the sweeps do not settle.
-
-    Source:
-        Puterman (1994), section 6.5.
-    """
-    return _run_out(mdp, iterate_modified_policy_iteration(mdp, tolerance), tolerance)
 
 
 # ---------------------------------------------------------------------- steps of the solvers
 
-Choose = Callable[[FloatArray], tuple[NDArray, FloatArray]]
-Advance = Callable[[NDArray, FloatArray, float], FloatArray]
+DENSE_STATES = 200  # up to this size a dense linear solve is faster than a sparse one
+UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many sweeps are needed
+FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
+
+# Modified policy iteration, between two improvements of the policy:
+LOOKS = (5, *range(10, 501, 10))  # evaluation sweeps after which it looks at the progress; the last ends it
+ENOUGH_PROGRESS = 20.0  # the evaluation ends when the span of the changes has fallen by this factor
+EXTRAPOLATE_EVERY = 100  # sweeps after which only slow changes are left, which can be extrapolated
+EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
+
+Choose = Callable[[FloatArray], tuple[NDArray, FloatArray]]  # Q to a policy and its V
+Advance = Callable[[NDArray, FloatArray, float], FloatArray]  # policy, V, span of the last changes to V'
 
 
-def _sweeps(
-    mdp: MDP, values: FloatArray, tolerance: float, accuracy: _Accuracy,
-    choose: Choose, advance: Advance | None = None,
-) -> Iterator[Sweep]:
-    """Back up until the error bound is small enough; ``choose`` makes a policy and V out of Q."""
-    for iteration in itertools.count(1):
-        q_values = _q(mdp, values)
-        policy, new_values = choose(q_values)
-        change = new_values - values
-        residual = float(max(change.max(), -change.min()))
+def _policy_sweeps(mdp: MDP, model: MDP, rest: BoolArray, policy: IntArray) -> Iterator[Sweep]:
+    """The records of policy iteration from this policy on; ``model`` and ``rest`` are ``_with_rest(mdp)``."""
+    accuracy = _Accuracy(mdp)
+    for iteration, (values, q_values, policy, last) in enumerate(_improvements(model, policy), 1):
+        q_values, policy = q_values[:, : mdp.n_actions], _rest_for_good(mdp, policy, rest)
+        change = q_values.max(1) - values
         low, high = accuracy.interval(change)
-        rounding = accuracy.rounding(new_values, reach=float(max(high, -low)))
-        half_width = float(high - low) / 2
-        settled = half_width <= rounding < math.inf
-        if half_width + rounding <= tolerance or settled and new_values.dtype == FINEST:
-            shift = np.where(mdp.terminal, 0.0, (low + high) / 2)
-            values, q_values = _plain(new_values + shift), _plain(q_values + shift[:, None])
-            yield Sweep(iteration, values, q_values, policy, residual, half_width + rounding)
-            return
-        bound = float(max(high, -low)) + rounding
-        yield Sweep(iteration, _plain(new_values), _plain(q_values), policy, residual, bound)
-        if accuracy.most == math.inf:
-            if residual <= tolerance:
-                return
-            if iteration == UNDISCOUNTED_SWEEPS:
-                raise RuntimeError(f"at gamma = 1 values change by {residual:.3g} after {iteration} sweeps")
-        if new_values.dtype != float:
-            values = new_values
-        elif settled:  # only rounding is in the way: go on with longer numbers
-            values, accuracy = new_values.astype(FINEST), accuracy.refined()
-        elif advance:
-            values = advance(policy, new_values, float(change.max() - change.min()))
-        else:
-            values = new_values
+        # V* - V = (V* - TV) + (TV - V)
+        bound = float(max(high + change.max(), -low - change.min())) + accuracy.rounding(values)
+        if last and accuracy.most == math.inf:
+            bound = _bound_without_discount(mdp, values, q_values, policy)
+        yield Sweep(iteration, values, q_values, policy, float(np.abs(change).max()), bound)
+
+
+def _run_out(mdp: MDP, sweeps: Iterator[Sweep], tolerance: float) -> Solution:
+    for last in sweeps:
+        pass
+    values, q_values, policy, bound = last.values, last.q_values, last.policy, last.error_bound
+    if mdp.gamma == 1:  # of equally good actions take one that leads to an end
+        model, rest = _with_rest(mdp)
+        q_model = _backup(model, values)
+        policy = _policy_that_ends(model, q_model >= q_model.max(1, keepdims=True) - tolerance)
+        if bound == math.inf:  # some policy never ends: settled sweeps prove nothing
+            for best in _policy_sweeps(mdp, model, rest, policy):
+                pass
+            values, q_values, policy, bound = best.values, best.q_values, best.policy, best.error_bound
+    return Solution(values, q_values, policy, last.iteration, bound)
 
 
 def _plain(array: FloatArray) -> FloatArray:
     return array.astype(float, copy=False)
-
-
-def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
-    policy = q_values.argmax(1)
-    return policy, q_values[np.arange(len(policy)), policy]
 
 
 class _PartialEvaluation:
@@ -961,38 +1000,12 @@ def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[Int
     return np.where(closer.any(1), closer.argmax(1), mdp.rewards.argmax(1)), int(steps.max()) + 1
 
 
-def _improve(q_values: FloatArray, policy: IntArray, slack: float) -> IntArray:
-    """The greedy policy, but a state keeps its action unless another is better by more than the slack."""
-    own = np.take_along_axis(q_values, policy[:, None], 1)[:, 0]
-    return np.where(q_values.max(1) > own + slack, q_values.argmax(1), policy)
+def _zero_at_ends(mdp: MDP, values: FloatArray) -> FloatArray:
+    return np.where(mdp.terminal, 0.0, np.asarray(values, dtype=float))
 
 
-def _evaluated(
-    mdp: MDP, accuracy: _Accuracy, iteration: int, values: FloatArray, q_values: FloatArray,
-    policy: IntArray, rest: BoolArray,
-) -> Sweep:
-    """The record of one step of policy iteration."""
-    change = q_values.max(1) - values
-    low, high = accuracy.interval(change)
-    # V* - V = (V* - TV) + (TV - V)
-    bound = float(max(high + change.max(), -low - change.min())) + accuracy.rounding(values)
-    residual = float(np.abs(change).max())
-    policy = np.where(policy == mdp.n_actions, rest.argmax(1), policy)  # the extra action of _with_rest
-    return Sweep(iteration, values, q_values[:, : mdp.n_actions], policy, residual, bound)
-
-
-def _run_out(mdp: MDP, sweeps: Iterator[Sweep], tolerance: float) -> Solution:
-    for last in sweeps:
-        pass
-    policy = last.policy
-    if mdp.gamma == 1:  # of equally good actions take one that leads to an end
-        tied = last.q_values >= last.q_values.max(1, keepdims=True) - tolerance
-        policy, _ = _policy_that_ends(mdp, tied)
-    return Solution(last.values, last.q_values, policy, last.iteration, last.error_bound)
-
-
-def _q(mdp: MDP, values: FloatArray) -> FloatArray:
-    """r + gamma P V, (S, A), for V that is 0 at terminal states."""
+def _backup(mdp: MDP, values: FloatArray) -> FloatArray:
+    """Q = r + gamma P V, (S, A), for V that is 0 at terminal states."""
     q_values = (mdp.continuation @ values).reshape(mdp.n_states, mdp.n_actions)
     q_values *= mdp.gamma
     q_values += mdp.rewards
@@ -1019,10 +1032,25 @@ def _can_reach(transitions: sp.csr_array, target: BoolArray) -> BoolArray:
         reached = wider
 
 
+def _steps_to(ends: BoolArray, transitions: sp.csr_array) -> FloatArray:
+    """Expected number of steps to the ends, (S,): 0 there, infinite where they may never be reached."""
+    never = ~_can_reach(transitions, ends)
+    steps = np.zeros(len(ends))
+    steps[_can_reach(transitions, never)] = np.inf
+    inside = np.isfinite(steps) & ~ends
+    if inside.any():
+        steps[inside] = _solve(transitions[inside][:, inside], np.ones(inside.sum()))
+    return steps
+
+
 def _require_end(mdp: MDP, transitions: sp.csr_array) -> None:
     stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
     if len(stuck):
         raise ValueError(f"policy must end the episode at gamma = 1; from states {_some(stuck)} it cannot")
+
+
+class PayingLoop(ValueError):
+    """At gamma = 1 a loop collects more than zero on average: returns grow for ever."""
 
 
 def _require_no_paying_loop(mdp: MDP, transitions: sp.csr_array) -> None:
@@ -1035,7 +1063,7 @@ def _require_no_paying_loop(mdp: MDP, transitions: sp.csr_array) -> None:
     if mdp.gamma == 1:
         stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
         if len(stuck):
-            raise ValueError(f"gamma = 1 needs finite returns; a loop through states {_some(stuck)} "
+            raise PayingLoop(f"gamma = 1 needs finite returns; a loop through states {_some(stuck)} "
                              "collects more than zero and can go on forever")
 
 
@@ -1056,25 +1084,27 @@ def _endless(mdp: MDP, allowed: BoolArray) -> BoolArray:
         pairs = kept
 
 
-def _policy_that_ends(mdp: MDP, allowed: BoolArray) -> tuple[IntArray, BoolArray]:
-    """A policy of allowed actions that moves toward an end, and the states from which it can."""
-    resting = allowed & _endless(mdp, mdp.rewards == 0)
-    policy = np.where(resting.any(1), resting.argmax(1), allowed.argmax(1))
-    ends = mdp.terminal.copy()
-    while True:
-        closer = allowed & ((mdp.continuation @ ends.astype(float)).reshape(allowed.shape) > 0)
-        found = closer.any(1) & ~ends
-        if not found.any():
-            return policy, ends
-        policy[found] = closer[found].argmax(1)
-        ends |= found
+def _policy_that_ends(mdp: MDP, allowed: BoolArray | None = None) -> IntArray:
+    """A policy that surely ends: each state moves toward an end, by allowed pairs where these lead there."""
+    policy, ends = np.zeros(mdp.n_states, dtype=np.int64), mdp.terminal.copy()
+    everything = np.ones_like(mdp.rewards, dtype=bool)
+    for pairs in (everything,) if allowed is None else (allowed, everything):
+        while True:
+            closer = pairs & ((mdp.continuation @ ends.astype(float)).reshape(pairs.shape) > 0)
+            found = closer.any(1) & ~ends
+            if not found.any():
+                break
+            policy[found] = closer[found].argmax(1)
+            ends |= found
+    return policy
 
 
 def _with_rest(mdp: MDP) -> tuple[MDP, BoolArray]:
     """At gamma = 1: where walking forever costs nothing, add an action that ends the episode at once.
 
     An endless walk without rewards returns 0, and so does the new action: the optimal values stay the same,
-    and some policy that ends attains them. Also returns the pairs (s, a) that the action stands for.
+    and some policy that ends attains them. Also returns the pairs (s, a) that the action stands for. Without
+    negative rewards no such action is needed, as ending is never worse than resting.
     """
     if mdp.gamma < 1 or mdp.rewards.min() >= 0:
         return mdp, np.zeros((mdp.n_states, mdp.n_actions), dtype=bool)
@@ -1091,72 +1121,129 @@ def _with_rest(mdp: MDP) -> tuple[MDP, BoolArray]:
     return MDP(transitions, rewards, 1.0, mdp.terminal, mdp.start), rest
 
 
+def _rest_for_good(mdp: MDP, policy: IntArray, rest: BoolArray) -> IntArray:
+    """A policy of ``_with_rest`` in the model itself: where it rests, all that follows rests as well.
+
+    All of it is worth 0. What follows could have another action as good, but its gains and losses might then
+    go round for ever.
+    """
+    resting = policy == mdp.n_actions
+    if not resting.any():
+        return policy
+    first = rest.argmax(1)
+    forward = _rows_of(mdp, first)[0].T.tocsr()
+    while True:
+        wider = resting | (forward @ resting.astype(float) > 0)
+        if (wider == resting).all():
+            return np.where(resting, first, policy)
+        resting = wider
+
+
+def _bound_without_discount(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntArray) -> float:
+    """At gamma = 1: how far V can be from V* and what the policy earns; infinite if it cannot be told."""
+    return max(_most_above(mdp, values), _most_below(mdp, values, q_values, policy))
+
+
+def _most_above(mdp: MDP, values: FloatArray) -> float:
+    """At gamma = 1: how far V* can lie above V.
+
+    V* <= U if U >= 0, and U >= r + P U for all pairs (s, a), by more than rounding: then U is at least the
+    total of any policy that ends or comes to rest. U is V plus a little for each step that is still to come.
+    The pairs of a free loop need no margin: U is the same on all of it, so that they hold with equality.
+    Pairs that lose much are not counted as steps; how much that has to be is tried.
+    """
+    free, loop = _free_loops(mdp)
+    open_pairs = ~free & ~mdp.terminal[:, None]
+
+    def same_on_loops(table: FloatArray) -> FloatArray:
+        highest = np.full(mdp.n_states, -np.inf)
+        np.maximum.at(highest, loop, table)
+        return highest[loop]
+
+    top = same_on_loops(values)
+    top = np.where(free.any(1), np.maximum(top, 0.0), top)  # a free loop can be walked for ever
+    accuracy = _Accuracy(mdp, remaining=0.0)
+    loss = np.where(open_pairs, top[:, None] - _backup(mdp, top), np.inf)
+    margin = 2 * (max(-loss.min(), 0.0) + 2 * accuracy.backup_rounding(top))
+    for much in (1e-10, 1e-7, 1e-4):
+        steps = _longest_walk(mdp, loss <= much * (accuracy.largest_reward + np.abs(values).max()), free)
+        if steps.max() < math.inf:
+            upper = top + margin * same_on_loops(steps)
+            slack = np.where(open_pairs, upper[:, None] - _backup(mdp, upper), np.inf).min()
+            if slack >= accuracy.backup_rounding(upper):
+                return float((upper - values).max())
+    return math.inf
+
+
+def _most_below(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntArray) -> float:
+    """At gamma = 1: how far the policy can earn less than V: what a step falls short, times the steps."""
+    chosen = np.eye(mdp.n_actions, dtype=bool)[policy]
+    at_rest = mdp.terminal | _endless(mdp, (mdp.rewards == 0) & chosen).any(1)
+    short = (values - q_values[chosen])[~at_rest].max(initial=0.0)
+    lost = 2 * (short + 2 * _Accuracy(mdp, remaining=0.0).backup_rounding(values))
+    steps = _steps_to(at_rest, _rows_of(mdp, policy)[0]).max()
+    return float(np.abs(values[at_rest]).max() + _times(lost, steps))
+
+
+def _free_loops(mdp: MDP) -> tuple[BoolArray, IntArray]:
+    """States that reach each other at no cost: the pairs (s, a) that stay there, and each state's group."""
+    pairs = _endless(mdp, mdp.rewards == 0)
+    entries = np.repeat(np.arange(pairs.size), np.diff(mdp.continuation.indptr))  # the pair of each entry
+    after = mdp.continuation.indices
+    while True:
+        used = pairs.ravel()[entries] & (mdp.continuation.data > 0)
+        edges = (np.ones(used.sum(), dtype=np.int8), (entries[used] // mdp.n_actions, after[used]))
+        graph = sp.csr_array(edges, shape=(mdp.n_states, mdp.n_states))
+        loop = connected_components(graph, directed=True, connection="strong")[1]
+        leaves = np.bincount(entries, (loop[entries // mdp.n_actions] != loop[after]) & used, pairs.size) > 0
+        kept = _endless(mdp, pairs & ~leaves.reshape(pairs.shape))
+        if (kept == pairs).all():
+            return pairs, loop
+        pairs = kept
+
+
+def _longest_walk(mdp: MDP, counted: BoolArray, free: BoolArray) -> FloatArray:
+    """The largest expected number of counted pairs in a walk of counted and free pairs, (S,), or infinite."""
+    other = ~(counted | free) & ~mdp.terminal[:, None]  # these end the walk
+    ends = np.full(int(other.sum()), np.flatnonzero(mdp.terminal)[0])
+    leave = sp.csr_array((np.ones(len(ends)), (np.flatnonzero(other), ends)), shape=mdp.continuation.shape)
+    keep = sp.diags_array((~other).ravel().astype(float))
+    transitions = sp.csr_array(keep @ mdp.continuation + leave)
+    clock = MDP(transitions, counted.astype(float), 1.0, mdp.terminal, mdp.start)
+    try:
+        for values, *_ in _improvements(clock, _policy_that_ends(clock)):
+            pass
+    except PayingLoop:
+        return np.full(mdp.n_states, np.inf)
+    return values
+
+
 def _longest_rest(mdp: MDP) -> float:
     """At gamma = 1: the longest expected number of steps after the first, over all policies."""
-    if _endless(mdp, np.ones_like(mdp.rewards, dtype=bool)).any():
+    everything = np.ones_like(mdp.rewards, dtype=bool)
+    if _endless(mdp, everything).any():
         return math.inf
-    everywhere = np.where(mdp.terminal[:, None], 0.0, np.ones_like(mdp.rewards))
-    clock = MDP(mdp.continuation, everywhere, 1.0, mdp.terminal, mdp.start)  # every step pays 1
-    policy = everywhere.argmax(1)
-    while True:
-        values = policy_evaluation(clock, policy)
-        improved = _improve(_q(clock, values), policy, slack=1e-9 * (1 + values.max()))
-        if (improved == policy).all():
-            return max(float(values.max()) * (1 + 1e-6) - 1, 0.0)  # the slack may have hidden a little
-        policy = improved
+    steps = _longest_walk(mdp, everything & ~mdp.terminal[:, None], free=~everything)
+    return max(float(steps.max()) * (1 + 1e-6) - 1, 0.0)  # rounding may have hidden a little
 
 
-def _first_values(mdp: MDP) -> FloatArray:
-    """Where value iteration starts: zeros, or at gamma = 1 values from which the sweeps surely rise to V*.
+def _first_values(mdp: MDP, may_fall: bool) -> FloatArray:
+    """Where sweeps start: zeros, or at gamma = 1 values from which they surely come to V*.
 
-    Zeros are safe with a discount. Without one they are if no reward is positive (the sweeps fall to V*), if
-    each state has an action that costs nothing (they rise to V*), or if every walk ends. Otherwise a sweep
-    could end just before a price has to be paid, and never notice it.
+    Zeros are safe with a discount. Without one they are if every walk ends, if each state has an action that
+    costs nothing (the sweeps rise to V*), or, for plain backups, which may fall, if no reward is positive.
+    Otherwise a sweep could end just before a price has to be paid, and never notice it: then the start is
+    what a policy that ends or rests earns, from where sweeps rise.
     """
     zeros = np.zeros(mdp.n_states)
     if mdp.gamma < 1:
         return zeros
     endless = _endless(mdp, np.ones_like(mdp.rewards, dtype=bool))
     if (mdp.rewards[endless] > 0).any():
-        for _ in iterate_policy_iteration(mdp):  # raises if a loop pays
+        model, _ = _with_rest(mdp)
+        for _ in _improvements(model, _policy_that_ends(model)):  # raises if a loop pays
             pass
-    if not endless.any() or mdp.rewards.max() <= 0 or mdp.rewards.max(1).min() >= 0:
+    if not endless.any() or mdp.rewards.max(1).min() >= 0 or may_fall and mdp.rewards.max() <= 0:
         return zeros
-    policy, _ = _policy_that_ends(mdp, np.ones_like(mdp.rewards, dtype=bool))
-    can_rest = _endless(mdp, mdp.rewards == 0).any(1)
-    values = policy_evaluation(mdp, policy)
-    return np.where(can_rest, np.maximum(values, 0.0), values)
-
-
-# ---------------------------------------------------------------------- checks
-
-def _check_values(mdp: MDP, values: ArrayLike) -> FloatArray:
-    array = np.array(values, dtype=float)
-    if array.shape != (mdp.n_states,):
-        raise ValueError(f"values must have shape ({mdp.n_states},), got {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError("values must be finite, got NaN or infinity")
-    array[mdp.terminal] = 0
-    return array
-
-
-def _check_q_values(mdp: MDP, q_values: ArrayLike) -> FloatArray:
-    array = _check_q_table(q_values)
-    if array.shape != (mdp.n_states, mdp.n_actions):
-        raise ValueError(f"q_values must have shape ({mdp.n_states}, {mdp.n_actions}), got {array.shape}")
-    return np.where(mdp.terminal[:, None], 0.0, array)
-
-
-def _check_q_table(q_values: ArrayLike) -> FloatArray:
-    array = np.asarray(q_values, dtype=float)
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"q_values must have shape (S, A), got {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError("q_values must be finite, got NaN or infinity")
-    return array
-
-
-def _check_tolerance(tolerance: float) -> float:
-    if not tolerance > 0 or not math.isfinite(tolerance):
-        raise ValueError(f"tolerance must be a positive number, got {tolerance!r}")
-    return float(tolerance)
+    values = unchecked(policy_evaluation)(mdp, _policy_that_ends(mdp))
+    return np.where(_endless(mdp, mdp.rewards == 0).any(1), np.maximum(values, 0.0), values)

@@ -21,17 +21,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook_lib.mdp import MDP, check_seed, check_unit_interval, policy_rows
+from rlbook_lib.checks import Array, Count, Floats, Positive, Seed, UnitInterval, check, checked, unchecked
+from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-Schedule = float | Callable[[int], float]
+Schedule: TypeAlias = UnitInterval | Callable[[int], float]  # one number, or a number for each count from 1
 
 DEFAULT_MAX_STEPS = 10_000
 
@@ -76,7 +74,8 @@ class Control:
 
 # ---------------------------------------------------------------------- schedules
 
-def harmonic(first: float = 1.0, delay: float = 1.0) -> Callable[[int], float]:
+@checked
+def harmonic(first: UnitInterval = 1.0, delay: Positive = 1.0) -> Callable[[int], float]:
     """A schedule that falls like 1/n: ``first * delay / (delay + n - 1)`` at count n = 1, 2, ...
 
     Equation: eq-robbins-monro
@@ -91,18 +90,13 @@ def harmonic(first: float = 1.0, delay: float = 1.0) -> Callable[[int], float]:
     Returns:
         A function of the count.
 
-    Raises:
-        ValueError: ``first`` outside [0, 1], or ``delay`` not positive.
-
     Source: Robbins & Monro (1951); Sutton & Barto (2018), equation 2.7.
     """
-    first = check_unit_interval("first", first)
-    if not 0 < delay < np.inf:
-        raise ValueError(f"delay must be a positive number, got {delay!r}")
     return lambda n: first * delay / (delay + n - 1)
 
 
-def linear_decay(first: float, last: float, steps: int) -> Callable[[int], float]:
+@checked
+def linear_decay(first: UnitInterval, last: UnitInterval, steps: Count) -> Callable[[int], float]:
     """A schedule that goes straight from ``first`` at n = 1 to ``last`` at n = ``steps``, and stays there.
 
     Args:
@@ -112,12 +106,7 @@ def linear_decay(first: float, last: float, steps: int) -> Callable[[int], float
 
     Returns:
         A function of the count.
-
-    Raises:
-        ValueError: a value outside [0, 1], or ``steps`` below 1.
     """
-    first, last = check_unit_interval("first", first), check_unit_interval("last", last)
-    steps = check_count("steps", steps)
     return lambda n: last if n >= steps else first + (last - first) * (n - 1) / (steps - 1)
 
 
@@ -126,7 +115,7 @@ class ScheduleTable:
 
     def __init__(self, name: str, schedule: Schedule) -> None:
         self.name, self.schedule, self.values = name, schedule, np.zeros(1)
-        self.constant = None if callable(schedule) else check_unit_interval(name, schedule)
+        self.constant: float | None = None if callable(schedule) else schedule
 
     def at(self, counts: IntArray) -> FloatArray | float:
         """The schedule at an array of counts; a constant stays one number."""
@@ -143,12 +132,13 @@ class ScheduleTable:
 
     def _at(self, n: int) -> float:
         value = self.schedule(n) if callable(self.schedule) else self.schedule
-        return check_unit_interval(f"{self.name}({n})", value)
+        return check(f"{self.name}({n})", value, UnitInterval)
 
 
 # ---------------------------------------------------------------------- epsilon-greedy
 
-def epsilon_greedy_probabilities(q_values: ArrayLike, epsilon: float) -> FloatArray:
+@checked
+def epsilon_greedy_probabilities(q_values: Floats[Array, "... A"], epsilon: UnitInterval) -> FloatArray:
     """Mostly a best action, sometimes any: ``epsilon / A``, and ``(1 - epsilon) / ties`` more for the best.
 
     Equation: eq-epsilon-greedy
@@ -160,16 +150,10 @@ def epsilon_greedy_probabilities(q_values: ArrayLike, epsilon: float) -> FloatAr
     Returns:
         Probabilities of the same shape; actions that tie for the best share the greedy mass.
 
-    Raises:
-        ValueError: an empty or non-finite ``q_values``, or epsilon outside [0, 1].
-
     Source: Sutton & Barto (2018), section 5.4.
     """
-    epsilon = check_unit_interval("epsilon", epsilon)
-    q = np.asarray(q_values, dtype=float)
-    if q.ndim == 0 or q.shape[-1] == 0 or not np.isfinite(q).all():
-        raise ValueError(f"q_values must be finite, with the actions on the last axis, got {q_values!r}")
-    return np.moveaxis(epsilon_greedy_rows(np.moveaxis(q, -1, 0), epsilon), 0, -1)
+    q = np.moveaxis(q_values.astype(float), -1, 0)
+    return np.moveaxis(epsilon_greedy_rows(q, epsilon), 0, -1)
 
 
 def epsilon_greedy_rows(q: FloatArray, epsilon: float | FloatArray) -> FloatArray:
@@ -538,7 +522,7 @@ class TransitionTable:
             reward = np.asarray(mdp.reward_table.tocsr()[pair, after]).ravel()
         start = np.where(mdp.terminal, 0.0, mdp.start)
         if start.sum() == 0:
-            raise ValueError("env_or_mdp must start in a state that is not terminal")
+            raise ValueError("env_or_mdp starts in a terminal state; expected a start in another state")
         return cls(mdp.n_states, mdp.n_actions, pair, chance, after, reward, mdp.terminal[after],
                    start / start.sum())
 
@@ -555,8 +539,8 @@ class TransitionTable:
 class PolicySampler:
     """Draws actions of a fixed policy, given as (S,) integers or (S, A) probabilities."""
 
-    def __init__(self, policy: ArrayLike, n_states: int, n_actions: int) -> None:
-        rows = policy_rows(policy, n_states, n_actions)
+    def __init__(self, policy: Policy, n_states: int, n_actions: int) -> None:
+        rows = unchecked(policy_rows)(policy, n_states, n_actions)
         self.cumulative = cumulative_chances(rows.T)                       # (A-1, S)
 
     def actions(self, state: IntArray, u: FloatArray) -> IntArray:
@@ -574,8 +558,9 @@ def cumulative_chances(chances: FloatArray) -> FloatArray:
 
 # ---------------------------------------------------------------------- opening an environment
 
+@checked
 def open_walk(
-    env_or_mdp: Any, *, runs: int, episodes: int, seed: int, max_steps: int | None,
+    env_or_mdp: Any, *, runs: Count, episodes: Count, seed: Seed, max_steps: Count | None,
     columns: tuple[str, ...] = ("action",), together: bool = False,
 ) -> Walk:
     """Experience for a learner: a ``TableWalk`` if the dynamics are known, else an ``EnvironmentWalk``.
@@ -583,17 +568,15 @@ def open_walk(
     Known exactly: an MDP; a Maze; FrozenLake, CliffWalking or Taxi; bare or under the wrappers that
     ``gymnasium.make`` adds, whose time limit is kept. Under any other wrapper the real one is stepped.
     """
-    runs, episodes = check_count("runs", runs), check_count("episodes", episodes)
-    rng = np.random.default_rng(check_seed(seed))
-    limit = None if max_steps is None else check_count("max_steps", max_steps)
+    rng = np.random.default_rng(seed)
     if isinstance(env_or_mdp, MDP):
         return TableWalk(TransitionTable.from_mdp(env_or_mdp), runs=runs, episodes=episodes, rng=rng,
-                         max_steps=limit or DEFAULT_MAX_STEPS, columns=columns, together=together)
+                         max_steps=max_steps or DEFAULT_MAX_STEPS, columns=columns, together=together)
     env = _make(env_or_mdp)
     for space in ("observation", "action"):
         discrete_size(space, env)
     table, own_limit = _known_dynamics(env)
-    shortest = min((x for x in (limit, own_limit) if x is not None), default=DEFAULT_MAX_STEPS)
+    shortest = min((x for x in (max_steps, own_limit) if x is not None), default=DEFAULT_MAX_STEPS)
     if table is not None:
         return TableWalk(table, runs=runs, episodes=episodes, max_steps=shortest, rng=rng, columns=columns,
                          together=together)
@@ -609,7 +592,7 @@ def _make(env_or_id: Any) -> Any:
 
         return gymnasium.make(env_or_id)
     if not isinstance(env_or_id, gymnasium.Env):
-        raise TypeError(f"env_or_mdp must be an MDP, a Gymnasium environment or its id, got {env_or_id!r}")
+        raise TypeError(f"env_or_mdp is {env_or_id!r}; expected an MDP, a Gymnasium environment or its id")
     return env_or_id
 
 
@@ -641,7 +624,7 @@ def discrete_size(which: str, env: Any) -> int:
 
     space = getattr(env, f"{which}_space")
     if not isinstance(space, Discrete):
-        raise ValueError(f"env_or_mdp must have a Discrete {which} space, got {space}")
+        raise ValueError(f"env_or_mdp has the {which} space {space}; expected a Discrete one")
     return int(space.n)
 
 
@@ -672,9 +655,7 @@ def check_flag(name: str, value: Any) -> bool:
 
 def new_history(wanted: bool, episodes: int, table: FloatArray) -> FloatArray | None:
     """Room for the tables before the first and after every episode, filled with the first; or None."""
-    if not check_flag("history", wanted):
-        return None
-    return np.repeat(table[None], episodes + 1, axis=0)
+    return np.repeat(table[None], episodes + 1, axis=0) if wanted else None
 
 
 def one_or_all(table: NDArray[Any]) -> NDArray[Any]:

@@ -6,16 +6,17 @@ A move can slip: with probability ``slip`` the agent is pushed to one of the two
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Sequence
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from rlbook_lib.mdp import MDP, FloatArray, IntArray, check_unit_interval
+from rlbook_lib.checks import Natural, Seed, UnitInterval, checked
+from rlbook_lib.mdp import MDP, FloatArray, IntArray, index
 
 ENVIRONMENT_ID = "rlbook/Maze-v0"
 
@@ -56,7 +57,8 @@ def register_environments() -> None:
         gymnasium.register(id=ENVIRONMENT_ID, entry_point="rlbook_lib.maze:Maze")
 
 
-def move_probabilities(slip: float) -> FloatArray:
+@checked
+def move_probabilities(slip: UnitInterval) -> FloatArray:
     """Probability of really moving in each direction, for each chosen action.
 
     The chosen direction keeps 1 - slip; each of the two directions at a right angle gets slip / 2.
@@ -69,13 +71,9 @@ def move_probabilities(slip: float) -> FloatArray:
     Returns:
         (4, 4) rows that sum to one: row is the chosen action, column the direction of the move.
 
-    Raises:
-        ValueError: slip is not a number in [0, 1].
-
     Source:
         The book, chapter 3.
     """
-    slip = check_unit_interval("slip", slip)
     probabilities = (1.0 - slip) * np.eye(len(ACTIONS))
     for action, sides in enumerate(SIDES):
         probabilities[action, list(sides)] = slip / 2
@@ -96,9 +94,7 @@ class Maze(gymnasium.Env[Any, Any]):
         render_mode: None, "ansi" (text) or "rgb_array" (an image).
 
     Raises:
-        ValueError: an unknown layout or cell, ragged rows, not exactly one start, slip outside [0, 1], or an
-            unknown render mode.
-        TypeError: a layout that is neither a name nor a sequence of strings.
+        ValueError: an unknown layout or cell, ragged rows, or not exactly one start.
 
     Source:
         The book, chapter 3.
@@ -106,13 +102,13 @@ class Maze(gymnasium.Env[Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 
+    @checked
     def __init__(
-        self, layout: str | Sequence[str] = "L1", slip: float = 0.0, render_mode: str | None = None
+        self, layout: str | Sequence[str] = "L1", slip: UnitInterval = 0.0,
+        render_mode: Literal["ansi", "rgb_array"] | None = None,
     ) -> None:
-        self.layout = _check_layout(layout)
-        self.slip = check_unit_interval("slip", slip)
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(f"render_mode is {render_mode!r}; expected None, 'ansi' or 'rgb_array'")
+        self.layout = _read_layout(layout)
+        self.slip = slip
         self.render_mode = render_mode
 
         self.rows, self.columns = len(self.layout), len(self.layout[0])
@@ -135,7 +131,8 @@ class Maze(gymnasium.Env[Any, Any]):
 
     # ---------------------------------------------------------------- cells and numbers
 
-    def cell(self, state: int) -> tuple[int, int]:
+    @checked
+    def cell(self, state: Natural) -> tuple[int, int]:
         """The (row, column) of a state; row 0 is the top.
 
         Args:
@@ -143,14 +140,11 @@ class Maze(gymnasium.Env[Any, Any]):
 
         Returns:
             (row, column).
-
-        Raises:
-            ValueError: no such state.
-            TypeError: not an integer.
         """
-        return divmod(self._check_state(state), self.columns)
+        return divmod(index("state", state, self.n_states), self.columns)
 
-    def state(self, row: int, column: int) -> int:
+    @checked
+    def state(self, row: Natural, column: Natural) -> int:
         """The number of the cell at (row, column).
 
         Args:
@@ -163,11 +157,10 @@ class Maze(gymnasium.Env[Any, Any]):
         Raises:
             ValueError: the cell is outside the maze.
         """
-        if not (0 <= row < self.rows and 0 <= column < self.columns):
-            raise ValueError(f"cell ({row}, {column}) is outside the {self.rows} x {self.columns} maze")
-        return int(row) * self.columns + int(column)
+        return index("row", row, self.rows) * self.columns + index("column", column, self.columns)
 
-    def one_hot(self, state: int) -> FloatArray:
+    @checked
+    def one_hot(self, state: Natural) -> FloatArray:
         """The state as a vector: one at its own place, zero elsewhere.
 
         Args:
@@ -175,19 +168,16 @@ class Maze(gymnasium.Env[Any, Any]):
 
         Returns:
             (n_states,) floats.
-
-        Raises:
-            ValueError: no such state.
-            TypeError: not an integer.
         """
         vector = np.zeros(self.n_states)
-        vector[self._check_state(state)] = 1.0
+        vector[index("state", state, self.n_states)] = 1.0
         return vector
 
     # ---------------------------------------------------------------- the environment
 
+    @checked
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: Seed | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
         """Start an episode.
 
@@ -200,14 +190,13 @@ class Maze(gymnasium.Env[Any, Any]):
 
         Raises:
             ValueError: an unknown option, or a start on a wall or a terminal cell.
-            TypeError: a start that is not an integer.
         """
         super().reset(seed=seed)
         options = options or {}
         unknown = set(options) - {"start"}
         if unknown:
             raise ValueError(f"options has {sorted(unknown)}; the only option is 'start'")
-        start = self._check_state(options.get("start", self.start_state))
+        start = index("start", options.get("start", self.start_state), self.n_states)
         if self.terminal[start]:
             raise ValueError(
                 f"start is state {start}, cell {self.cell(start)}, a {_cell_name(self._cells[start])}; "
@@ -227,11 +216,11 @@ class Maze(gymnasium.Env[Any, Any]):
             the direction of the move after a possible slip.
 
         Raises:
-            ValueError: an action out of range; EpisodeOver (a ValueError and Gymnasium's ResetNeeded) when no
-                episode runs.
+            ValueError: an action out of range.
             TypeError: an action that is not an integer.
+            EpisodeOver: no episode runs; a ValueError and Gymnasium's ResetNeeded.
         """
-        action = _check_index("action", action, self.n_actions)
+        action = index("action", action, self.n_actions)
         if not self._running:
             raise EpisodeOver("step() needs a running episode: call reset() first, and again after an end")
         direction = self._slip(action)
@@ -257,7 +246,8 @@ class Maze(gymnasium.Env[Any, Any]):
 
     # ---------------------------------------------------------------- the model
 
-    def to_mdp(self, gamma: float) -> MDP:
+    @checked
+    def to_mdp(self, gamma: UnitInterval) -> MDP:
         """The same maze as an exact model.
 
         The chance of reaching a cell is the sum over the directions that lead there. Goals, traps and walls
@@ -273,7 +263,7 @@ class Maze(gymnasium.Env[Any, Any]):
             An MDP of n_states states and 4 actions.
 
         Raises:
-            ValueError: gamma out of range, or gamma = 1 where no goal or trap can be reached.
+            ValueError: gamma = 1 where no goal or trap can be reached.
 
         Source:
             The book, chapter 3.
@@ -302,9 +292,6 @@ class Maze(gymnasium.Env[Any, Any]):
 
     def _states_of(self, kind: str) -> tuple[int, ...]:
         return tuple(int(s) for s in np.flatnonzero(self._cells == kind))
-
-    def _check_state(self, state: int) -> int:
-        return _check_index("state", state, self.n_states)
 
     def _find_destinations(self) -> IntArray:
         """(n_states, 4): the cell that each move reaches; blocked moves and terminal cells stay."""
@@ -378,24 +365,12 @@ def _cell_name(kind: str) -> str:
     return {"S": "start cell", "G": "goal", "T": "trap", "#": "wall", ".": "free cell"}[kind]
 
 
-def _check_index(name: str, value: int, size: int) -> int:
-    try:
-        index = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r}; expected an integer from 0 to {size - 1}") from None
-    if not 0 <= index < size:
-        raise ValueError(f"{name} is {index}; expected an integer from 0 to {size - 1}")
-    return index
-
-
-def _check_layout(layout: str | Sequence[str]) -> tuple[str, ...]:
+def _read_layout(layout: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(layout, str):
         if layout not in LAYOUTS:
             raise ValueError(f"layout is {layout!r}; expected one of {sorted(LAYOUTS)} or row strings")
         return LAYOUTS[layout]
-    if not isinstance(layout, Sequence) or not all(isinstance(row, str) for row in layout):
-        raise TypeError(f"layout is {layout!r}; expected a name or a sequence of row strings")
-    rows = tuple(str(row) for row in layout)
+    rows = tuple(layout)
     lengths = {len(row) for row in rows}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(f"layout has rows of lengths {sorted(lengths)}; expected equal lengths, at least 1")

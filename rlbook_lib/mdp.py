@@ -8,16 +8,25 @@ action, so that the pair ``(s, a)`` stands in row ``s * A + a``.
 from __future__ import annotations
 
 import numbers
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from rlbook_lib.checks import (
+    Array, Count, Flags, Floats, Integers, Natural, Probabilities, Seed, UnitInterval, check, checked,
+    unchecked,
+)  # fmt: skip
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+Policy: TypeAlias = Integers[Array, "S"] | Probabilities[Array, "S A"]  # an action or its chances, by state
 
 ROW_SUM_TOLERANCE = 1e-8
 
@@ -35,28 +44,28 @@ class MDP:
         start: probabilities (S,) of the first state; default: uniform over the states that are not terminal.
 
     Raises:
-        ValueError: an argument has the wrong shape, is not finite, is not a distribution or is out of range.
-        TypeError: an argument is of a kind that cannot be read as numbers.
+        ValueError: a row that is no distribution; at gamma = 1 a state from which no terminal state is in reach.
 
     Source: Puterman (1994), section 2.1; Sutton & Barto (2018), section 3.1.
     """
 
+    @checked
     def __init__(
         self,
-        transitions: ArrayLike | sp.spmatrix | sp.sparray,
-        rewards: ArrayLike | sp.spmatrix | sp.sparray,
-        gamma: float,
-        terminal: ArrayLike | None = None,
-        start: ArrayLike | None = None,
+        transitions: Array,
+        rewards: Array,
+        gamma: UnitInterval,
+        terminal: Flags[Array, "S"] | None = None,
+        start: Array | None = None,
     ) -> None:
-        self.gamma = check_unit_interval("gamma", gamma)
+        self.gamma = gamma
         rows, dense_shape = _transition_rows(transitions)                 # CSR (S*A, S)
         self.n_states = rows.shape[1]
         self.n_actions = rows.shape[0] // self.n_states
         self.axes_lengths = {"S": self.n_states, "A": self.n_actions}     # what the arrays of a call must fit
-        self.terminal = _flags("terminal", terminal, self.n_states)
+        self.terminal = self._read_terminal(terminal)
         self.continuation = _without_rows(rows, np.repeat(self.terminal, self.n_actions))
-        _check_distribution_rows(self.continuation, self.terminal, self.n_actions)
+        _require_distributions(self.continuation, self.terminal, self.n_actions)
         loops = _self_loops(self.terminal, self.n_actions)
         with_loops = sp.csr_array(self.continuation + loops)
         self.transitions = with_loops.toarray().reshape(dense_shape) if dense_shape else with_loops
@@ -72,7 +81,8 @@ class MDP:
                 f"{int(self.terminal.sum())} terminal)")
 
     @classmethod
-    def from_gymnasium(cls, env_or_id: Any, gamma: float) -> MDP:
+    @checked
+    def from_gymnasium(cls, env_or_id: Any, gamma: UnitInterval) -> MDP:
         """Read the model of a Gymnasium environment that publishes its transition table ``P``.
 
         Args:
@@ -87,42 +97,46 @@ class MDP:
         """
         import gymnasium
 
+        if not isinstance(env_or_id, (str, gymnasium.Env)):
+            raise TypeError(f"env_or_id is {env_or_id!r}; expected a Gymnasium environment or its id")
         env: Any = (gymnasium.make(env_or_id) if isinstance(env_or_id, str) else env_or_id).unwrapped
         if hasattr(env, "to_mdp"):
             return env.to_mdp(gamma)
         if not hasattr(env, "P"):
-            raise ValueError(f"env_or_id must have a transition table P or a method to_mdp; {env!r} has neither")
+            raise ValueError(f"env_or_id is {env!r}; expected one with a transition table P or a method to_mdp")
         return _mdp_from_table(cls, env.P, getattr(env, "initial_state_distrib", None), gamma)
 
-    def replace(self, *, gamma: float) -> MDP:
+    @checked
+    def replace(self, *, gamma: UnitInterval) -> MDP:
         """The same process with another discount in [0, 1]."""
         rewards = self.rewards if self.reward_table is None else self.reward_table
         return MDP(self.transitions, rewards, gamma, self.terminal, self.start)
 
     # ------------------------------------------------------------------ policies
 
-    def policy_rows(self, policy: ArrayLike) -> FloatArray:
-        """A policy as checked probabilities ``pi(a | s)``, (S, A); see the function ``policy_rows``."""
-        return policy_rows(policy, self.n_states, self.n_actions)
+    @checked
+    def policy_rows(self, policy: Policy) -> FloatArray:
+        """A policy as probabilities ``pi(a | s)``, (S, A); see the function ``policy_rows``."""
+        return unchecked(policy_rows)(policy, self.n_states, self.n_actions)
 
-    def policy_transitions(self, policy: ArrayLike) -> sp.csr_array:
+    @checked
+    def policy_transitions(self, policy: Policy) -> sp.csr_array:
         """State to state under a policy: ``P_pi(s, s') = sum_a pi(a|s) P(s'|s, a)``, CSR (S, S).
 
         Rows of terminal states are empty: nothing follows an end.
         """
-        array = np.asarray(policy)
-        if array.ndim == 1:                                              # pick one row per state: no sums needed
-            chosen = self.policy_rows(array).argmax(1)
-            return self.continuation[np.arange(self.n_states) * self.n_actions + chosen]
-        weights = self.policy_rows(array)
+        weights = unchecked(policy_rows)(policy, self.n_states, self.n_actions)
+        if policy.ndim == 1:                                             # pick one row per state: no sums needed
+            return self.continuation[np.arange(self.n_states) * self.n_actions + policy]
         pairs = self.n_states * self.n_actions
         average = sp.csr_array((weights.ravel(), np.arange(pairs), np.arange(0, pairs + 1, self.n_actions)),
                                shape=(self.n_states, pairs))
         return sp.csr_array(average @ self.continuation)
 
-    def policy_rewards(self, policy: ArrayLike) -> FloatArray:
+    @checked
+    def policy_rewards(self, policy: Policy) -> FloatArray:
         """Expected reward of one step under a policy: ``r_pi(s) = sum_a pi(a|s) r(s, a)``, (S,)."""
-        return (self.policy_rows(policy) * self.rewards).sum(1)
+        return (unchecked(policy_rows)(policy, self.n_states, self.n_actions) * self.rewards).sum(1)
 
     # ------------------------------------------------------------------ sampling
 
@@ -134,10 +148,11 @@ class MDP:
 
     def transition_reward(self, state: int, action: int, next_state: int) -> float:
         """The reward ``R(s, a, s')`` where the model has one per transition, else ``r(s, a)``."""
+        row, _ = self._row(state, action), index("next_state", next_state, self.n_states)
         if self.reward_table is None:
             return float(self.rewards[state, action])
         if sp.issparse(self.reward_table):
-            return float(self.reward_table[self._row(state, action), next_state])
+            return float(self.reward_table[row, next_state])
         return float(self.reward_table[state, action, next_state])
 
     def sample(self, state: int, action: int, rng: np.random.Generator) -> tuple[int, float]:
@@ -156,51 +171,49 @@ class MDP:
         """
         states, probabilities = self.successors(state, action)
         if self.terminal[state]:
-            raise ValueError(f"state must not be terminal: the episode ended in state {state}")
+            raise ValueError(f"state is {state}, a terminal state; expected one in which the episode goes on")
         next_state = int(states[_draw(probabilities, rng)])
         return next_state, self.transition_reward(state, action, next_state)
 
     # ------------------------------------------------------------------ reading the arguments
 
     def _row(self, state: int, action: int) -> int:
-        if not 0 <= state < self.n_states:
-            raise ValueError(f"state must be 0 to {self.n_states - 1}, got {state}")
-        if not 0 <= action < self.n_actions:
-            raise ValueError(f"action must be 0 to {self.n_actions - 1}, got {action}")
-        return int(state) * self.n_actions + int(action)
+        return index("state", state, self.n_states) * self.n_actions + index("action", action, self.n_actions)
 
-    def _read_rewards(self, rewards: Any) -> tuple[Any, FloatArray]:
+    @checked
+    def _read_terminal(self, terminal: Flags[Array, "S"] | None) -> BoolArray:
+        return np.zeros(self.n_states, dtype=bool) if terminal is None else np.array(terminal)
+
+    def _read_rewards(self, rewards: Array) -> tuple[Any, FloatArray]:
         """The reward per transition, or None, and the expected reward (S, A), zero at terminals."""
         pair_shape = (self.n_states, self.n_actions)
         table = None
         if sp.issparse(rewards):
             table = sp.csr_array(rewards, dtype=float)
             if table.shape != self.continuation.shape:
-                raise ValueError(f"rewards must have shape {self.continuation.shape}, got {table.shape}")
-            values = table.data
+                raise ValueError(f"rewards has shape {table.shape}; expected {self.continuation.shape}")
+            if table.nnz:
+                check("rewards", table.data, Floats[Array, "N"])
         else:
-            values = np.asarray(rewards, dtype=float)
+            values = check("rewards", rewards, Floats[Array, "..."]).astype(float)
             if values.shape == (*pair_shape, self.n_states):
                 table = values
             elif values.shape != pair_shape:
-                raise ValueError(f"rewards must have shape {pair_shape} or {(*pair_shape, self.n_states)}, "
-                                 f"got {values.shape}")
-        if not np.isfinite(values).all():
-            raise ValueError("rewards must be finite, got NaN or infinity")
-        mean = values.copy() if table is None else expected_rewards(self.continuation, table).reshape(pair_shape)
+                raise ValueError(f"rewards has shape {values.shape}; expected {pair_shape} or "
+                                 f"{(*pair_shape, self.n_states)}")
+        if table is None:
+            mean = values
+        else:
+            mean = unchecked(expected_rewards)(self.continuation, table).reshape(pair_shape)
         mean[self.terminal] = 0
         return table, mean
 
-    def _read_start(self, start: ArrayLike | None) -> FloatArray:
+    @checked
+    def _read_start(self, start: Probabilities[Array, "S"] | None) -> FloatArray:
         if start is None:
             open_states = ~self.terminal if not self.terminal.all() else self.terminal
             return open_states / open_states.sum()
-        array = np.array(start, dtype=float)
-        if array.shape != (self.n_states,):
-            raise ValueError(f"start must have shape ({self.n_states},), got {array.shape}")
-        if not np.isfinite(array).all() or (array < 0).any() or abs(array.sum() - 1) > ROW_SUM_TOLERANCE:
-            raise ValueError(f"start must be a distribution over states, got {array}")
-        return array
+        return np.array(start, dtype=float)
 
     def _require_reachable_end(self) -> None:
         """With gamma = 1 a return is finite only if the process can end."""
@@ -222,8 +235,20 @@ class MDP:
                              f"{len(stuck)} cannot reach one, the first is state {stuck[0]}")
 
 
-def policy_rows(policy: ArrayLike, n_states: int, n_actions: int) -> FloatArray:
-    """A policy as probabilities, checked.
+def index(name: str, value: Any, size: int) -> int:
+    """An integer of any kind as a place in a list of this size: the quick check of calls at every step."""
+    try:
+        place = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; expected a whole number from 0 to {size - 1}") from None
+    if not 0 <= place < size:
+        raise ValueError(f"{name} is {place}; expected a whole number from 0 to {size - 1}")
+    return place
+
+
+@checked
+def policy_rows(policy: Policy, n_states: Count, n_actions: Count) -> FloatArray:
+    """A policy as probabilities.
 
     Args:
         policy: actions (S,) as integers, or probabilities (S, A) whose rows sum to one.
@@ -234,26 +259,19 @@ def policy_rows(policy: ArrayLike, n_states: int, n_actions: int) -> FloatArray:
         Probabilities ``pi(a | s)``, (S, A).
 
     Raises:
-        ValueError: another shape, an action out of range, or a row that is no distribution.
+        ValueError: an action out of range.
     """
-    array = np.asarray(policy)
-    if array.shape == (n_states,):
-        if not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(f"policy of shape (S,) must hold integers, got {array.dtype}")
-        if array.min() < 0 or array.max() >= n_actions:
-            raise ValueError(f"policy must hold actions 0 to {n_actions - 1}, got {array.min()} to {array.max()}")
-        return np.eye(n_actions)[array]
-    if array.shape != (n_states, n_actions):
-        raise ValueError(f"policy must have shape ({n_states},) or ({n_states}, {n_actions}), got {array.shape}")
-    rows = array.astype(float)
-    bad = ~np.isfinite(rows).all(1) | (rows < 0).any(1) | (np.abs(rows.sum(1) - 1) > ROW_SUM_TOLERANCE)
-    if bad.any():
-        state = int(np.flatnonzero(bad)[0])
-        raise ValueError(f"policy must be a distribution in every state; in state {state} it is {rows[state]}")
-    return rows
+    if policy.shape not in ((n_states,), (n_states, n_actions)):
+        raise ValueError(f"policy has shape {policy.shape}; expected ({n_states},) or ({n_states}, {n_actions})")
+    if policy.ndim == 2:
+        return policy.astype(float)
+    if policy.min() < 0 or policy.max() >= n_actions:
+        raise ValueError(f"policy holds actions {policy.min()} to {policy.max()}; expected 0 to {n_actions - 1}")
+    return np.eye(n_actions)[policy]
 
 
-def expected_rewards(transitions: Any, reward_table: Any) -> FloatArray:
+@checked
+def expected_rewards(transitions: Array, reward_table: Array) -> FloatArray:
     """Average the reward of each transition over where it leads: ``r(s, a) = sum_s' P(s'|s, a) R(s, a, s')``.
 
     Equation: eq-expected-reward
@@ -270,7 +288,8 @@ def expected_rewards(transitions: Any, reward_table: Any) -> FloatArray:
     if sp.issparse(transitions):
         table = reward_table if sp.issparse(reward_table) else np.reshape(reward_table, transitions.shape)
         return np.asarray(transitions.multiply(table).sum(axis=1)).ravel()
-    return (np.asarray(transitions) * np.asarray(reward_table)).sum(axis=2)       # sum over s'
+    transitions = check("transitions", transitions, Floats[Array, "S A S"])
+    return (transitions * check("reward_table", reward_table, Floats[Array, "S A S"])).sum(axis=2)  # sum over s'
 
 
 # ---------------------------------------------------------------------- episodes and trajectories
@@ -306,8 +325,9 @@ class Trajectory(NamedTuple):
     probability: float
 
 
+@checked
 def sample_episode(
-    mdp: MDP, policy: ArrayLike, *, seed: int, start: int | None = None, max_steps: int = 10_000
+    mdp: MDP, policy: Policy, *, seed: Seed, start: Natural | None = None, max_steps: Count = 10_000
 ) -> Episode:
     """Follow a policy from a first state until the process ends or ``max_steps`` have passed.
 
@@ -322,15 +342,13 @@ def sample_episode(
         The episode.
 
     Raises:
-        ValueError: a policy that is no distribution, a terminal or unknown start, ``max_steps`` below 1.
+        ValueError: a terminal or unknown start.
     """
     rows = mdp.policy_rows(policy)
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    rng = np.random.default_rng(check_seed(seed))
+    rng = np.random.default_rng(seed)
     state = _draw(mdp.start, rng) if start is None else start
     if not 0 <= state < mdp.n_states or mdp.terminal[state]:
-        raise ValueError(f"start must be a state that is not terminal, got {state}")
+        raise ValueError(f"start is {state}; expected a state, 0 to {mdp.n_states - 1}, that is not terminal")
     states = [int(state)]
     actions: list[int] = []
     rewards: list[float] = []
@@ -344,7 +362,10 @@ def sample_episode(
     return Episode(np.array(states), np.array(actions), np.array(rewards), terminated, not terminated)
 
 
-def trajectory_probability(mdp: MDP, policy: ArrayLike, states: ArrayLike, actions: ArrayLike) -> float:
+@checked
+def trajectory_probability(
+    mdp: MDP, policy: Policy, states: Sequence[Natural], actions: Sequence[Natural]
+) -> float:
     """Probability of one trajectory: ``mu_0(s_0) prod_t pi(a_t|s_t) P(s_{t+1}|s_t, a_t)``.
 
     Equation: eq-trajectory-probability
@@ -361,11 +382,13 @@ def trajectory_probability(mdp: MDP, policy: ArrayLike, states: ArrayLike, actio
     Raises:
         ValueError: the lengths do not fit, or an action is taken in a terminal state.
     """
-    rows, states, actions = mdp.policy_rows(policy), np.asarray(states), np.asarray(actions)
-    if states.ndim != 1 or len(states) != len(actions) + 1:
-        raise ValueError(f"states must be one longer than actions, got {len(states)} and {len(actions)}")
+    rows = mdp.policy_rows(policy)
+    if len(states) != len(actions) + 1:
+        raise ValueError(f"states has {len(states)} entries; expected one more than actions, {len(actions) + 1}")
+    if max(states) >= mdp.n_states:
+        raise ValueError(f"states holds {max(states)}; expected states 0 to {mdp.n_states - 1}")
     if mdp.terminal[states[:-1]].any():
-        raise ValueError(f"states must not go on after a terminal state, got {states.tolist()}")
+        raise ValueError(f"states is {states}; expected none after a terminal state")
     probability = mdp.start[states[0]]
     for state, action, next_state in zip(states, actions, states[1:]):
         after, chances = mdp.successors(state, action)
@@ -373,7 +396,8 @@ def trajectory_probability(mdp: MDP, policy: ArrayLike, states: ArrayLike, actio
     return float(probability)
 
 
-def enumerate_trajectories(mdp: MDP, policy: ArrayLike, horizon: int) -> list[Trajectory]:
+@checked
+def enumerate_trajectories(mdp: MDP, policy: Policy, horizon: Natural) -> list[Trajectory]:
     """List every trajectory of positive probability that ends, or that has run for ``horizon`` steps.
 
     The number of trajectories grows exponentially with the horizon: this is for small processes, to check
@@ -386,13 +410,8 @@ def enumerate_trajectories(mdp: MDP, policy: ArrayLike, horizon: int) -> list[Tr
 
     Returns:
         Trajectories whose probabilities sum to one.
-
-    Raises:
-        ValueError: a negative horizon, or a policy that is no distribution.
     """
     rows = mdp.policy_rows(policy)
-    if horizon < 0:
-        raise ValueError(f"horizon must be at least 0, got {horizon}")
     unfinished = [Trajectory((int(s),), (), (), float(mdp.start[s])) for s in np.flatnonzero(mdp.start)]
     finished = []
     while unfinished:
@@ -444,26 +463,15 @@ def _transition_rows(transitions: Any) -> tuple[sp.csr_array, tuple[int, int, in
         rows = sp.csr_array(transitions, dtype=float, copy=True)
         pairs, states = rows.shape
         if states == 0 or pairs == 0 or pairs % states:
-            raise ValueError(f"sparse transitions must have shape (S*A, S), got {rows.shape}")
+            raise ValueError(f"transitions has shape {rows.shape}; expected (S*A, S), as it is sparse")
         rows.sum_duplicates()
         return rows, None
-    array = np.asarray(transitions, dtype=float)
-    if array.ndim != 3 or array.shape[0] != array.shape[2] or 0 in array.shape:
-        raise ValueError(f"transitions must have shape (S, A, S), or be sparse (S*A, S); got {array.shape}")
+    array = check("transitions", transitions, Floats[Array, "S A S"]).astype(float)
     states, actions, _ = array.shape
     return sp.csr_array(array.reshape(states * actions, states)), (states, actions, states)
 
 
-def _flags(name: str, flags: ArrayLike | None, length: int) -> NDArray[np.bool_]:
-    if flags is None:
-        return np.zeros(length, dtype=bool)
-    array = np.asarray(flags)
-    if array.shape != (length,) or not np.isin(array, (0, 1)).all():
-        raise ValueError(f"{name} must be {length} flags, true or false, got {flags!r}")
-    return array.astype(bool)
-
-
-def _without_rows(rows: sp.csr_array, drop: NDArray[np.bool_]) -> sp.csr_array:
+def _without_rows(rows: sp.csr_array, drop: BoolArray) -> sp.csr_array:
     """The matrix with some rows emptied."""
     keep = np.repeat(~drop, np.diff(rows.indptr))
     counts = np.where(drop, 0, np.diff(rows.indptr))
@@ -473,27 +481,27 @@ def _without_rows(rows: sp.csr_array, drop: NDArray[np.bool_]) -> sp.csr_array:
     return sp.csr_array((rows.data[keep], rows.indices[keep].astype(index), pointers), shape=rows.shape)
 
 
-def _self_loops(terminal: NDArray[np.bool_], actions: int) -> sp.csr_array:
+def _self_loops(terminal: BoolArray, actions: int) -> sp.csr_array:
     """Rows (S*A, S) that stay in a terminal state and are empty elsewhere."""
     states = np.repeat(np.flatnonzero(terminal), actions)
     pairs = np.flatnonzero(np.repeat(terminal, actions))
     return sp.csr_array((np.ones(len(pairs)), (pairs, states)), shape=(len(terminal) * actions, len(terminal)))
 
 
-def _check_distribution_rows(rows: sp.csr_array, terminal: NDArray[np.bool_], actions: int) -> None:
+def _require_distributions(rows: sp.csr_array, terminal: BoolArray, actions: int) -> None:
     if not np.isfinite(rows.data).all():
-        raise ValueError("transitions must be finite, got NaN or infinity")
+        raise ValueError("transitions holds NaN or infinite values; expected finite numbers")
     if (rows.data < 0).any():
-        raise ValueError(f"transitions must be probabilities, got {rows.data.min():g}")
+        raise ValueError(f"transitions holds {rows.data.min():g}; expected probabilities")
     sums = np.asarray(rows.sum(axis=1)).ravel()
     bad = np.flatnonzero((np.abs(sums - 1) > ROW_SUM_TOLERANCE) & ~np.repeat(terminal, actions))
     if len(bad):
         state, action = divmod(int(bad[0]), actions)
-        raise ValueError(f"transitions must sum to 1 over next states; "
-                         f"for state {state}, action {action} they sum to {sums[bad[0]]:g}")
+        raise ValueError(f"transitions for state {state}, action {action} sum to {sums[bad[0]]:g}; "
+                         "expected probabilities that sum to 1 over next states")
 
 
-def _mdp_from_table(cls: type[MDP], table: Any, start: ArrayLike | None, gamma: float) -> MDP:
+def _mdp_from_table(cls: type[MDP], table: Any, start: Array, gamma: float) -> MDP:
     """Build an MDP from a Gymnasium table ``P[s][a] = [(probability, next_state, reward, done), ...]``."""
     n_states, n_actions = len(table), len(table[0])
     entries = [(s, a, *entry) for s in range(n_states) for a in range(n_actions) for entry in table[s][a]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from rlbook_lib.checks import Array, Count, Floats, Integers, Range, Seed, UnitInterval, checked, unchecked
 from rlbook_lib.experience import (
     Control,
     FloatArray,
@@ -20,7 +20,6 @@ from rlbook_lib.experience import (
     Schedule,
     ScheduleTable,
     Walk,
-    check_flag,
     epsilon_greedy_actions,
     epsilon_greedy_rows,
     harmonic,
@@ -29,7 +28,7 @@ from rlbook_lib.experience import (
     open_walk,
     run_out,
 )
-from rlbook_lib.mdp import check_unit_interval
+from rlbook_lib.mdp import Policy
 
 
 class EpisodeUpdate(NamedTuple):
@@ -46,10 +45,11 @@ class EpisodeUpdate(NamedTuple):
 
 # ---------------------------------------------------------------------- prediction
 
+@checked
 def monte_carlo_prediction(
-    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, seed: int, runs: int = 1,
+    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, seed: Seed, runs: Count = 1,
     first_visit: bool = True, alpha: Schedule | None = None, history: bool = False,
-    max_steps: int | None = None,
+    max_steps: Count | None = None,
 ) -> Prediction:
     """Estimate ``V^pi(s)`` by the mean of the returns that followed visits to ``s``.
 
@@ -73,9 +73,6 @@ def monte_carlo_prediction(
     Returns:
         A ``Prediction``; ``counts`` are the numbers of returns averaged.
 
-    Raises:
-        ValueError, TypeError: an argument out of range or of the wrong kind.
-
     Source: Sutton & Barto (2018), section 5.1.
     """
     learner = _Prediction(policy, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
@@ -86,17 +83,19 @@ def monte_carlo_prediction(
                       learner.history)
 
 
+@checked
 def iterate_monte_carlo_prediction(
-    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, seed: int, runs: int = 1,
-    first_visit: bool = True, alpha: Schedule | None = None, max_steps: int | None = None,
+    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, seed: Seed, runs: Count = 1,
+    first_visit: bool = True, alpha: Schedule | None = None, max_steps: Count | None = None,
 ) -> Iterator[EpisodeUpdate]:
     """``monte_carlo_prediction`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""
     return _Prediction(policy, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
                        first_visit=first_visit, alpha=alpha, history=False, max_steps=max_steps).iterate()
 
 
+@checked
 def running_mean(
-    mean: FloatArray | float, count: IntArray | int, value: FloatArray | float
+    mean: Floats[Array, "*"], count: Integers[Array, "*", Range(1)], value: Floats[Array, "*"]
 ) -> FloatArray | float:
     """The mean of ``count`` numbers from the mean of all but the last: ``mean + (value - mean) / count``.
 
@@ -110,14 +109,9 @@ def running_mean(
     Returns:
         The new mean.
 
-    Raises:
-        ValueError: a count below 1.
-
     Source: Sutton & Barto (2018), equation 2.3.
     """
-    if np.any(np.asarray(count) < 1):
-        raise ValueError(f"count must be at least 1, got {count!r}")
-    return mean + (value - mean) / count
+    return (mean + (value - mean) / count)[()]
 
 
 class _Prediction:
@@ -125,7 +119,7 @@ class _Prediction:
 
     table: FloatArray                                                 # what is learned, as the caller sees it
 
-    def __init__(self, policy: ArrayLike, **common: Any) -> None:
+    def __init__(self, policy: Policy, **common: Any) -> None:
         self.prepare(**common)
         self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
         self.table = self.values = np.zeros((self.walk.runs, self.walk.n_states))
@@ -134,13 +128,11 @@ class _Prediction:
 
     def prepare(self, env_or_mdp: Any, episodes: int, gamma: float, seed: int, runs: int, first_visit: bool,
                 alpha: Schedule | None, history: bool, max_steps: int | None) -> None:
-        """Check and keep what prediction and control have in common."""
-        self.gamma = check_unit_interval("gamma", gamma)
-        self.first_visit = check_flag("first_visit", first_visit)
-        self.keep_history = check_flag("history", history)
+        """Keep what prediction and control have in common."""
+        self.gamma, self.first_visit, self.keep_history = gamma, first_visit, history
         self.alpha = ScheduleTable("alpha", harmonic() if alpha is None else alpha)
-        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps,
-                              together=True)
+        self.walk = unchecked(open_walk)(
+            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, together=True)
 
     def iterate(self) -> Iterator[EpisodeUpdate]:
         for episode, steps, tail in whole_episodes(self.walk, self.choose, self.estimate):
@@ -218,14 +210,17 @@ def returns_of(steps: list[Any], tail: FloatArray, gamma: float) -> list[FloatAr
 
 # ---------------------------------------------------------------------- control
 
+@checked
 def monte_carlo_control(
-    env_or_mdp: Any, *, episodes: int, gamma: float, epsilon: Schedule, seed: int, runs: int = 1,
+    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, epsilon: Schedule, seed: Seed, runs: Count = 1,
     alpha: Schedule | None = None, first_visit: bool = True, history: bool = False,
-    max_steps: int | None = None,
+    max_steps: Count | None = None,
 ) -> Control:
     """Estimate ``Q`` from returns and act epsilon-greedily on it, episode after episode.
 
-    With a fixed epsilon this approaches the best policy among those that explore with that epsilon.
+    Each greedy step improves the policy that its values belong to. But values that average the returns of all
+    policies so far belong to none of them: in general nothing promises that this settles, or settles at the
+    best policy among those that explore with that epsilon. Often it comes close.
     An episode cut off by the step limit is continued by the current estimate of its last state.
 
     Args:
@@ -244,9 +239,6 @@ def monte_carlo_control(
     Returns:
         A ``Control``.
 
-    Raises:
-        ValueError, TypeError: an argument out of range or of the wrong kind.
-
     Source: Sutton & Barto (2018), section 5.4.
     """
     learner = _Control(epsilon, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
@@ -255,9 +247,10 @@ def monte_carlo_control(
     return Control(one_or_all(learner.table), learner.walk.returns, learner.walk.lengths, learner.history)
 
 
+@checked
 def iterate_monte_carlo_control(
-    env_or_mdp: Any, *, episodes: int, gamma: float, epsilon: Schedule, seed: int, runs: int = 1,
-    alpha: Schedule | None = None, first_visit: bool = True, max_steps: int | None = None,
+    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, epsilon: Schedule, seed: Seed, runs: Count = 1,
+    alpha: Schedule | None = None, first_visit: bool = True, max_steps: Count | None = None,
 ) -> Iterator[EpisodeUpdate]:
     """``monte_carlo_control`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""
     return _Control(epsilon, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,

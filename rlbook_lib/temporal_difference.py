@@ -9,26 +9,24 @@ continued by the estimate of the state it was cut off in.
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
+from rlbook_lib.checks import (
+    ANY_FINITE, Array, Count, Flags, Floats, Range, Seed, UnitInterval, checked, unchecked,
+)  # fmt: skip
+from rlbook_lib.dynamic_programming import expected_visits
 from rlbook_lib.experience import (
     JUST_BELOW_ONE,
-    BoolArray,
     Control,
-    FloatArray,
-    IntArray,
     PolicySampler,
     Prediction,
     Schedule,
     ScheduleTable,
     TableWalk,
-    check_count,
     epsilon_greedy_actions,
     epsilon_greedy_rows,
     new_history,
@@ -39,32 +37,15 @@ from rlbook_lib.experience import (
 from rlbook_lib.experience import epsilon_greedy_probabilities as epsilon_greedy_probabilities
 from rlbook_lib.experience import harmonic as harmonic
 from rlbook_lib.experience import linear_decay as linear_decay
-from rlbook_lib.mdp import MDP, check_unit_interval
-
-
-class Step(NamedTuple):
-    """One step of a generator: a transition, its TD error, and the table after the update.
-
-    With ``runs`` above 1 the fields are arrays (n,), one entry for each run under way, and ``run`` says
-    which; with one run they are plain numbers. ``table`` is the live table of all runs: copy it to keep it.
-    In n-step TD, ``td_error`` is the one-step error of the transition.
-    """
-
-    run: Any
-    episode: Any
-    state: Any
-    action: Any
-    reward: Any
-    next_state: Any
-    terminated: Any
-    truncated: Any
-    td_error: Any
-    table: FloatArray
-
+from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy
 
 # ---------------------------------------------------------------------- the error
 
-def td_target(reward: ArrayLike, next_value: ArrayLike, terminated: ArrayLike, gamma: float) -> FloatArray:
+@checked
+def td_target(
+    reward: Floats[Array, "*"], next_value: Floats[Array, "*", ANY_FINITE, "terminated"],
+    terminated: Flags[Array, "*"], gamma: UnitInterval,
+) -> FloatArray:
     """One step of experience, then the estimate: ``r + gamma * V(s')``, and only ``r`` at an end.
 
     Equation: eq-td-target
@@ -78,26 +59,16 @@ def td_target(reward: ArrayLike, next_value: ArrayLike, terminated: ArrayLike, g
     Returns:
         Targets, of the arguments' common shape.
 
-    Raises:
-        ValueError: a flag that is not 0 or 1, gamma out of range, or a reward or value that is not finite.
-
     Source: Sutton & Barto (2018), section 6.1.
     """
-    gamma = check_unit_interval("gamma", gamma)
-    ended = np.asarray(terminated)
-    if not np.isin(ended, (0, 1)).all():
-        raise ValueError(f"terminated must be flags, true or false, got {terminated!r}")
-    reward, next_value = np.asarray(reward, dtype=float), np.asarray(next_value, dtype=float)
-    after = np.where(ended, 0.0, next_value)
-    if not np.isfinite(reward).all():
-        raise ValueError(f"reward must be finite, got {reward!r}")
-    if not np.isfinite(after).all():
-        raise ValueError(f"next_value must be finite, got {next_value!r}")
-    return (reward + gamma * after)[()]
+    return (reward + gamma * np.where(terminated, 0.0, next_value))[()]
 
 
+@checked
 def td_error(
-    reward: ArrayLike, value: ArrayLike, next_value: ArrayLike, terminated: ArrayLike, gamma: float
+    reward: Floats[Array, "*"], value: Floats[Array, "*"],
+    next_value: Floats[Array, "*", ANY_FINITE, "terminated"],
+    terminated: Flags[Array, "*"], gamma: UnitInterval,
 ) -> FloatArray:
     """How far the target lies above the estimate: ``delta = r + gamma * V(s') - V(s)``.
 
@@ -113,313 +84,12 @@ def td_error(
     Returns:
         Errors, of the arguments' common shape.
 
-    Raises:
-        ValueError: a flag that is not 0 or 1, gamma out of range, or a number that is not finite.
-
     Source: Sutton & Barto (2018), equation 6.5.
     """
-    value = np.asarray(value, dtype=float)
-    if not np.isfinite(value).all():
-        raise ValueError(f"value must be finite, got {value!r}")
-    return td_target(reward, next_value, terminated, gamma) - value
+    return unchecked(td_target)(reward, next_value, terminated, gamma) - value
 
 
-# ---------------------------------------------------------------------- prediction
-
-def td_prediction(
-    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, alpha: Schedule, seed: int,
-    runs: int = 1, initial_values: ArrayLike | None = None, history: bool = False,
-    max_steps: int | None = None,
-) -> Prediction:
-    """TD(0): move ``V(s)`` toward the target at every step: ``V(s) += alpha * (r + gamma * V(s') - V(s))``.
-
-    Equation: eq-td-update
-
-    Args:
-        env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
-        policy: (S,) integers or (S, A) probabilities.
-        episodes: number of episodes of every run, at least 1.
-        gamma: discount in [0, 1].
-        alpha: step size in [0, 1], or a schedule of the visit count of the state in its run (from 1).
-        seed: a non-negative integer.
-        runs: number of independent runs R.
-        initial_values: first guess, (S,); default 0. Known terminal states are set to 0.
-        history: keep the values after every episode.
-        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
-
-    Returns:
-        A ``Prediction``; ``counts`` are numbers of updates.
-
-    Raises:
-        ValueError, TypeError: an argument out of range or of the wrong kind.
-
-    Source: Sutton & Barto (2018), section 6.1.
-    """
-    return n_step_td_prediction(env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha, seed=seed,
-                                n=1, runs=runs, initial_values=initial_values, history=history,
-                                max_steps=max_steps)
-
-
-def n_step_td_prediction(
-    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, alpha: Schedule, seed: int, n: int,
-    runs: int = 1, initial_values: ArrayLike | None = None, history: bool = False,
-    max_steps: int | None = None,
-) -> Prediction:
-    """n-step TD: ``V(s_t) += alpha * (r_t + ... + gamma^(n-1) r_{t+n-1} + gamma^n V(s_{t+n}) - V(s_t))``.
-
-    Equation: eq-n-step-update
-
-    The sum stops where the episode ends; a truncated episode adds the value of its last state. n = 1 is
-    TD(0), and an n that no episode outlasts is every-visit Monte Carlo with step size alpha.
-
-    Args:
-        env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
-        policy: (S,) integers or (S, A) probabilities.
-        episodes: number of episodes of every run, at least 1.
-        gamma: discount in [0, 1].
-        alpha: step size in [0, 1], or a schedule of the visit count of the state in its run (from 1).
-        seed: a non-negative integer.
-        n: number of rewards before the bootstrap, at least 1.
-        runs: number of independent runs R.
-        initial_values: first guess, (S,); default 0. Known terminal states are set to 0.
-        history: keep the values after every episode.
-        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
-
-    Returns:
-        A ``Prediction``; ``counts`` are numbers of updates.
-
-    Raises:
-        ValueError, TypeError: an argument out of range or of the wrong kind.
-
-    Source: Sutton & Barto (2018), section 7.1.
-    """
-    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, history,
-                          max_steps)
-    run_out(learner.iterate())
-    return Prediction(one_or_all(learner.v), one_or_all(learner.counts), learner.walk.returns,
-                      learner.walk.lengths, learner.history)
-
-
-def iterate_td_prediction(
-    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, alpha: Schedule, seed: int,
-    runs: int = 1, initial_values: ArrayLike | None = None, max_steps: int | None = None,
-) -> Iterator[Step]:
-    """``td_prediction`` as a generator: one ``Step`` per update. Same arguments."""
-    return iterate_n_step_td_prediction(env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha,
-                                        seed=seed, n=1, runs=runs, initial_values=initial_values,
-                                        max_steps=max_steps)
-
-
-def iterate_n_step_td_prediction(
-    env_or_mdp: Any, policy: ArrayLike, *, episodes: int, gamma: float, alpha: Schedule, seed: int, n: int,
-    runs: int = 1, initial_values: ArrayLike | None = None, max_steps: int | None = None,
-) -> Iterator[Step]:
-    """``n_step_td_prediction`` as a generator: one ``Step`` per step of the environment. Same arguments."""
-    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, False,
-                          max_steps)
-    return _steps(learner.iterate(), learner.walk.runs)
-
-
-class _Prediction:
-    """The state of a TD prediction: values, the last n steps of every run, and the loop."""
-
-    def __init__(self, env_or_mdp: Any, policy: ArrayLike, episodes: int, gamma: float, alpha: Schedule,
-                 seed: int, n: int, runs: int, initial_values: ArrayLike | None, history: bool,
-                 max_steps: int | None) -> None:
-        self.gamma, self.n = check_unit_interval("gamma", gamma), check_count("n", n)
-        self.alpha = ScheduleTable("alpha", alpha)
-        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps)
-        self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
-        self.v = np.tile(_first_guess(initial_values, self.walk), (self.walk.runs, 1))      # (R, S)
-        self.counts = np.zeros(self.v.shape, dtype=np.int64)
-        self.history = new_history(history, self.walk.episodes, self.v)
-        self.last_states = np.zeros((self.n, self.walk.runs), dtype=np.int64)   # ring buffers over time
-        self.last_rewards = np.zeros((self.n, self.walk.runs))
-
-    def iterate(self) -> Iterator[tuple[Any, ...]]:
-        walk, gamma, time = self.walk, self.gamma, 0
-        while walk.next_step():
-            run, state, episode = walk.run, walk.state, walk.episode
-            action = self.policy.actions(state, walk.uniform("action"))
-            next_state, reward, terminated, over = walk.step(action)
-            self.last_states[time % self.n, run] = state
-            self.last_rewards[time % self.n, run] = reward
-
-            next_value = self.v[run, next_state] * ~terminated
-            delta = reward + gamma * next_value - self.v[run, state]
-            if self.n == 1:
-                self.update(run, state, delta)
-            else:
-                full = ~over & (walk.steps >= self.n)                     # the oldest step has its n rewards
-                self.n_step_update(time, run[full], next_value[full])
-                self.flush(time, run[over], next_value[over], walk.steps[over])
-            if self.history is not None and over.any():
-                self.history[episode[over] + 1, run[over]] = self.v[run[over]]
-            walk.move_on(next_state, over)
-            time += 1
-            yield run, episode, state, action, reward, next_state, terminated, over, delta, self.v
-
-    def update(self, run: IntArray, state: IntArray, delta: FloatArray) -> None:
-        self.counts[run, state] += 1
-        alpha = self.alpha.at(self.counts[run, state])
-        self.v[run, state] += alpha * delta
-
-    def n_step_update(self, time: int, run: IntArray, next_value: FloatArray) -> None:
-        """Update the state of n - 1 steps ago with the n rewards since, and the value of what comes next."""
-        if run.size:
-            target = next_value
-            for t in range(time, time - self.n, -1):                     # backward through the last n rewards
-                target = self.last_rewards[t % self.n, run] + self.gamma * target
-            state = self.last_states[(time + 1) % self.n, run]
-            self.update(run, state, target - self.v[run, state])
-
-    def flush(self, time: int, run: IntArray, tail: FloatArray, steps: IntArray) -> None:
-        """At the end of an episode, update the states still waiting, oldest first."""
-        if not run.size:
-            return
-        waiting = np.minimum(steps, self.n)
-        targets, target = [], tail
-        for back in range(int(waiting.max())):
-            target = self.last_rewards[(time - back) % self.n, run] + self.gamma * target
-            targets.append(target)
-        for back in range(len(targets) - 1, -1, -1):
-            here = waiting > back
-            state = self.last_states[(time - back) % self.n, run[here]]
-            self.update(run[here], state, targets[back][here] - self.v[run[here], state])
-
-
-def _first_guess(initial_values: ArrayLike | None, walk: Any) -> FloatArray:
-    """The first values (S,), checked, 0 at known terminal states."""
-    values = np.zeros(walk.n_states) if initial_values is None else np.array(initial_values, dtype=float)
-    if values.shape != (walk.n_states,) or not np.isfinite(values).all():
-        raise ValueError(f"initial_values must be {walk.n_states} finite numbers, got {initial_values!r}")
-    if hasattr(walk, "table"):
-        values[walk.table.ends] = 0
-    return values
-
-
-# ---------------------------------------------------------------------- control
-
-def q_learning(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
-    runs: int = 1, history: bool = False, max_steps: int | None = None,
-) -> Control:
-    """Act epsilon-greedily, learn about the best: ``Q(s,a) += alpha * (r + gamma * max_b Q(s',b) - Q(s,a))``.
-
-    Equation: eq-q-learning
-
-    Args:
-        env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
-        episodes: number of episodes of every run, at least 1.
-        gamma: discount in [0, 1].
-        alpha: step size in [0, 1], or a schedule of the visit count of ``(s, a)`` in its run (from 1).
-        epsilon: probability of a uniformly drawn action, in [0, 1], or a schedule of the episode number
-            (from 1). Greedy actions that tie are drawn with equal chances.
-        seed: a non-negative integer.
-        runs: number of independent runs R.
-        history: keep the table after every episode.
-        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
-
-    Returns:
-        A ``Control``; tables start at 0.
-
-    Raises:
-        ValueError, TypeError: an argument out of range or of the wrong kind.
-
-    Source: Watkins & Dayan (1992); Sutton & Barto (2018), section 6.5.
-    """
-    return _control("q_learning", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
-
-
-def sarsa(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
-    runs: int = 1, history: bool = False, max_steps: int | None = None,
-) -> Control:
-    """Learn about the policy that acts: ``Q(s,a) += alpha * (r + gamma * Q(s',a') - Q(s,a))``.
-
-    Equation: eq-sarsa
-
-    Here a' is the action that comes next. It is drawn before the update, and then taken.
-
-    Args:
-        env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
-        episodes: number of episodes of every run, at least 1.
-        gamma: discount in [0, 1].
-        alpha: step size in [0, 1], or a schedule of the visit count of ``(s, a)`` in its run (from 1).
-        epsilon: probability of a uniformly drawn action, in [0, 1], or a schedule of the episode number
-            (from 1). Greedy actions that tie are drawn with equal chances.
-        seed: a non-negative integer.
-        runs: number of independent runs R.
-        history: keep the table after every episode.
-        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
-
-    Returns:
-        A ``Control``; tables start at 0.
-
-    Raises:
-        ValueError, TypeError: an argument out of range or of the wrong kind.
-
-    Source: Rummery & Niranjan (1994); Sutton & Barto (2018), section 6.4.
-    """
-    return _control("sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
-
-
-def expected_sarsa(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
-    runs: int = 1, history: bool = False, max_steps: int | None = None,
-) -> Control:
-    """SARSA without the luck of a': ``Q(s,a) += alpha * (r + gamma * sum_b pi(b|s') Q(s',b) - Q(s,a))``.
-
-    Equation: eq-expected-sarsa
-
-    Args:
-        env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
-        episodes: number of episodes of every run, at least 1.
-        gamma: discount in [0, 1].
-        alpha: step size in [0, 1], or a schedule of the visit count of ``(s, a)`` in its run (from 1).
-        epsilon: probability of a uniformly drawn action, in [0, 1], or a schedule of the episode number
-            (from 1). Greedy actions that tie are drawn with equal chances.
-        seed: a non-negative integer.
-        runs: number of independent runs R.
-        history: keep the table after every episode.
-        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
-
-    Returns:
-        A ``Control``; tables start at 0.
-
-    Raises:
-        ValueError, TypeError: an argument out of range or of the wrong kind.
-
-    Source: van Seijen et al. (2009); Sutton & Barto (2018), section 6.6.
-    """
-    return _control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history,
-                    max_steps)
-
-
-def iterate_q_learning(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
-    runs: int = 1, max_steps: int | None = None,
-) -> Iterator[Step]:
-    """``q_learning`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
-    return _iterate_control("q_learning", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
-
-
-def iterate_sarsa(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
-    runs: int = 1, max_steps: int | None = None,
-) -> Iterator[Step]:
-    """``sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
-    return _iterate_control("sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
-
-
-def iterate_expected_sarsa(
-    env_or_mdp: Any, *, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule, seed: int,
-    runs: int = 1, max_steps: int | None = None,
-) -> Iterator[Step]:
-    """``expected_sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
-    return _iterate_control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs,
-                            max_steps)
-
+# ---------------------------------------------------------------------- learning to act
 
 # What follows (s, a) is worth, by the three rules. ``q`` (A, n): the values of the next states' actions.
 
@@ -442,21 +112,16 @@ _NEXT_VALUE: dict[str, Callable[..., FloatArray]] = {
 }
 
 
-def _columns(table: FloatArray, rows: IntArray) -> FloatArray:
-    """Some rows (n,) of a table (.., A) as columns, (A, n)."""
-    return np.ascontiguousarray(table.take(rows, axis=0).T)
-
-
 class _Control:
     """The state of a control method: table, walk, schedules, and the loop that the three rules share."""
 
     def __init__(self, rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule,
                  epsilon: Schedule, seed: int, runs: int, history: bool, max_steps: int | None) -> None:
-        self.rule, self.gamma = rule, check_unit_interval("gamma", gamma)
+        self.rule, self.gamma = rule, gamma
         self.alpha, self.epsilon = ScheduleTable("alpha", alpha), ScheduleTable("epsilon", epsilon)
         columns = ("action", "first_action") if rule == "sarsa" else ("action",)
-        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps,
-                              columns=columns)
+        self.walk = unchecked(open_walk)(
+            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, columns=columns)
         self.epsilons = self.epsilon.up_to(self.walk.episodes)
         self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
         self.counts = np.zeros(self.q.size, dtype=np.int64)               # visits, if alpha is a schedule
@@ -515,6 +180,119 @@ class _Control:
         if over.any():
             next_action = np.where(over, self.first_actions(), next_action)
         return next_action
+
+
+def _columns(table: FloatArray, rows: IntArray) -> FloatArray:
+    """Some rows (n,) of a table (.., A) as columns, (A, n)."""
+    return np.ascontiguousarray(table.take(rows, axis=0).T)
+
+
+@checked
+def q_learning(
+    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    runs: Count = 1, history: bool = False, max_steps: Count | None = None,
+) -> Control:
+    """Act epsilon-greedily, learn about the best: ``Q(s,a) += alpha * (r + gamma * max_b Q(s',b) - Q(s,a))``.
+
+    Equation: eq-q-learning
+
+    Args:
+        env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
+        episodes: number of episodes of every run, at least 1.
+        gamma: discount in [0, 1].
+        alpha: step size in [0, 1], or a schedule of the visit count of ``(s, a)`` in its run (from 1).
+        epsilon: probability of a uniformly drawn action, in [0, 1], or a schedule of the episode number
+            (from 1). Greedy actions that tie are drawn with equal chances.
+        seed: a non-negative integer.
+        runs: number of independent runs R.
+        history: keep the table after every episode.
+        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
+
+    Returns:
+        A ``Control``; tables start at 0.
+
+    Source: Watkins & Dayan (1992); Sutton & Barto (2018), section 6.5.
+    """
+    return _control("q_learning", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
+
+
+@checked
+def sarsa(
+    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    runs: Count = 1, history: bool = False, max_steps: Count | None = None,
+) -> Control:
+    """Learn about the policy that acts: ``Q(s,a) += alpha * (r + gamma * Q(s',a') - Q(s,a))``.
+
+    Equation: eq-sarsa
+
+    Here a' is the action that comes next. It is drawn before the update, and then taken.
+
+    Arguments and result are those of ``q_learning``.
+
+    Source: Rummery & Niranjan (1994); Sutton & Barto (2018), section 6.4.
+    """
+    return _control("sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
+
+
+@checked
+def expected_sarsa(
+    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    runs: Count = 1, history: bool = False, max_steps: Count | None = None,
+) -> Control:
+    """SARSA without the luck of a': ``Q(s,a) += alpha * (r + gamma * sum_b pi(b|s') Q(s',b) - Q(s,a))``.
+
+    Equation: eq-expected-sarsa
+
+    Arguments and result are those of ``q_learning``.
+
+    Source: van Seijen et al. (2009); Sutton & Barto (2018), section 6.6.
+    """
+    return _control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history,
+                    max_steps)
+
+
+@checked
+def iterate_q_learning(
+    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    runs: Count = 1, max_steps: Count | None = None,
+) -> Iterator[Step]:
+    """``q_learning`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
+    return _iterate_control("q_learning", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
+
+
+@checked
+def iterate_sarsa(
+    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    runs: Count = 1, max_steps: Count | None = None,
+) -> Iterator[Step]:
+    """``sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
+    return _iterate_control("sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
+
+
+@checked
+def iterate_expected_sarsa(
+    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    runs: Count = 1, max_steps: Count | None = None,
+) -> Iterator[Step]:
+    """``expected_sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
+    return _iterate_control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs,
+                            max_steps)
+
+
+def _control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule,
+             seed: int, runs: int, history: bool, max_steps: int | None) -> Control:
+    learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
+    if learner.walk.runs == 1 and isinstance(learner.walk, TableWalk):
+        _learn_alone(learner, learner.walk)
+    else:
+        run_out(learner.iterate())
+    return Control(one_or_all(learner.q), learner.walk.returns, learner.walk.lengths, learner.history)
+
+
+def _iterate_control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule,
+                     epsilon: Schedule, seed: int, runs: int, max_steps: int | None) -> Iterator[Step]:
+    learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, False, max_steps)
+    return _steps(learner.iterate(), learner.walk.runs)
 
 
 def _learn_alone(learner: _Control, walk: TableWalk) -> None:
@@ -605,20 +383,190 @@ def _value_of_policy_in_row(row: list[float], best: float, epsilon: float) -> fl
     return total
 
 
-def _control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule,
-             seed: int, runs: int, history: bool, max_steps: int | None) -> Control:
-    learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
-    if learner.walk.runs == 1 and isinstance(learner.walk, TableWalk):
-        _learn_alone(learner, learner.walk)
-    else:
-        run_out(learner.iterate())
-    return Control(one_or_all(learner.q), learner.walk.returns, learner.walk.lengths, learner.history)
+# ---------------------------------------------------------------------- prediction
+
+@checked
+def td_prediction(
+    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, history: bool = False,
+    max_steps: Count | None = None,
+) -> Prediction:
+    """TD(0): move ``V(s)`` toward the target at every step: ``V(s) += alpha * (r + gamma * V(s') - V(s))``.
+
+    Equation: eq-td-update
+
+    Args:
+        env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
+        policy: (S,) integers or (S, A) probabilities.
+        episodes: number of episodes of every run, at least 1.
+        gamma: discount in [0, 1].
+        alpha: step size in [0, 1], or a schedule of the visit count of the state in its run (from 1).
+        seed: a non-negative integer.
+        runs: number of independent runs R.
+        initial_values: first guess, (S,); default 0. Known terminal states are set to 0.
+        history: keep the values after every episode.
+        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
+
+    Returns:
+        A ``Prediction``; ``counts`` are numbers of updates.
+
+    Source: Sutton & Barto (2018), section 6.1.
+    """
+    return unchecked(n_step_td_prediction)(
+        env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha, seed=seed, n=1, runs=runs,
+        initial_values=initial_values, history=history, max_steps=max_steps)
 
 
-def _iterate_control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule,
-                     epsilon: Schedule, seed: int, runs: int, max_steps: int | None) -> Iterator[Step]:
-    learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, False, max_steps)
+@checked
+def n_step_td_prediction(
+    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    n: Count, runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, history: bool = False,
+    max_steps: Count | None = None,
+) -> Prediction:
+    """n-step TD: ``V(s_t) += alpha * (r_t + ... + gamma^(n-1) r_{t+n-1} + gamma^n V(s_{t+n}) - V(s_t))``.
+
+    Equation: eq-n-step-update
+
+    The sum stops where the episode ends; a truncated episode adds the value of its last state. n = 1 is
+    TD(0), and an n that no episode outlasts is every-visit Monte Carlo with step size alpha.
+
+    Args:
+        n: number of rewards before the bootstrap, at least 1.
+        env_or_mdp, policy, ...: as for ``td_prediction``.
+
+    Returns:
+        A ``Prediction``; ``counts`` are numbers of updates.
+
+    Source: Sutton & Barto (2018), section 7.1.
+    """
+    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, history,
+                          max_steps)
+    run_out(learner.iterate())
+    return Prediction(one_or_all(learner.v), one_or_all(learner.counts), learner.walk.returns,
+                      learner.walk.lengths, learner.history)
+
+
+@checked
+def iterate_td_prediction(
+    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, max_steps: Count | None = None,
+) -> Iterator[Step]:
+    """``td_prediction`` as a generator: one ``Step`` per update. Same arguments."""
+    return unchecked(iterate_n_step_td_prediction)(
+        env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha, seed=seed, n=1, runs=runs,
+        initial_values=initial_values, max_steps=max_steps)
+
+
+@checked
+def iterate_n_step_td_prediction(
+    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    n: Count, runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, max_steps: Count | None = None,
+) -> Iterator[Step]:
+    """``n_step_td_prediction`` as a generator: one ``Step`` per step of the environment. Same arguments."""
+    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, False,
+                          max_steps)
     return _steps(learner.iterate(), learner.walk.runs)
+
+
+class _Prediction:
+    """The state of a TD prediction: values, the last n steps of every run, and the loop."""
+
+    def __init__(self, env_or_mdp: Any, policy: Policy, episodes: int, gamma: float, alpha: Schedule,
+                 seed: int, n: int, runs: int, initial_values: FloatArray | None, history: bool,
+                 max_steps: int | None) -> None:
+        self.gamma, self.n = gamma, n
+        self.alpha = ScheduleTable("alpha", alpha)
+        self.walk = unchecked(open_walk)(
+            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps)
+        self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
+        self.v = np.tile(_first_guess(initial_values, self.walk), (self.walk.runs, 1))      # (R, S)
+        self.counts = np.zeros(self.v.shape, dtype=np.int64)
+        self.history = new_history(history, self.walk.episodes, self.v)
+        self.last_states = np.zeros((self.n, self.walk.runs), dtype=np.int64)   # ring buffers over time
+        self.last_rewards = np.zeros((self.n, self.walk.runs))
+
+    def iterate(self) -> Iterator[tuple[Any, ...]]:
+        walk, gamma, time = self.walk, self.gamma, 0
+        while walk.next_step():
+            run, state, episode = walk.run, walk.state, walk.episode
+            action = self.policy.actions(state, walk.uniform("action"))
+            next_state, reward, terminated, over = walk.step(action)
+            self.last_states[time % self.n, run] = state
+            self.last_rewards[time % self.n, run] = reward
+
+            next_value = self.v[run, next_state] * ~terminated
+            delta = reward + gamma * next_value - self.v[run, state]
+            if self.n == 1:
+                self.update(run, state, delta)
+            else:
+                full = ~over & (walk.steps >= self.n)                     # the oldest step has its n rewards
+                self.n_step_update(time, run[full], next_value[full])
+                self.flush(time, run[over], next_value[over], walk.steps[over])
+            if self.history is not None and over.any():
+                self.history[episode[over] + 1, run[over]] = self.v[run[over]]
+            walk.move_on(next_state, over)
+            time += 1
+            yield run, episode, state, action, reward, next_state, terminated, over, delta, self.v
+
+    def update(self, run: IntArray, state: IntArray, delta: FloatArray) -> None:
+        self.counts[run, state] += 1
+        alpha = self.alpha.at(self.counts[run, state])
+        self.v[run, state] += alpha * delta
+
+    def n_step_update(self, time: int, run: IntArray, next_value: FloatArray) -> None:
+        """Update the state of n - 1 steps ago with the n rewards since, and the value of what comes next."""
+        if run.size:
+            target = next_value
+            for t in range(time, time - self.n, -1):                     # backward through the last n rewards
+                target = self.last_rewards[t % self.n, run] + self.gamma * target
+            state = self.last_states[(time + 1) % self.n, run]
+            self.update(run, state, target - self.v[run, state])
+
+    def flush(self, time: int, run: IntArray, tail: FloatArray, steps: IntArray) -> None:
+        """At the end of an episode, update the states still waiting, oldest first."""
+        if not run.size:
+            return
+        waiting = np.minimum(steps, self.n)
+        targets, target = [], tail
+        for back in range(int(waiting.max())):
+            target = self.last_rewards[(time - back) % self.n, run] + self.gamma * target
+            targets.append(target)
+        for back in range(len(targets) - 1, -1, -1):
+            here = waiting > back
+            state = self.last_states[(time - back) % self.n, run[here]]
+            self.update(run[here], state, targets[back][here] - self.v[run[here], state])
+
+
+def _first_guess(initial_values: FloatArray | None, walk: Any) -> FloatArray:
+    """The first values (S,), 0 at known terminal states."""
+    values = np.zeros(walk.n_states) if initial_values is None else initial_values.astype(float)
+    if values.shape != (walk.n_states,):
+        raise ValueError(f"initial_values has shape {values.shape}; expected ({walk.n_states},)")
+    if hasattr(walk, "table"):
+        values[walk.table.ends] = 0
+    return values
+
+
+# ---------------------------------------------------------------------- step by step
+
+class Step(NamedTuple):
+    """One step of a generator: a transition, its TD error, and the table after the update.
+
+    With ``runs`` above 1 the fields are arrays (n,), one entry for each run under way, and ``run`` says
+    which; with one run they are plain numbers. ``table`` is the live table of all runs: copy it to keep it.
+    In n-step TD, ``td_error`` is the one-step error of the transition.
+    """
+
+    run: Any
+    episode: Any
+    state: Any
+    action: Any
+    reward: Any
+    next_state: Any
+    terminated: Any
+    truncated: Any
+    td_error: Any
+    table: FloatArray
 
 
 def _steps(records: Iterator[tuple[Any, ...]], runs: int) -> Iterator[Step]:
@@ -632,8 +580,9 @@ def _steps(records: Iterator[tuple[Any, ...]], runs: int) -> Iterator[Step]:
 
 # ---------------------------------------------------------------------- fixed points with linear features
 
+@checked
 def td_fixed_point(
-    mdp: MDP, policy: ArrayLike, features: ArrayLike, weights: ArrayLike | None = None
+    mdp: MDP, policy: Policy, features: Floats[Array, "S d"], weights: Floats[Array, "S", Range(0)] | None = None
 ) -> FloatArray:
     """Where semi-gradient TD(0) with ``V(s) = features[s] @ theta`` comes to rest.
 
@@ -651,7 +600,7 @@ def td_fixed_point(
         Parameters theta, (d,); the shortest, where several fit.
 
     Raises:
-        ValueError: a shape that does not fit, negative weights, or no end and no weights.
+        ValueError: no weights for a policy that may never end the episode.
 
     Source: Sutton & Barto (2018), section 9.4.
     """
@@ -661,8 +610,9 @@ def td_fixed_point(
     return np.asarray(np.linalg.lstsq(matrix, (gradient * weight[:, None]).T @ reward, rcond=None)[0])
 
 
+@checked
 def residual_gradient_fixed_point(
-    mdp: MDP, policy: ArrayLike, features: ArrayLike, weights: ArrayLike | None = None
+    mdp: MDP, policy: Policy, features: Floats[Array, "S d"], weights: Floats[Array, "S", Range(0)] | None = None
 ) -> FloatArray:
     """The minimum of the mean squared TD error: where following its full gradient comes to rest.
 
@@ -680,7 +630,7 @@ def residual_gradient_fixed_point(
         Parameters theta, (d,); the shortest, where several fit.
 
     Raises:
-        ValueError: a shape that does not fit, negative weights, or no end and no weights.
+        ValueError: no weights for a policy that may never end the episode.
 
     Source: Baird (1995); Sutton & Barto (2018), section 11.5.
     """
@@ -691,33 +641,21 @@ def residual_gradient_fixed_point(
 
 
 def _weighted_transitions(
-    mdp: MDP, policy: ArrayLike, features: ArrayLike, weights: ArrayLike | None
+    mdp: MDP, policy: Policy, features: FloatArray, weights: FloatArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Every transition: features before and after, (N, d), reward (N,), and how often it happens, (N,)."""
     rows = mdp.policy_rows(policy)
-    phi = np.array(features, dtype=float)
-    if phi.ndim != 2 or len(phi) != mdp.n_states or not np.isfinite(phi).all():
-        raise ValueError(f"features must be finite, of shape ({mdp.n_states}, d), got shape {phi.shape}")
-    phi[mdp.terminal] = 0
-    visits = _expected_visits(mdp, rows) if weights is None else np.array(weights, dtype=float)
-    if visits.shape != (mdp.n_states,) or not np.isfinite(visits).all() or (visits < 0).any():
-        raise ValueError(f"weights must be {mdp.n_states} numbers, not negative, got {weights!r}")
+    phi = np.where(mdp.terminal[:, None], 0.0, features)
+    visits = _visits(mdp, policy) if weights is None else weights
     pair = np.repeat(np.arange(mdp.n_states * mdp.n_actions), np.diff(mdp.continuation.indptr))
     after, state, action = mdp.continuation.indices, pair // mdp.n_actions, pair % mdp.n_actions
     reward = np.array([mdp.transition_reward(*key) for key in zip(state, action, after)])
     return phi[state], phi[after], reward, visits[state] * rows[state, action] * mdp.continuation.data
 
 
-def _expected_visits(mdp: MDP, rows: NDArray[np.float64]) -> FloatArray:
-    """Expected number of visits to each state in an episode, (S,): ``d = mu_0 + P_pi^T d``."""
-    from scipy.sparse import eye_array
-    from scipy.sparse.linalg import spsolve
-
-    if not mdp.terminal.any():
-        raise ValueError("weights must be given for a process without a terminal state")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                                  # a singular matrix is reported below
-        visits = spsolve((eye_array(mdp.n_states) - mdp.policy_transitions(rows)).T.tocsc(), mdp.start)
-    if not np.isfinite(visits).all() or (visits < -1e-9).any():
-        raise ValueError("weights must be given where the policy never ends the episode")
-    return np.maximum(visits, 0)
+def _visits(mdp: MDP, policy: Policy) -> FloatArray:
+    """Expected number of visits to each state in an episode, (S,)."""
+    try:
+        return np.maximum(expected_visits(mdp, policy, gamma=1.0), 0)
+    except ValueError as error:
+        raise ValueError("weights is None; expected numbers, as the policy may never end the episode") from error

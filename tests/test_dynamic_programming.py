@@ -11,11 +11,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
 
 from rlbook_lib.dynamic_programming import (
     absorption_probabilities, action_values, advantages, bellman_expectation_backup,
     bellman_expectation_backup_q, bellman_optimality_backup, bellman_optimality_backup_q,
-    contraction_ratio, expected_episode_length, expected_return, greedy_policy,
+    contraction_ratio, expected_episode_length, expected_return, expected_visits, greedy_policy,
     iterate_modified_policy_iteration, iterate_policy_evaluation, iterate_policy_iteration,
     iterate_value_iteration, modified_policy_iteration, policy_evaluation, policy_improvement,
     policy_iteration, policy_loss_bound, q_from_values, span_bound, truncated_policy_evaluation,
@@ -686,8 +687,143 @@ def test_a_gain_that_must_be_paid_back_is_no_gain(solve):
     np.testing.assert_allclose(solve(mdp).values, [0, -100, 0], atol=1e-9)
 
 
-def test_without_a_discount_the_bound_is_infinite_only_if_a_walk_can_be():
-    assert value_iteration(Maze("L1").to_mdp(1.0)).error_bound == math.inf
+# Every deterministic policy, one by one: its chain falls into sets that it cannot leave. Ends and sets without
+# rewards are worth 0; a set that pays on average has no bound; any other set is no way to go on for ever.
+
+def closed_sets(chain):
+    """The sets of states that a chain never leaves, as flags (S,) each."""
+    count, label = connected_components(chain > 0, directed=True, connection="strong")
+    sets = [label == k for k in range(count)]
+    return [inside for inside in sets if not (chain[inside][:, ~inside] > 0).any()]
+
+
+def mean_reward(chain, rewards):
+    """What a chain that never leaves its states collects per step in the long run."""
+    balance = np.vstack([chain.T - np.eye(len(chain)), np.ones(len(chain))])
+    return np.linalg.lstsq(balance, np.append(np.zeros(len(chain)), 1.0), rcond=None)[0] @ rewards
+
+
+def total_rewards(mdp, actions):
+    """Total reward of a policy, -inf where it has none; its best mean reward; whether a set breaks even."""
+    states = np.arange(mdp.n_states)
+    chain, rewards = plain_tables(mdp)[0][states, actions], mdp.rewards[states, actions]
+    good, bad, best, even = mdp.terminal.copy(), np.zeros(mdp.n_states, dtype=bool), -np.inf, False
+    for inside in closed_sets(chain + np.diag(mdp.terminal.astype(float))):
+        if not mdp.terminal[inside].any():
+            free = not rewards[inside].any()
+            gain = 0.0 if free else mean_reward(chain[np.ix_(inside, inside)], rewards[inside])
+            best, even = max(best, gain), even or not free and abs(gain) < 1e-9
+            good, bad = good | inside & free, bad | inside & (not free)
+    for _ in states:
+        bad |= chain @ bad > 0
+    values, inside = np.where(bad, -np.inf, 0.0), ~good & ~bad
+    if inside.any():
+        values[inside] = np.linalg.solve(np.eye(inside.sum()) - chain[np.ix_(inside, inside)], rewards[inside])
+    return values, best, even
+
+
+def best_total_rewards(mdp):
+    found = [total_rewards(mdp, np.array(actions))
+             for actions in itertools.product(range(mdp.n_actions), repeat=mdp.n_states)]
+    values, gains, even = zip(*found)
+    return np.max(values, axis=0), max(gains), any(even)
+
+
+def random_undiscounted(seed):
+    """Coarse transitions and rewards, many of them zero: loops of every kind. None where no end is in reach."""
+    rng = np.random.default_rng(seed)
+    S = int(rng.integers(2, 6))
+    A = int(rng.integers(1, 4 if S < 5 else 3))
+    transitions = np.zeros((S, A, S))
+    for state, action in itertools.product(range(S), range(A)):
+        size = rng.integers(1, 3)
+        transitions[state, action, rng.choice(S, size, replace=False)] = 1 / size
+    rewards = rng.choice([0.0, 0, 0, 1, -1, -1, 2, -2, -3], size=(S, A)) * rng.choice([1.0, 1.0, 0.1, 1 / 3, 1000.0])
+    terminal = rng.random(S) < 0.25
+    terminal[-1] = True
+    try:
+        return MDP(transitions, rewards, 1.0, terminal)
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_solvers_without_a_discount_agree_with_trying_every_policy(block):
+    solved = refused = 0
+    for seed in range(40 * block, 40 * (block + 1)):
+        mdp = random_undiscounted(seed)
+        if mdp is None:
+            continue
+        best, gain, even = best_total_rewards(mdp)
+        for solve in SOLVERS:
+            if gain > 1e-9:
+                refused += 1
+                with pytest.raises(ValueError, match="gamma = 1.*loop"):
+                    solve(mdp)
+                continue
+            solved += 1
+            solution, where = solve(mdp), f"{solve.__name__}, seed {seed}"
+            scale = 1 + np.abs(best).max()
+            assert np.abs(solution.values - best).max() <= min(solution.error_bound, 1e-8) + 1e-14 * scale, where
+            assert np.abs(total_rewards(mdp, solution.policy)[0] - best).max() <= 1e-10 * scale, where
+            np.testing.assert_allclose(solution.q_values, all_backups(mdp, best), atol=2e-8, err_msg=where)
+            assert solution.error_bound <= 1e-8 or even and solution.error_bound == math.inf, where
+    assert solved > 60 and refused > 3
+
+
+def moves(*states):
+    """An MDP at gamma = 1 from (next state, reward) pairs, one row of pairs for each state but the last, the end."""
+    S, A = len(states) + 1, len(states[0])
+    transitions, rewards = np.zeros((S, A, S)), np.zeros((S, A))
+    transitions[-1, :, -1] = 1
+    for (state, row), action in itertools.product(enumerate(states), range(A)):
+        after, rewards[state, action] = row[action]
+        transitions[state, action, after] = 1
+    return MDP(transitions, rewards, 1.0, np.arange(S) == S - 1)
+
+
+LOOPS = {
+    "stay for ever, where going on pays": (moves([(0, 0), (2, -1)], [(1, 0), (0, 2)]), [0, 2, 0]),
+    "an evaluation that falls": (moves([(1, 0), (2, -2), (0, 0)], [(0, -1), (0, -1), (0, -1)]), [0, -1, 0]),
+    "rest through a state with another way": (
+        moves([(1, 0), (1, 0), (1, 0)], [(2, 1), (0, 0), (3, -3)], [(0, -1), (0, -1), (0, -1)]), [0, 0, -1, 0]),
+    "free until the prize": (moves([(0, 0), (1, 0)], [(0, 0), (2, 5)]), [5, 5, 0]),
+    "rest beside a price": (moves([(0, 0), (1, 5)], [(2, -100), (2, -100)]), [0, -100, 0]),
+    "break even round and round": (moves([(1, 1), (2, -5)], [(0, -1), (2, 2)]), [3, 2, 0]),
+}
+
+
+@pytest.mark.parametrize("solve", SOLVERS)
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_without_a_discount(solve, name):
+    mdp, best = LOOPS[name]
+    solution = solve(mdp)
+    np.testing.assert_allclose(solution.values, best, atol=1e-12)
+    np.testing.assert_allclose(total_rewards(mdp, solution.policy)[0], best, atol=1e-12)
+    _, _, breaks_even = best_total_rewards(mdp)
+    assert solution.error_bound < 1e-12 if not breaks_even else solution.error_bound == math.inf
+
+
+@pytest.mark.parametrize("iterate", [iterate_value_iteration, iterate_modified_policy_iteration])
+@pytest.mark.parametrize("name", LOOPS)
+def test_plain_sweeps_come_to_the_same_values(iterate, name):
+    mdp, best = LOOPS[name]
+    *_, last = iterate(mdp)
+    np.testing.assert_allclose(last.values, best, atol=1e-7)
+
+
+def test_the_bound_without_a_discount_knows_how_long_a_walk_can_be():
+    """Each step costs 1 and ends with chance 1e-6: an error of rounding counts a million times."""
+    mdp = MDP([[[1 - 1e-6, 1e-6], [1.0, 0.0]], [[0, 1], [0, 1]]], [[-1.0, -1.0], [0.0, 0.0]], 1.0, [False, True])
+    solution = policy_iteration(mdp)
+    assert 1e-8 < solution.error_bound < 1
+    assert abs(solution.values[0] + 1e6) <= solution.error_bound
+
+
+def test_without_a_discount_the_bound_is_finite_whether_or_not_all_walks_end():
+    solution = value_iteration(Maze("L1").to_mdp(1.0))
+    assert np.abs(solution.values - [10, 10, 10, 10, 0, 0]).max() <= solution.error_bound < 1e-12
+    assert all(sweep.error_bound == math.inf for sweep in iterate_value_iteration(Maze("L1").to_mdp(1.0)))
     ending = MDP([[[0.5, 0.5], [0.9, 0.1]], [[0, 1], [0, 1]]], [[1.0, 0.1], [0.0, 0.0]], 1.0, [False, True])
     for solve in SOLVERS:
         solution = solve(ending)
@@ -701,6 +837,12 @@ def test_sweeps_that_never_settle_are_stopped(monkeypatch):
     mdp = MDP(swap, [[0.0, -9.0], [0.0, -9.0], [0.0, 0.0]], 1.0, [False, False, True])
     with pytest.raises(RuntimeError, match="50 sweeps"):
         list(iterate_value_iteration(mdp, values=[5.0, -5.0, 0.0]))
+
+
+@pytest.mark.parametrize("solve", SOLVERS)
+def test_where_nothing_is_ever_paid_the_bound_is_zero(solve):
+    solution = solve(moves([(0, 0), (1, 0)]))
+    assert solution.error_bound == 0 and not solution.values.any() and solution.policy[0] == 1
 
 
 def test_nothing_but_terminal_states():
@@ -763,6 +905,25 @@ def test_length_is_the_sum_of_the_chances_to_be_still_under_way(mdp, seed):
     np.testing.assert_allclose(expected_episode_length(mdp, policy), total, atol=1e-9)
 
 
+@few
+@given(mdp=random_mdps(gammas=(0.9, 1.0), must_end=True), seed=SEEDS, gamma=st.sampled_from([None, 0.5, 1.0]))
+def test_visits_are_the_sum_of_the_chances_to_be_there(mdp, seed, gamma):
+    policy = random_policy(mdp, seed)
+    discount, chain = mdp.gamma if gamma is None else gamma, mdp.policy_transitions(policy).toarray()
+    here, total = mdp.start, np.zeros(mdp.n_states)
+    while here.max() > 1e-14:
+        total, here = total + here, discount * here @ chain
+    np.testing.assert_allclose(expected_visits(mdp, policy, gamma), total, atol=1e-9)
+    if gamma is None:  # the other way to compute the objective
+        objective = expected_visits(mdp, policy) @ mdp.policy_rewards(policy)
+        assert objective == pytest.approx(expected_return(mdp, policy), rel=1e-9, abs=1e-6)
+
+
+def test_visits_of_a_policy_that_may_never_end():
+    with pytest.raises(ValueError, match="policy must end"):
+        expected_visits(Maze("L1").to_mdp(0.9), np.zeros(6, dtype=int), gamma=1.0)
+
+
 # ------------------------------------------------------------------ Gymnasium's own environments
 
 def test_cliff_walking():
@@ -808,7 +969,7 @@ MDP_L1 = Maze("L1").to_mdp(0.9)
 )
 @pytest.mark.parametrize(
     "policy",
-    [np.zeros(5, dtype=int), np.full((6, 4), 0.3), np.full(6, 4), np.zeros(6), np.full((6, 4), np.nan),
+    [np.zeros(5, dtype=int), np.full((6, 4), 0.3), np.full(6, 4), np.full(6, 0.5), np.full((6, 4), np.nan),
      np.full((4, 6), 0.25)],
 )
 def test_bad_policies(function, policy):
@@ -848,6 +1009,20 @@ def test_bad_tolerances(tolerance):
             solve(MDP_L1, tolerance=tolerance)
     with pytest.raises(ValueError, match="tolerance"):
         next(iterate_policy_evaluation(MDP_L1, UNIFORM, tolerance=tolerance))
+
+
+@pytest.mark.parametrize("tolerance", [None, "1e-8", [1e-8]])
+def test_a_tolerance_of_another_kind(tolerance):
+    for solve in (value_iteration, modified_policy_iteration, iterate_value_iteration):
+        with pytest.raises(TypeError, match="^tolerance is .*; expected a number, above 0"):
+            solve(MDP_L1, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("solve", SOLVERS)
+def test_what_is_no_mdp_is_refused_at_the_call(solve):
+    for mdp in (None, Maze("L1"), "L1"):
+        with pytest.raises(TypeError, match="^mdp is .*; expected an MDP"):
+            solve(mdp)
 
 
 def test_bad_bounds():

@@ -9,7 +9,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlbook_lib.mdp import MDP, enumerate_trajectories, expected_rewards, sample_episode, trajectory_probability
+from rlbook_lib.mdp import (
+    MDP, enumerate_trajectories, expected_rewards, policy_rows, sample_episode, trajectory_probability,
+)
 
 UNIFORM = np.array([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
 
@@ -201,27 +203,33 @@ def with_entry(value):
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"transitions": with_entry([0.5, 0.4, 0.0])}, "transitions must sum to 1 .* state 0, action 1 they sum to 0.9"),
-    ({"transitions": with_entry([1.5, -0.5, 0.0])}, "transitions must be probabilities, got -0.5"),
-    ({"transitions": with_entry([np.nan, 1.0, 0.0])}, "transitions must be finite"),
-    ({"transitions": np.ones((3, 3))}, r"transitions must have shape \(S, A, S\)"),
-    ({"transitions": np.zeros((0, 2, 0))}, "transitions must have shape"),
-    ({"transitions": sp.csr_array(np.ones((5, 3)))}, r"sparse transitions must have shape \(S\*A, S\)"),
-    ({"rewards": np.zeros((3, 3))}, r"rewards must have shape \(3, 2\) or \(3, 2, 3\), got \(3, 3\)"),
-    ({"rewards": np.full((3, 2), np.nan)}, "rewards must be finite"),
-    ({"rewards": sp.csr_array((3, 3))}, "rewards must have shape"),
-    ({"gamma": -0.1}, r"gamma must be in \[0, 1\], got -0.1"),
-    ({"gamma": 1.01}, r"gamma must be in \[0, 1\]"),
-    ({"gamma": float("nan")}, r"gamma must be in \[0, 1\]"),
-    ({"terminal": [0, 1]}, "terminal must be 3 flags"),
-    ({"terminal": [0, 2, 1]}, "terminal must be 3 flags"),
-    ({"start": [0.5, 0.6, 0]}, "start must be a distribution"),
-    ({"start": [1.0]}, r"start must have shape \(3,\)"),
+    ({"transitions": with_entry([0.5, 0.4, 0.0])}, "transitions for state 0, action 1 sum to 0.9; expected"),
+    ({"transitions": with_entry([1.5, -0.5, 0.0])}, "transitions holds -0.5; expected probabilities"),
+    ({"transitions": with_entry([np.nan, 1.0, 0.0])}, "transitions holds NaN"),
+    ({"transitions": sp.csr_array(with_entry([np.nan, 1.0, 0.0]).reshape(6, 3))}, "transitions holds NaN"),
+    ({"transitions": np.ones((3, 3))}, r"transitions has shape \(3, 3\); expected \(S, A, S\)"),
+    ({"transitions": np.zeros((0, 2, 0))}, "transitions is empty"),
+    ({"transitions": sp.csr_array(np.ones((5, 3)))}, r"transitions has shape \(5, 3\); expected \(S\*A, S\)"),
+    ({"rewards": np.zeros((3, 3))}, r"rewards has shape \(3, 3\); expected \(3, 2\) or \(3, 2, 3\)"),
+    ({"rewards": np.full((3, 2), np.nan)}, "rewards holds NaN"),
+    ({"rewards": sp.csr_array((3, 3))}, r"rewards has shape \(3, 3\); expected \(6, 3\)"),
+    ({"rewards": sp.csr_array(np.full((6, 3), np.inf))}, "rewards holds NaN or infinite"),
+    ({"gamma": -0.1}, "gamma is -0.1; expected a number, from 0 to 1"),
+    ({"terminal": [0, 1]}, r"terminal has shape \(2,\); expected \(3,\)"),
+    ({"terminal": [0, 2, 1]}, "terminal holds values other than 0 and 1"),
+    ({"start": [0.5, 0.6, 0]}, "start has a row that sums to 1.1"),
+    ({"start": [1.0]}, r"start has shape \(1,\); expected \(3,\)"),
     ({"gamma": 1, "terminal": None}, "gamma = 1 needs a terminal state, and none"),
 ])
 def test_bad_arguments_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         small_mdp(**changes)
+
+
+@pytest.mark.parametrize("name", ["transitions", "rewards", "terminal", "start"])
+def test_what_is_no_array_is_named(name):
+    with pytest.raises(TypeError, match=f"^{name} is 'abc'; expected"):
+        small_mdp(**{name: "abc"})
 
 
 def test_gamma_one_names_the_state_that_cannot_end():
@@ -231,36 +239,33 @@ def test_gamma_one_names_the_state_that_cannot_end():
         MDP(transitions, np.zeros((3, 1)), 1.0, [0, 0, 1])
 
 
-@pytest.mark.parametrize("gamma", ["0.9", None, True, 1j, [0.9]])
-def test_gamma_must_be_a_number(gamma):
-    with pytest.raises(TypeError, match="gamma must be a number"):
-        small_mdp(gamma=gamma)
-
-
 @pytest.mark.parametrize(("policy", "message"), [
-    ([[0.5, 0.6], [1, 0], [1, 0]], "policy must be a distribution .* in state 0"),
-    ([[0.5, 0.5], [2, -1], [1, 0]], "policy must be a distribution .* in state 1"),
-    ([[0.5, 0.5], [np.nan, 1], [1, 0]], "policy must be a distribution"),
-    ([0, 1, 2], "policy must hold actions 0 to 1, got 0 to 2"),
-    ([0.0, 1.0, 0.0], "policy of shape .* must hold integers"),
-    ([0, 1], r"policy must have shape \(3,\) or \(3, 2\), got \(2,\)"),
+    ([[0.5, 0.6], [1, 0], [1, 0]], "policy has a row that sums to 1.1"),
+    ([[0.5, 0.5], [2, -1], [1, 0]], "policy holds numbers outside the range"),
+    ([0, 1, 2], "policy holds actions 0 to 2; expected 0 to 1"),
+    ([0.0, 0.5, 0.0], "policy holds fractions; expected whole numbers"),
+    ([0, 1], r"policy has shape \(2,\); expected \(3,\)"),
 ])
 def test_a_bad_policy_is_named(policy, message):
-    with pytest.raises(ValueError, match=message):
-        small_mdp().policy_rows(policy)
+    for use in (lambda m: m.policy_rows(policy), lambda m: m.policy_transitions(policy),
+                lambda m: policy_rows(policy, 3, 2), lambda m: sample_episode(m, policy, seed=0)):
+        with pytest.raises(ValueError, match=message):
+            use(small_mdp())
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [
-    (lambda m: m.sample(2, 0, np.random.default_rng(0)), ValueError, "state must not be terminal"),
-    (lambda m: m.sample(3, 0, np.random.default_rng(0)), ValueError, "state must be 0 to 2, got 3"),
-    (lambda m: m.sample(0, 2, np.random.default_rng(0)), ValueError, "action must be 0 to 1, got 2"),
-    (lambda m: sample_episode(m, UNIFORM, seed=0, start=2), ValueError, "start must be a state"),
-    (lambda m: sample_episode(m, UNIFORM, seed=0, max_steps=0), ValueError, "max_steps must be at least 1"),
-    (lambda m: sample_episode(m, UNIFORM, seed=-1), ValueError, "seed must be a non-negative integer"),
-    (lambda m: sample_episode(m, UNIFORM, seed=0.5), TypeError, "seed must be a non-negative integer"),
-    (lambda m: trajectory_probability(m, UNIFORM, [0, 1], [0, 1]), ValueError, "one longer than actions"),
+    (lambda m: m.sample(2, 0, np.random.default_rng(0)), ValueError, "state is 2, a terminal state"),
+    (lambda m: m.sample(3, 0, np.random.default_rng(0)), ValueError, "state is 3; expected a whole number from 0 to 2"),
+    (lambda m: m.sample(0, 2, np.random.default_rng(0)), ValueError, "action is 2; expected a whole number from 0 to 1"),
+    (lambda m: m.successors("0", 1), TypeError, "state is '0'; expected a whole number"),
+    (lambda m: m.transition_reward(0, None, 1), TypeError, "action is None; expected a whole number"),
+    (lambda m: m.transition_reward(0, 1, 3), ValueError, "next_state is 3; expected a whole number from 0 to 2"),
+    (lambda m: sample_episode(m, UNIFORM, seed=0, start=2), ValueError, "start is 2; expected a state"),
+    (lambda m: sample_episode(None, UNIFORM, seed=0), TypeError, "mdp is None; expected an MDP"),
+    (lambda m: trajectory_probability(m, UNIFORM, [0, 1], [0, 1]), ValueError, "one more than actions"),
     (lambda m: trajectory_probability(m, UNIFORM, [2, 2], [0]), ValueError, "after a terminal state"),
-    (lambda m: enumerate_trajectories(m, UNIFORM, -1), ValueError, "horizon must be at least 0"),
+    (lambda m: trajectory_probability(m, UNIFORM, [0, 3], [0]), ValueError, "states holds 3"),
+    (lambda m: MDP.from_gymnasium(None, 0.9), TypeError, "env_or_id is None"),
 ])
 def test_bad_calls_are_named(call, error, message):
     with pytest.raises(error, match=message):
