@@ -40,7 +40,7 @@ class DQNConfig:
     learning_rate: Positive = 2.5e-3  #: of Adam; 1e-4 to 5e-3
     gamma: UnitInterval = 0.99  #: discount; 0.9 to 0.999
     n_step: Count = 8  #: rewards before the bootstrap; 1 to 10
-    target: Literal["ema", "copy"] = "ema"  #: the target network moves a little each time, or is replaced now and then
+    target: Literal["ema", "copy"] = "ema"  #: the target network moves each time, or is replaced at times
     tau: Share = 0.1  #: how much of the online network the moving target takes in; 0.005 to 0.1
     copy_interval: Count = 100  #: updates between two copies; 100 to 10 000
     buffer_capacity: Count = 8192  #: transitions kept; 10^4 to 10^6
@@ -221,7 +221,8 @@ def iterate_dqn(
 def _q_network(environments: Any, config: DQNConfig, seed: int) -> QNetwork:
     actions = environments.action_space
     if environments.in_tensors:
-        raise ValueError(f"env is {environments}, which works with tensors; expected an environment that works with numpy")
+        raise ValueError(f"env is {environments}, which works with tensors; expected an environment that works with "
+                         "numpy")  # fmt: skip
     if not isinstance(actions, Discrete):
         raise ValueError(f"env is {environments.name} with the action space {actions}; expected a Discrete action "
                          "space, for DQN compares finitely many actions")  # fmt: skip
@@ -481,7 +482,9 @@ class NStepWindow:
 
 
 @checked
-def maximization_bias(outcomes: Floats[Array, "A K"], probabilities: Probabilities[Array, "A K"] | None = None) -> float:
+def maximization_bias(
+    outcomes: Floats[Array, "A K"], probabilities: Probabilities[Array, "A K"] | None = None
+) -> float:
     """How much the largest of several noisy estimates overstates: ``E[max_a X_a] - max_a E[X_a]``, 0 or more.
 
     Equation: eq-maximization-bias
@@ -506,7 +509,9 @@ def maximization_bias(outcomes: Floats[Array, "A K"], probabilities: Probabiliti
 
 
 @checked
-def double_estimator_bias(outcomes: Floats[Array, "A K"], probabilities: Probabilities[Array, "A K"] | None = None) -> float:
+def double_estimator_bias(
+    outcomes: Floats[Array, "A K"], probabilities: Probabilities[Array, "A K"] | None = None
+) -> float:
     """The same when one set of estimates picks the action and an independent one values it; 0 or less.
 
     ``E[E[X_(a*)]] - max_a E[X_a]``, where a* is the first best action of the set that picks.
@@ -535,8 +540,9 @@ def double_estimator_bias(outcomes: Floats[Array, "A K"], probabilities: Probabi
 
 @checked(arrays="either")
 def naf_q(
-    value: Floats[Array, "n"], mean: Floats[Array, "n d"], precision: Floats[Array, "n d d"], actions: Floats[Array, "n d"]
-) -> Array:
+    value: Floats[Array, "n"], mean: Floats[Array, "n d"], precision: Floats[Array, "n d d"],
+    actions: Floats[Array, "n d"],
+) -> Array:  # fmt: skip
     """A ``Q`` that is a parabola in the action: its maximum is known without a search.
 
     Equation: eq-naf

@@ -85,8 +85,8 @@ class VectorEnvironment:
     @checked
     def __init__(self, name: str, copies: Count, observation_space: Any, action_space: Any) -> None:
         self.name, self.copies = name, copies
-        self.action_space = _checked_space(name, "action", action_space)
-        self.raw_observation_space = _checked_space(name, "observation", observation_space)
+        self.action_space = _usable_space(name, "action", action_space)
+        self.raw_observation_space = _usable_space(name, "observation", observation_space)
         self.observation_space = _encoded_space(observation_space)
         self.observation_size = int(self.observation_space.shape[0])
         self.steps = 0                                                        # steps of every copy so far
@@ -193,7 +193,7 @@ class VectorEnvironment:
         """``reset`` gives up the episodes under way."""
         self._returns[:], self._lengths[:] = 0.0, 0
 
-    def _checked_actions(self, actions: Any) -> Array:
+    def _usable_actions(self, actions: Any) -> Array:
         if not hasattr(self, "observations"):
             raise ValueError(f"{self.name}: call reset() before the first step()")
         actions = np.asarray(actions)
@@ -211,7 +211,7 @@ class VectorEnvironment:
                              f"got {_described(actions)}")
         return actions
 
-    def _check_finite(self, what: str, values: Array) -> None:
+    def _require_finite(self, what: str, values: Array) -> None:
         """Stop at the first NaN or infinity, and say in which copy and at which step."""
         if not np.isfinite(values).all():
             copy = int(np.flatnonzero(~np.isfinite(values.reshape(self.copies, -1)).all(axis=1))[0])
@@ -244,14 +244,14 @@ class VectorEnvironment:
         }
 
     def _load_base_state(self, state: dict[str, Any]) -> None:
-        _check_same_kind(self, state)
+        _require_same_kind(self, state)
         self.__dict__.pop("observations", None)          # set again, unless the state is from before a reset
         self.steps = state["steps"]
         self._finished = [(r.numpy(), n.numpy()) for r, n in state["finished"]]
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
 
 
-def _check_same_kind(environment: Any, state: dict[str, Any]) -> None:
+def _require_same_kind(environment: Any, state: dict[str, Any]) -> None:
     if not {"kind", "name", "copies"} <= state.keys():
         raise ValueError(f"state is {state!r}; expected what state() of an environment gave")
     ours = (type(environment).__name__, environment.name, environment.copies)
@@ -267,7 +267,7 @@ def _described(array: Array) -> str:
     return f"{kind} from {array.min()} to {array.max()}" if array.size and array.dtype.kind in "iuf" else kind
 
 
-def _checked_space(name: str, role: str, space: Any) -> Any:
+def _usable_space(name: str, role: str, space: Any) -> Any:
     if isinstance(space, (Box, Discrete)):
         return space
     raise ValueError(f"{name}: the {role} space is {space}; expected a Box or a Discrete space")
@@ -359,7 +359,7 @@ class BatchedCartPole(VectorEnvironment):
         Raises:
             ValueError: actions of another shape or kind; no ``reset`` before.
         """
-        actions, angle = self._checked_actions(actions), self.physics[2]
+        actions, angle = self._usable_actions(actions), self.physics[2]
         change = cartpole_change(self.physics, actions, np.cos(angle), np.sin(angle))
         physics = np.array(change)                                                       # (4, N)
         physics *= TIME_STEP
@@ -406,13 +406,13 @@ class BatchedCartPole(VectorEnvironment):
         if state["running"]:
             self.observations = self.physics.T.astype(np.float32)
 
-    def _checked_actions(self, actions: Any) -> Array:
+    def _usable_actions(self, actions: Any) -> Array:
         actions = np.asarray(actions)
         # one pass instead of two: the bits of zeros and ones, or-ed together, are zero or one
         if actions.shape == (self.copies,) and actions.dtype.kind in "iu" \
                 and np.bitwise_or.reduce(actions) in (0, 1) and hasattr(self, "observations"):
             return actions
-        return super()._checked_actions(actions)
+        return super()._usable_actions(actions)
 
     def _starts(self, n: int) -> Array:
         return self._rng.uniform(-START_BOUND, START_BOUND, (4, n))
@@ -528,7 +528,7 @@ class TorchCartPole(VectorEnvironment):
         Raises:
             ValueError: a state of another environment, number of copies or kind of device.
         """
-        _check_same_kind(self, state)
+        _require_same_kind(self, state)
         if state["device"] != self.device.type:
             raise ValueError(f"the state was taken on {state['device']!r}, this is on {self.device.type!r}: "
                              "random numbers would differ")
@@ -592,7 +592,7 @@ class GymnasiumEnvironments(VectorEnvironment):
         """
         self._forget_episodes()
         self.observations = self._encode([self._start_next(copy) for copy in range(self.copies)])
-        self._check_finite("the first observation", self.observations)
+        self._require_finite("the first observation", self.observations)
         return self.observations
 
     def step(self, actions: Any) -> VectorStep:
@@ -608,7 +608,7 @@ class GymnasiumEnvironments(VectorEnvironment):
             ValueError: actions of another shape or kind, or out of range; a NaN reward or observation (the
                 message names environment, copy and step); no ``reset`` before.
         """
-        actions = self._checked_actions(actions)
+        actions = self._usable_actions(actions)
         rewards, terminated, truncated = np.empty(self.copies), *np.zeros((2, self.copies), dtype=bool)
         seen = []
         for copy, environment in enumerate(self.environments):
@@ -620,13 +620,13 @@ class GymnasiumEnvironments(VectorEnvironment):
         next_observations = self._encode(seen)                                           # (N, d)
         ended = (terminated | truncated).nonzero()[0]
         self._count(rewards, ended)
-        self._check_finite("the reward", rewards)
-        self._check_finite("the observation", next_observations)
+        self._require_finite("the reward", rewards)
+        self._require_finite("the observation", next_observations)
         self.observations = next_observations
         if ended.size:
             self.observations = next_observations.copy()
             self.observations[ended] = self._encode([self._start_next(copy) for copy in ended])
-            self._check_finite("the first observation", self.observations)
+            self._require_finite("the first observation", self.observations)
         return VectorStep(self.observations, rewards, terminated, truncated, next_observations)
 
     def state(self) -> dict[str, Any]:
@@ -748,7 +748,7 @@ class GymnasiumVector(VectorEnvironment):
         first = not hasattr(self, "observations")
         observations, _ = self.environment.reset(seed=self._seed if first else None)
         self.observations = self._encode(observations)
-        self._check_finite("the first observation", self.observations)
+        self._require_finite("the first observation", self.observations)
         return self.observations
 
     def step(self, actions: Any) -> VectorStep:
@@ -765,7 +765,7 @@ class GymnasiumVector(VectorEnvironment):
                 message names environment, copy and step); no ``reset`` before; an environment that does not
                 keep to its way of resetting.
         """
-        real_actions = self._real_actions(self._checked_actions(actions))
+        real_actions = self._real_actions(self._usable_actions(actions))
         observations, rewards, terminated, truncated, info = self.environment.step(real_actions)
         rewards, terminated = np.array(rewards, dtype=float), np.array(terminated, dtype=bool)
         truncated = np.array(truncated, dtype=bool) & ~terminated
@@ -778,9 +778,9 @@ class GymnasiumVector(VectorEnvironment):
             else:
                 self.observations = self._restart(ended)
         self._count(rewards, ended.nonzero()[0])
-        self._check_finite("the reward", rewards)
-        self._check_finite("the observation", next_observations)
-        self._check_finite("the first observation", self.observations)
+        self._require_finite("the reward", rewards)
+        self._require_finite("the observation", next_observations)
+        self._require_finite("the first observation", self.observations)
         return VectorStep(self.observations, rewards, terminated, truncated, next_observations)
 
     def state(self) -> dict[str, Any]:
@@ -934,7 +934,7 @@ def vectorize(env: Any, copies: Count = 16, *, seed: Seed) -> VectorEnvironment:
 @checked
 @contextmanager
 def opened(env: Any, copies: Count = 16, *, seed: Seed) -> Iterator[VectorEnvironment]:
-    """The same for a while: ``with opened(...) as environments``. They are closed afterwards, unless they came ready-made.
+    """``with opened(...) as environments``: the same, closed afterwards unless they came ready-made.
 
     Args:
         env, copies, seed: as for ``vectorize``.

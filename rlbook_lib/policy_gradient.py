@@ -80,13 +80,13 @@ def critic_loss(values: Floats[Array, "..."], targets: Floats[Array, "..."]) -> 
 class ReinforceConfig:
     """Settings of REINFORCE; the defaults solve CartPole-v1."""
 
-    total_steps: Count = 200_000  #: environment steps of all episodes together; the update that reaches it is the last
+    total_steps: Count = 200_000  #: environment steps, all episodes together; the update that reaches it is last
     episodes: Count = 8  #: N, whole episodes per update, run side by side; 1 to 64
     learning_rate: Positive = 1e-2  #: of the policy, for Adam; 1e-4 to 1e-1, the high end for tables
     value_learning_rate: Positive = 1e-2  #: of the value network, if the baseline is "value"
     gamma: UnitInterval = 0.99  #: discount; 0.9 to 1
     psi: Literal["return", "reward_to_go"] = "reward_to_go"  #: "return" is what the derivation starts with
-    #: "value" is learned; "optimal" is a number, estimated from the same episodes, with scores by the policy's outputs
+    #: "value" is learned; "optimal" is a number, estimated from the same episodes by scores of the outputs
     baseline: Literal["none", "mean", "value", "optimal"] = "value"
     discount_time: bool = False  #: weight with gamma^t, as the gradient of the discounted objective asks
     normalize: bool = True  #: shift and scale the weights of an update to mean 0 and deviation 1
@@ -234,7 +234,7 @@ class A2CConfig:
     lam: UnitInterval = 0.98  #: for "gae"; 0.9 to 1
     n: Count = 5  #: for "n_step"; 1 to T
     normalize: bool = True  #: shift and scale the advantages of an update to mean 0 and deviation 1
-    value_coefficient: NotNegative = 1.0  #: of the critic's loss; matters where gradients are cut: networks are separate
+    value_coefficient: NotNegative = 1.0  #: of the critic's loss; matters where gradients are cut
     entropy_coefficient: NotNegative = 0.01  #: reward for entropy, 0 to 0.05
     max_gradient_norm: Positive | None = None  #: longer gradients are scaled down to it; None never does
     return_scale: Positive | None = None  #: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1
@@ -311,8 +311,9 @@ def a2c_targets(rollout: Rollout, value_network: Any, config: A2CConfig) -> tupl
 
 @checked
 def a2c_update(
-    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, advantages: Any, targets: Any, config: A2CConfig
-) -> dict[str, float]:
+    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, advantages: Any, targets: Any,
+    config: A2CConfig,
+) -> dict[str, float]:  # fmt: skip
     """One step of both networks on the whole rollout.
 
     Args:

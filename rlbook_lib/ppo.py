@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from rlbook_lib.checks import (
-    Array, Count, Finite, Floats, Integers, NotNegative, OpenUnitInterval, Positive, Range, Seed, UnitInterval, checked,
-    settings, unchecked,
+    Array, Count, Finite, Floats, Integers, NotNegative, OpenUnitInterval, Positive, Range, Seed, UnitInterval,
+    checked, settings, unchecked,
 )  # fmt: skip
 from rlbook_lib.networks import ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
@@ -36,10 +36,10 @@ from rlbook_lib.training import Run, State, TrainingResult, Update, gradient_ste
 
 @settings
 class PPOConfig:
-    """Settings of PPO; the defaults solve CartPole-v1. One update works on a batch of ``steps`` times ``copies`` steps.
+    """Settings of PPO; the defaults solve CartPole-v1.
 
-    Larger networks need smaller steps: with ``hidden=(64, 64)`` take ``learning_rate=3e-3, learning_rate_end=3e-4``,
-    and with tanh a third of these.
+    One update works on a batch of ``steps`` times ``copies`` steps. Larger networks need smaller steps: with
+    ``hidden=(64, 64)`` take ``learning_rate=3e-3, learning_rate_end=3e-4``, and with tanh a third of these.
     """
 
     total_steps: Count = 100_000  #: environment steps, all copies together, after which training ends
@@ -49,11 +49,11 @@ class PPOConfig:
     minibatches: Count = 1  #: equal parts into which each pass shuffles the batch; 1 takes it whole each time
     objective: Literal["clip", "penalty"] = "clip"  #: "penalty" for the KL penalty
     clip: OpenUnitInterval = 0.3  #: epsilon; 0.1 to 0.3
-    clip_end: Annotated[float, Range(0, 1, open_high=True)] | None = None  #: epsilon falls linearly to this; None keeps it
+    clip_end: Annotated[float, Range(0, 1, open_high=True)] | None = None  #: it falls to this; None keeps it
     kl_coefficient: Positive = 1.0  #: the penalty's first coefficient, per nat
     kl_target: Positive = 0.01  #: nats that an update should reach, for the penalty; 0.003 to 0.03
     kl_rule: Literal["paper", "doubled", "fixed"] = "paper"  #: how the coefficient adapts; "fixed" keeps it
-    stop_kl: Positive | None = None  #: an update ends when KL(old || new) exceeds so many nats; None never stops early
+    stop_kl: Positive | None = None  #: an update ends when KL(old || new) exceeds so many nats; None: never
     learning_rate: Positive = 7e-3  #: of Adam; 3e-4 to 1e-2, less for larger networks
     learning_rate_end: NotNegative | None = None  #: it falls linearly to this over total_steps; None keeps it
     gamma: UnitInterval = 0.99  #: discount; 0.9 to 0.999
@@ -61,9 +61,9 @@ class PPOConfig:
     normalize: Literal["batch", "minibatch", "none"] = "batch"  #: advantages to mean 0 and deviation 1: where
     value_coefficient: NotNegative = 1.0  #: c1, on half the squared error of V / return_scale; 0.5 to 1
     return_scale: Positive | None = None  #: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1
-    value_clip: Positive | None = None  #: how far values may move in one update, reward units; None for the plain loss
+    value_clip: Positive | None = None  #: how far values may move in an update, reward units; None: freely
     entropy_coefficient: NotNegative = 0.0  #: c2; 0 to 0.01
-    max_gradient_norm: Positive | None = None  #: longer gradients are shortened to this; None leaves them; 0.5 is common
+    max_gradient_norm: Positive | None = None  #: longer gradients are shortened to this; None leaves them; 0.5
     hidden: tuple[Count, ...] = (64,)  #: sizes of the hidden layers, of the policy as of the value network
     activation: Literal["tanh", "relu"] = "relu"  #: between the layers
     shared: bool = False  #: policy and value share their hidden layers
@@ -361,7 +361,8 @@ def diagnose(networks: Any, batch: PPOBatch, epsilon: NotNegative) -> dict[str, 
 
 
 def _actors(env: Any, config: PPOConfig, seed: int) -> Any:
-    return open_actors(env, config, split_seed(seed, 4), copies=config.copies, steps=config.steps, shared=config.shared)
+    seeds = split_seed(seed, 4)
+    return open_actors(env, config, seeds, copies=config.copies, steps=config.steps, shared=config.shared)
 
 
 def _begin(actors: Actors, config: PPOConfig, seed: int) -> Run:

@@ -127,7 +127,8 @@ class Collector:
                  rng: np.random.Generator | torch.Generator) -> None:
         wanted = torch.Generator if environments.in_tensors else np.random.Generator
         if not isinstance(rng, wanted):
-            raise TypeError(f"rng is {rng!r}; expected a {wanted.__module__.partition('.')[0]} Generator for {environments}")
+            library = wanted.__module__.partition(".")[0]
+            raise TypeError(f"rng is {rng!r}; expected a {library} Generator for {environments}")
         self.environments, self.policy, self.steps, self.rng = environments, policy, steps, rng
         self.observations = environments.reset()  # (N, d): where the next step starts
         self._library: Any = torch if environments.in_tensors else np

@@ -161,7 +161,7 @@ def run_updates(
     last, saved = None, 0
     with _progress_bar(progress, total_steps, total_updates) as bar, _interrupt_between_updates() as interrupted:
         for last in _numbered(updates, before):
-            _check_numbers(last)
+            _stop_at_nan(last)
             history.add(last)
             _show(bar, last)
             if checkpoint is not None and last.update % checkpoint_every == 0:
@@ -220,7 +220,7 @@ def train(
 def _save(path: str | Path, record: Update, history: History) -> None:
     """A checkpoint of a record, unless something in the state is NaN: such a state is not worth keeping."""
     state = record.state()
-    _check_no_nan(state, f"update {record.update}: state")
+    _stop_at_nan_inside(state, f"update {record.update}: state")
     save_checkpoint(path, history.into(state))
 
 
@@ -271,7 +271,7 @@ def _numbered(updates: Iterable[Update], before: State | None) -> Iterator[Updat
         yield record
 
 
-def _check_numbers(record: Update) -> None:
+def _stop_at_nan(record: Update) -> None:
     """Stop at a NaN: in a metric, or in a parameter of the policy."""
     for name, value in record.metrics.items():
         if math.isnan(value):
@@ -342,7 +342,7 @@ def save_checkpoint(path: str | Path, state: State) -> None:
         TypeError: the state holds something else.
     """
     path = Path(path)
-    _check_plain(state, "state")
+    _require_plain(state, "state")
     part = path.with_name(f".{path.name}.part")
     try:
         with open(part, "wb") as file:
@@ -389,10 +389,10 @@ def load_checkpoint(path: str | Path) -> State:
     return state
 
 
-def _check_plain(value: Any, where: str) -> None:
+def _require_plain(value: Any, where: str) -> None:
     """Only what can be read back without executing anything."""
     for entry, inside in _entries(value, where):
-        _check_plain(entry, inside)
+        _require_plain(entry, inside)
     if isinstance(value, dict):
         for key in value:
             if type(key) not in (str, int):
@@ -402,10 +402,10 @@ def _check_plain(value: Any, where: str) -> None:
         raise TypeError(f"{where} is {type(value).__name__}; expected a tensor or plain data")
 
 
-def _check_no_nan(value: Any, where: str) -> None:
+def _stop_at_nan_inside(value: Any, where: str) -> None:
     """Stop at a NaN in any tensor."""
     for entry, inside in _entries(value, where):
-        _check_no_nan(entry, inside)
+        _stop_at_nan_inside(entry, inside)
     if isinstance(value, torch.Tensor) and value.is_floating_point() and bool(value.isnan().any()):
         raise TrainingError(f"{where} holds NaN")
 

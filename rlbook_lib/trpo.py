@@ -187,7 +187,8 @@ def iterate_trpo(
         policy, value, collector = actors.policy, actors.value, actors.collector
         optimizer = torch.optim.Adam(value.parameters(), config.value_learning_rate, eps=1e-5, fused=True)
         order = torch.Generator().manual_seed(order_seed)  # of the samples in the value network's passes
-        run = Run(config, seed, policy, networks=actors.networks, optimizer=optimizer, collector=collector, order=order)
+        run = Run(config, seed, policy, networks=actors.networks, optimizer=optimizer, collector=collector,
+                  order=order)  # fmt: skip
         run.go_on(state)
         if run.env_steps >= config.total_steps:  # a state of a run that had ended
             yield run.record({})
@@ -500,7 +501,8 @@ def fisher_vector_product(
     """
     tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     if not tensors or not all(tensor.is_floating_point() for tensor in tensors):
-        raise TypeError(f"parameters has the types {[str(tensor.dtype) for tensor in tensors]}; expected floating-point tensors")
+        types = [str(tensor.dtype) for tensor in tensors]
+        raise TypeError(f"parameters has the types {types}; expected floating-point tensors")
     entries = sum(tensor.numel() for tensor in tensors)
     if vector.numel() != entries:
         raise ValueError(f"vector has {vector.numel()} entries; expected {entries}, one per parameter")
@@ -634,7 +636,8 @@ def policy_improvement_bound(mdp: MDP, new: TablePolicy, old: TablePolicy) -> Im
 def _visits(mdp: MDP, policy: TablePolicy) -> FloatArray:
     """Expected discounted number of visits, (S,): sum over t of gamma^t P(s_t = s), or d / (1 - gamma)."""
     if mdp.gamma == 1 and not np.isfinite(expected_episode_length(mdp, policy)[mdp.start > 0]).all():
-        raise ValueError("policy need not end its episodes; expected one that does, or gamma below 1: the visits are infinite")
+        raise ValueError("policy need not end its episodes; expected one that does, or gamma below 1: its visits are "
+                         "infinite")  # fmt: skip
     transitions = mdp.policy_transitions(policy)  # CSR (S, S)
     system = sp.eye_array(mdp.n_states, format="csc") - mdp.gamma * sp.csc_array(transitions.T)
     return spsolve(sp.csc_array(system), mdp.start)
