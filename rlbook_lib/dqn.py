@@ -1,116 +1,264 @@
 """Deep Q-learning: targets, loss, target networks, double DQN, training (chapter 5).
 
-In order: the config; the targets and the loss as pure functions; the target network; n-step transitions; the
-training loop; and two things that the chapter looks at by the side, the bias of a maximum and a quadratic
-``Q`` for continuous actions.
+In order: the settings; the targets and the loss, the update and the loop; the target network; n-step transitions;
+and two things that the chapter looks at by the side, the bias of a maximum and a quadratic ``Q`` for continuous
+actions.
 """
 
 from __future__ import annotations
 
-import copy
-import math
-import numbers
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rlbook_lib.checks import (
+    Array, Count, Flags, Floats, Integers, Natural, Positive, Probabilities, Range, Seed, UnitInterval, checked,
+    library_of, settings, unchecked,
+)  # fmt: skip
 from rlbook_lib.devices import choose_device
-from rlbook_lib.environments import Step, VectorEnvironment, is_ready_made, vectorize
-from rlbook_lib.experience import check_count, check_flag, check_positive, linear_decay
-from rlbook_lib.mdp import check_seed, check_unit_interval
-from rlbook_lib.networks import ACTIVATIONS, QNetwork, check_sizes
-from rlbook_lib.replay_buffer import Batch, ReplayBuffer
-from rlbook_lib.training import (
-    State, TrainingResult, Update, check_state, config_dict, pack, rng_state, set_rng_state, train, unpack,
-)
+from rlbook_lib.environments import VectorStep, opened
+from rlbook_lib.experience import linear_decay
+from rlbook_lib.networks import QNetwork
+from rlbook_lib.replay_buffer import Batch as ReplayBatch, ReplayBuffer
+from rlbook_lib.training import Run, State, TrainingResult, Update, frozen_copy, gradient_step, split_seed, train
 
-Array = Any  # a numpy array or a torch tensor
+Share = Annotated[float, Range(0, 1, open_low=True)]  # above 0, at most 1
 
 
-# ---------------------------------------------------------------------- the config
-
-@dataclass(frozen=True)
+@settings
 class DQNConfig:
-    """Settings of DQN. The defaults solve CartPole-v1 with double DQN, mostly in two or three seconds.
+    """Settings of DQN. The defaults solve CartPole-v1 with double DQN, mostly in two or three seconds."""
 
-    Args:
-        total_steps: environment steps, all copies together; 10^4 to 10^7.
-        copies: environments side by side, where the environment is given by its id; 1 to 64.
-        batch_size: transitions in an update; 32 to 512.
-        learning_rate: of Adam; 1e-4 to 5e-3.
-        gamma: discount, in [0, 1]; 0.9 to 0.999.
-        n_step: rewards before the bootstrap; 1 to 10.
-        target: "ema" moves the target network a little after each update, "copy" replaces it now and then.
-        tau: how much of the online network the moving target takes in; 0.005 to 0.1.
-        copy_interval: updates between two copies; 100 to 10 000.
-        buffer_capacity: transitions kept; 10^4 to 10^6.
-        double: choose the next action with the online network, value it with the target network.
-        loss: "huber" or "squared".
-        hidden: sizes of the hidden layers.
-        activation: "relu" or "tanh".
-        epsilon_start: chance of a random action at first.
-        epsilon_end: the same at the end; 0.01 to 0.1.
-        epsilon_steps: environment steps in which it falls from the first to the last.
-        learning_starts: environment steps before the first update.
-        steps_per_update: steps of the vector environment between updates; 1 to 4.
-        return_scale: the network predicts returns divided by this; the size of typical returns.
-        max_gradient_norm: longer gradients are cut to this length; inf cuts none.
-        device: where the networks and the buffer are: "cpu", "cuda" or "auto".
-    """
+    total_steps: Count = 120_000  #: environment steps, all copies together; 10^4 to 10^7
+    copies: Count = 16  #: environments side by side, where the environment is given by its id; 1 to 64
+    batch_size: Count = 512  #: transitions in an update; 32 to 512
+    learning_rate: Positive = 2.5e-3  #: of Adam; 1e-4 to 5e-3
+    gamma: UnitInterval = 0.99  #: discount; 0.9 to 0.999
+    n_step: Count = 8  #: rewards before the bootstrap; 1 to 10
+    target: Literal["ema", "copy"] = "ema"  #: the target network moves each time, or is replaced at times
+    tau: Share = 0.1  #: how much of the online network the moving target takes in; 0.005 to 0.1
+    copy_interval: Count = 100  #: updates between two copies; 100 to 10 000
+    buffer_capacity: Count = 8192  #: transitions kept; 10^4 to 10^6
+    double: bool = True  #: choose the next action with the online network, value it with the target network
+    loss: Literal["huber", "squared"] = "huber"  #: Huber's form pulls no harder than 1, however large the error
+    hidden: tuple[Count, ...] = (128,)  #: sizes of the hidden layers
+    activation: Literal["tanh", "relu"] = "relu"  #: between the layers
+    epsilon_start: UnitInterval = 1.0  #: chance of a random action at first
+    epsilon_end: UnitInterval = 0.05  #: the same at the end; 0.01 to 0.1
+    epsilon_steps: Count = 4000  #: environment steps in which it falls from the first to the last
+    learning_starts: Count = 1000  #: environment steps before the first update; fewer than total_steps
+    steps_per_update: Count = 2  #: steps of the vector environment between updates; 1 to 4
+    return_scale: Positive = 100.0  #: the network predicts returns divided by this; the size of typical returns
+    max_gradient_norm: Positive | None = None  #: longer gradients are cut to this length; None cuts none
+    device: str = "cpu"  #: where the networks and the buffer are: "cpu", "cuda" or "auto"
 
-    total_steps: int = 120_000
-    copies: int = 16
-    batch_size: int = 512
-    learning_rate: float = 2.5e-3
-    gamma: float = 0.99
-    n_step: int = 8
-    target: str = "ema"
-    tau: float = 0.1
-    copy_interval: int = 100
-    buffer_capacity: int = 8192
-    double: bool = True
-    loss: str = "huber"
-    hidden: tuple[int, ...] = (128,)
-    activation: str = "relu"
-    epsilon_start: float = 1.0
-    epsilon_end: float = 0.05
-    epsilon_steps: int = 4000
-    learning_starts: int = 1000
-    steps_per_update: int = 2
-    return_scale: float = 100.0
-    max_gradient_norm: float = math.inf
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        for name in ("total_steps", "copies", "batch_size", "n_step", "copy_interval", "buffer_capacity",
-                     "epsilon_steps", "learning_starts", "steps_per_update"):
-            check_count(name, getattr(self, name))
-        for name in ("gamma", "epsilon_start", "epsilon_end"):
-            check_unit_interval(name, getattr(self, name))
-        _check_tau(self.tau)
-        for name in ("learning_rate", "return_scale"):
-            check_positive(name, getattr(self, name))
-        if self.max_gradient_norm != math.inf:
-            check_positive("max_gradient_norm", self.max_gradient_norm)
-        for name, words in (("target", TARGETS), ("loss", LOSSES), ("activation", ACTIVATIONS)):
-            _check_word(name, getattr(self, name), words)
-        check_flag("double", self.double)
-        object.__setattr__(self, "hidden", check_sizes("hidden", self.hidden))
+    def check_together(self) -> None:
         if self.learning_starts >= self.total_steps:
             raise ValueError(f"learning_starts is {self.learning_starts}; expected less than total_steps, "
-                             f"which is {self.total_steps}")
+                             f"{self.total_steps}")  # fmt: skip
 
 
-# ---------------------------------------------------------------------- targets
+# ---------------------------------------------------------------------------------- targets, loss, update, loop
 
-def dqn_targets(rewards: Tensor, next_q: Tensor, terminated: Tensor, gamma: float) -> Tensor:
+
+@checked(arrays="tensors")
+def n_step_targets(
+    returns: Floats[Array, "B"], discounts: Floats[Array, "B", Range(0, 1)], next_q: Floats[Array, "B A"],
+    next_q_online: Floats[Array, "B A"] | None = None,
+) -> Array:  # fmt: skip
+    """``y = G + discount * max_a Q_target(s', a)``: s' is up to n steps later, G holds the rewards before.
+
+    Equation: eq-dqn-n-step
+
+    With m rewards in the window, ``G = r_0 + gamma r_1 + ... + gamma^(m-1) r_(m-1)``. The discount is
+    ``gamma^m``, or 0 where the window ends in a terminal state. ``NStepWindow`` makes both. No gradient flows
+    through a target.
+
+    Args:
+        returns: (B,) discounted sums of the rewards in the windows.
+        discounts: (B,) in [0, 1].
+        next_q: (B, A), the target network's action values where the windows end.
+        next_q_online: (B, A), the online network's there; if given, it picks the action (double DQN).
+
+    Returns:
+        (B,).
+
+    Source: Sutton & Barto (2018), section 7.1; Hessel et al. (2018).
+    """
+    with torch.no_grad():
+        if next_q_online is None:
+            next_values = next_q.amax(1)
+        else:
+            next_values = next_q.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)
+        return returns + discounts * next_values
+
+
+@checked(arrays="tensors")
+def dqn_loss(
+    q_values: Floats[Array, "B A"], actions: Integers[Array, "B", Range(0)], targets: Floats[Array, "B"],
+    kind: Literal["huber", "squared"] = "huber",
+) -> Array:  # fmt: skip
+    """How far the values of the actions taken are from their targets: half the mean square, or Huber's form.
+
+    Equation: eq-dqn-loss
+
+    Targets are constants. The actions not taken have no part in the loss.
+
+    Args:
+        q_values: (B, A), the online network's, with gradients.
+        actions: (B,) integers, from 0.
+        targets: (B,).
+        kind: "huber" (delta 1) or "squared".
+
+    Returns:
+        A scalar, to be minimized.
+
+    Raises:
+        ValueError: an action beyond A - 1.
+
+    Source: Mnih et al. (2015), equation 2.
+    """
+    if int(actions.max()) >= q_values.shape[1]:
+        raise ValueError(f"actions holds {int(actions.max())}; expected numbers from 0 to {q_values.shape[1] - 1}")
+    chosen, targets = q_values.gather(1, actions.unsqueeze(1)).squeeze(1), targets.detach()  # (B,) each
+    if kind == "huber":
+        return nn.functional.smooth_l1_loss(chosen, targets)
+    return 0.5 * nn.functional.mse_loss(chosen, targets)
+
+
+@checked
+def dqn_update(
+    online: QNetwork, target: QNetwork, optimizer: torch.optim.Optimizer, batch: ReplayBatch, config: DQNConfig
+) -> dict[str, float]:
+    """One step of the online network toward its targets; all values are in units of ``return_scale``.
+
+    Args:
+        online: is changed.
+        target: values the next states.
+        optimizer: of the online network.
+        batch: transitions from the memory.
+        config: double, loss, max_gradient_norm and return_scale count.
+
+    Returns:
+        "loss", in units of ``return_scale``, and "target_value", the mean target in reward units.
+
+    Raises:
+        TrainingError: a loss that is not finite.
+    """
+    with torch.no_grad():
+        next_q = target.network(batch.next_observations)  # (B, A)
+        next_q_online = online.network(batch.next_observations) if config.double else None
+    targets = unchecked(n_step_targets)(batch.returns, batch.discounts, next_q, next_q_online)
+    loss = unchecked(dqn_loss)(online.network(batch.observations), batch.actions, targets, config.loss)
+    unchecked(gradient_step)(optimizer, loss, max_norm=config.max_gradient_norm)
+    return {"loss": loss.item(), "target_value": targets.mean().item() * config.return_scale}
+
+
+@checked
+def iterate_dqn(
+    env: Any, config: DQNConfig | None = None, *, seed: Seed, state: State | None = None
+) -> Iterator[Update]:
+    """DQN: act epsilon-greedily, remember, train on random memories. Yields after each update.
+
+    Args:
+        env: a Gymnasium id, or a vector environment; with Discrete actions.
+        config: settings; None takes the defaults.
+        seed: a non-negative integer.
+        state: of an ``Update`` to go on from; the rest of the run is the same, bit for bit.
+
+    Yields:
+        Records; metrics: "loss" (in units of ``return_scale``), "target_value" (mean target, reward units),
+        "epsilon", and "episode_return" and "episode_length" (means) where episodes ended.
+
+    Raises:
+        ValueError: an action space that is not Discrete, an environment that works with tensors, a NaN from the
+            environment, or a state of other settings or of another environment.
+        TrainingError: a loss that is not finite.
+
+    Source: Mnih et al. (2015), algorithm 1; van Hasselt, Guez & Silver (2016).
+    """
+    config = config or DQNConfig()
+    network_seed, buffer_seed, action_seed = split_seed(seed, 3)
+    with opened(env, config.copies, seed=seed) as environments:
+        online = _q_network(environments, config, network_seed)
+        target = frozen_copy(online)
+        optimizer = torch.optim.Adam(online.parameters(), lr=config.learning_rate, fused=True)
+        size, rng = environments.observation_size, environments.generator(action_seed)
+        buffer = ReplayBuffer(config.buffer_capacity, size, seed=buffer_seed, device=choose_device(config.device))
+        window = NStepWindow(environments.copies, size, config.n_step, config.gamma)
+        epsilon = linear_decay(config.epsilon_start, config.epsilon_end, config.epsilon_steps)
+        run = Run(config, seed, online, environments=environments, online=online, target=target, optimizer=optimizer,
+                  buffer=buffer, window=window, rng=rng)  # fmt: skip
+        run.go_on(state)
+        observations = environments.reset() if state is None else environments.observations
+        if run.env_steps >= config.total_steps:  # a state of a run that had ended
+            yield run.record({})
+        steps = 0  # since the last update
+        while run.env_steps + steps < config.total_steps:
+            for _ in range(config.steps_per_update):
+                chance = epsilon(run.env_steps + steps + 1)
+                actions = online.act(observations, greedy=False, rng=rng, epsilon=chance)
+                step = environments.step(actions)
+                starts, taken, returns, ends, discounts = window.push(observations, actions, step)
+                buffer.add(starts, taken, returns / config.return_scale, ends, discounts)
+                observations, steps = step.observations, steps + len(actions)
+            if run.env_steps + steps >= config.learning_starts and len(buffer):
+                metrics = unchecked(dqn_update)(online, target, optimizer, buffer.sample(config.batch_size), config)
+                if config.target == "ema":
+                    unchecked(ema_update)(online, target, config.tau)
+                elif (run.update + 1) % config.copy_interval == 0:
+                    copy_target(online, target)
+                metrics["epsilon"] = epsilon(run.env_steps + steps)
+                yield run.record(metrics | environments.episode_metrics(), steps)
+                steps = 0
+
+
+def _q_network(environments: Any, config: DQNConfig, seed: int) -> QNetwork:
+    actions = environments.action_space
+    if environments.in_tensors:
+        raise ValueError(f"env is {environments}, which works with tensors; expected an environment that works with "
+                         "numpy")  # fmt: skip
+    if not isinstance(actions, Discrete):
+        raise ValueError(f"env is {environments.name} with the action space {actions}; expected a Discrete action "
+                         "space, for DQN compares finitely many actions")  # fmt: skip
+    network = QNetwork(environments.observation_size, int(actions.n), hidden=config.hidden, seed=seed,
+                       activation=config.activation, scale=config.return_scale)  # fmt: skip
+    return network.to(choose_device(config.device))
+
+
+@checked
+def train_dqn(
+    env: Any, config: DQNConfig | None = None, *, seed: Seed, checkpoint_every: Count = 100, **options: Any
+) -> TrainingResult:
+    """Run ``iterate_dqn`` out, or until ``stop`` says so; see ``training.train``.
+
+    Args:
+        env, config, seed: as for ``iterate_dqn``.
+        checkpoint_every: in updates.
+        **options: state, progress, checkpoint, stop: as for ``training.train``.
+
+    Returns:
+        The policy, the curves, and the state.
+
+    Raises:
+        ValueError, TrainingError: as ``iterate_dqn`` and ``training.train``.
+    """
+    config = config or DQNConfig()
+    return train(iterate_dqn, env, config, seed=seed, checkpoint_every=checkpoint_every, **options)
+
+
+# ---------------------------------------------------------------------------------------- targets of one step
+
+
+@checked(arrays="tensors")
+def dqn_targets(
+    rewards: Floats[Array, "B"], next_q: Floats[Array, "B A"], terminated: Flags[Array, "B"], gamma: UnitInterval
+) -> Array:
     """What DQN trains towards: ``y = r + gamma (1 - terminated) max_a Q_target(s', a)``.
 
     Equation: eq-dqn-target
@@ -127,19 +275,16 @@ def dqn_targets(rewards: Tensor, next_q: Tensor, terminated: Tensor, gamma: floa
     Returns:
         (B,).
 
-    Raises:
-        ValueError: shapes that do not fit, an empty batch, a number that is not finite, a flag that is not 0
-            or 1, gamma outside [0, 1].
-
     Source: Mnih et al. (2015), equation 2 and algorithm 1.
     """
-    gamma, rewards = check_unit_interval("gamma", gamma), _vector("rewards", rewards)
-    flags = _flags(terminated, rewards)
-    return _targets(rewards, gamma * (1 - flags), _table("next_q", next_q, rewards))
+    return unchecked(n_step_targets)(rewards, gamma * (~terminated).to(rewards.dtype), next_q)
 
 
-def double_dqn_targets(rewards: Tensor, next_q_online: Tensor, next_q_target: Tensor, terminated: Tensor,
-                       gamma: float) -> Tensor:
+@checked(arrays="tensors")
+def double_dqn_targets(
+    rewards: Floats[Array, "B"], next_q_online: Floats[Array, "B A"], next_q_target: Floats[Array, "B A"],
+    terminated: Flags[Array, "B"], gamma: UnitInterval,
+) -> Array:  # fmt: skip
     """Double DQN: the online network picks the next action, the target network says what it is worth.
 
     Equation: eq-double-dqn-target
@@ -154,66 +299,14 @@ def double_dqn_targets(rewards: Tensor, next_q_online: Tensor, next_q_target: Te
     Returns:
         (B,).
 
-    Raises:
-        ValueError: shapes that do not fit, an empty batch, a number that is not finite, a flag that is not 0
-            or 1, gamma outside [0, 1].
-
     Source: van Hasselt, Guez & Silver (2016), equation 4.
     """
-    gamma, rewards = check_unit_interval("gamma", gamma), _vector("rewards", rewards)
-    flags = _flags(terminated, rewards)
-    online, target = (_table(name, table, rewards) for name, table in
-                      (("next_q_online", next_q_online), ("next_q_target", next_q_target)))
-    if online.shape != target.shape:
-        raise ValueError(f"next_q_online and next_q_target must have equal shapes, got {tuple(online.shape)} "
-                         f"and {tuple(target.shape)}")
-    return _targets(rewards, gamma * (1 - flags), target, online)
+    discounts = gamma * (~terminated).to(rewards.dtype)
+    return unchecked(n_step_targets)(rewards, discounts, next_q_target, next_q_online)
 
 
-def n_step_targets(returns: Tensor, discounts: Tensor, next_q: Tensor, next_q_online: Tensor | None = None
-                   ) -> Tensor:
-    """``y = G + discount * max_a Q_target(s', a)``: s' is up to n steps later, G holds the rewards before.
-
-    Equation: eq-dqn-n-step
-
-    With m rewards in the window, ``G = r_0 + gamma r_1 + ... + gamma^(m-1) r_(m-1)``. The discount is
-    ``gamma^m``, or 0 where the window ends in a terminal state. ``NStepWindow`` makes both.
-
-    Args:
-        returns: (B,) discounted sums of the rewards in the windows.
-        discounts: (B,) in [0, 1].
-        next_q: (B, A), the target network's action values where the windows end.
-        next_q_online: (B, A), the online network's there; if given, it picks the action (double DQN).
-
-    Returns:
-        (B,).
-
-    Raises:
-        ValueError: shapes that do not fit, an empty batch, a number that is not finite or out of range.
-
-    Source: Sutton & Barto (2018), section 7.1; Hessel et al. (2018).
-    """
-    returns, discounts = _vector("returns", returns), _vector("discounts", discounts)
-    if discounts.shape != returns.shape or discounts.min() < 0 or discounts.max() > 1:
-        raise ValueError(f"discounts must be {tuple(returns.shape)} numbers in [0, 1], got {discounts}")
-    online = None if next_q_online is None else _table("next_q_online", next_q_online, returns)
-    return _targets(returns, discounts, _table("next_q", next_q, returns), online)
-
-
-def _targets(returns: Tensor, discounts: Tensor, next_q: Tensor, next_q_online: Tensor | None = None
-             ) -> Tensor:
-    """All targets of this module, unchecked; (B,), without gradient."""
-    with torch.no_grad():
-        if next_q_online is None:
-            next_values = next_q.amax(1)
-        else:
-            next_values = next_q.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)
-        return returns + discounts * next_values
-
-
-# ---------------------------------------------------------------------- the loss
-
-def huber_loss(errors: Tensor, delta: float = 1.0) -> Tensor:
+@checked(arrays="tensors")
+def huber_loss(errors: Floats[Array, "..."], delta: Positive = 1.0) -> Array:
     """Half the square for small errors, a straight line beyond: gradients stay within ``[-delta, delta]``.
 
     Equation: eq-huber
@@ -227,66 +320,16 @@ def huber_loss(errors: Tensor, delta: float = 1.0) -> Tensor:
     Returns:
         The same shape.
 
-    Raises:
-        ValueError: an error that is not finite, or delta not positive.
-
     Source: Huber (1964).
     """
-    delta = check_positive("delta", delta)
-    errors = torch.as_tensor(errors)
-    if not bool(errors.isfinite().all()):
-        raise ValueError(f"errors must be finite, got {errors}")
     size = errors.abs()
     return torch.where(size <= delta, 0.5 * errors * errors, delta * (size - 0.5 * delta))
 
 
-def dqn_loss(q_values: Tensor, actions: Tensor, targets: Tensor, kind: str = "huber") -> Tensor:
-    """How far the values of the actions taken are from their targets: half the mean square, or Huber's form.
-
-    Equation: eq-dqn-loss
-
-    Targets are constants. The actions not taken have no part in the loss.
-
-    Args:
-        q_values: (B, A), the online network's, with gradients.
-        actions: (B,) integers.
-        targets: (B,).
-        kind: "huber" (delta 1) or "squared".
-
-    Returns:
-        A scalar, to be minimized.
-
-    Raises:
-        ValueError: shapes that do not fit, an empty batch, a number that is not finite, actions out of range,
-            an unknown kind.
-
-    Source: Mnih et al. (2015), equation 2.
-    """
-    _check_word("kind", kind, LOSSES)
-    targets = _vector("targets", targets)
-    q_values, actions = _table("q_values", q_values, targets), torch.as_tensor(actions)
-    if actions.shape != targets.shape or actions.dtype == torch.bool or actions.is_floating_point() \
-            or actions.min() < 0 or actions.max() >= q_values.shape[1]:
-        raise ValueError(f"actions must be {tuple(targets.shape)} integers from 0 to "
-                         f"{q_values.shape[1] - 1}, got {actions}")
-    return _loss(q_values, actions.long(), targets, kind)
+# ------------------------------------------------------------------------------------------- the target network
 
 
-def _loss(q_values: Tensor, actions: Tensor, targets: Tensor, kind: str) -> Tensor:
-    """``dqn_loss``, unchecked."""
-    chosen = q_values.gather(1, actions.unsqueeze(1)).squeeze(1)              # (B,)
-    return LOSSES[kind](chosen, targets.detach())
-
-
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "huber": nn.functional.smooth_l1_loss,
-    "squared": lambda chosen, targets: 0.5 * nn.functional.mse_loss(chosen, targets),
-}
-TARGETS = ("ema", "copy")
-
-
-# ---------------------------------------------------------------------- the target network
-
+@checked
 def copy_target(online: nn.Module, target: nn.Module) -> None:
     """Make the target network equal to the online network.
 
@@ -299,10 +342,12 @@ def copy_target(online: nn.Module, target: nn.Module) -> None:
 
     Source: Mnih et al. (2015), algorithm 1.
     """
-    ema_update(online, target, 1.0)
+    unchecked(ema_update)(online, target, 1.0)
 
 
-def ema_update(online: nn.Module, target: nn.Module, tau: float) -> None:
+@checked
+@torch.no_grad()
+def ema_update(online: nn.Module, target: nn.Module, tau: Share) -> None:
     """Move the target network a little: ``theta' <- (1 - tau) theta' + tau theta``.
 
     Equation: eq-ema
@@ -313,28 +358,22 @@ def ema_update(online: nn.Module, target: nn.Module, tau: float) -> None:
         tau: in (0, 1]; 1 copies.
 
     Raises:
-        ValueError: tau out of range, or networks of different shapes.
+        ValueError: networks of different shapes.
 
     Source: Lillicrap et al. (2016); as a teacher: Tarvainen & Valpola (2017).
     """
-    tau = _check_tau(tau)
     theirs: list[Tensor] = list(online.parameters())
     ours: list[Tensor] = list(target.parameters())
     if [p.shape for p in theirs] != [p.shape for p in ours]:
-        raise ValueError("online and target must have parameters of the same shapes")
-    _lerp(ours, theirs, tau)
-
-
-@torch.no_grad()
-def _lerp(target: list[Tensor], online: list[Tensor], tau: float) -> None:
-    """``ema_update`` on lists of parameters, unchecked."""
+        raise ValueError("target has parameters of other shapes than online; expected the same shapes")
     if tau == 1.0:
-        torch._foreach_copy_(target, online)          # exact, which the line below need not be
+        torch._foreach_copy_(ours, theirs)  # exact, which the line below need not be
     else:
-        torch._foreach_lerp_(target, online, tau)
+        torch._foreach_lerp_(ours, theirs, tau)
 
 
-def ema_weights(steps: int, tau: float) -> NDArray[np.float64]:
+@checked
+def ema_weights(steps: Natural, tau: Share) -> NDArray[np.float64]:
     """What a moving target consists of: its weights after so many updates, in closed form.
 
     Equation: eq-ema-closed-form
@@ -349,23 +388,15 @@ def ema_weights(steps: int, tau: float) -> NDArray[np.float64]:
         (t + 1,): entry 0 is the weight of where the target started, entry k that of the online network at
         update k. They sum to one.
 
-    Raises:
-        ValueError: ``steps`` negative, or tau out of range.
-        TypeError: ``steps`` is not an integer.
-
     Source: unrolling the recursion.
     """
-    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)):
-        raise TypeError(f"steps must be an integer of at least 0, got {steps!r}")
-    if steps < 0:
-        raise ValueError(f"steps must be an integer of at least 0, got {steps}")
-    tau = _check_tau(tau)
-    weights = tau * (1 - tau) ** np.arange(steps, -1.0, -1.0)                 # entry k: tau (1 - tau)^(t - k)
+    weights = tau * (1 - tau) ** np.arange(steps, -1.0, -1.0)  # entry k: tau (1 - tau)^(t - k)
     weights[0] = (1 - tau) ** steps
     return weights
 
 
-# ---------------------------------------------------------------------- n-step transitions
+# ------------------------------------------------------------------------------------------- n-step transitions
+
 
 class NStepWindow:
     """Turns single steps into transitions of up to n steps, in N copies at once.
@@ -381,20 +412,18 @@ class NStepWindow:
         observation_size: d.
         n: rewards in a full window, at least 1.
         gamma: discount, in [0, 1].
-
-    Raises:
-        ValueError: a number out of range.
     """
 
-    def __init__(self, copies: int, observation_size: int, n: int, gamma: float) -> None:
-        self.n, self.gamma = check_count("n", n), check_unit_interval("gamma", gamma)
+    @checked
+    def __init__(self, copies: Count, observation_size: Count, n: Count, gamma: UnitInterval) -> None:
+        self.n, self.gamma = n, gamma
         self.slot = 0                                            # where the next window begins
         self.observations = np.zeros((n, copies, observation_size), dtype=np.float32)
         self.actions = np.zeros((n, copies), dtype=np.int64)
         self.returns, self.discounts = np.zeros((2, n, copies))
         self.open = np.zeros((n, copies), dtype=bool)
 
-    def push(self, observations: NDArray[Any], actions: NDArray[Any], step: Step
+    def push(self, observations: NDArray[Any], actions: NDArray[Any], step: VectorStep
              ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Take in one step of all copies.
 
@@ -429,6 +458,7 @@ class NStepWindow:
         """
         return {"slot": self.slot, **{name: torch.tensor(getattr(self, name)) for name in self._arrays}}
 
+    @checked
     def load_state(self, state: State) -> None:
         """Go on from where ``state`` was taken.
 
@@ -440,7 +470,7 @@ class NStepWindow:
         """
         ours, theirs = self.observations.shape, tuple(state["observations"].shape)
         if ours != theirs:
-            raise ValueError(f"state has windows (n, copies, d) = {theirs}, expected {ours}")
+            raise ValueError(f"state has windows (n, copies, d) = {theirs}; expected {ours}")
         self.slot = state["slot"]
         for name in self._arrays:
             getattr(self, name)[:] = state[name].numpy()
@@ -448,181 +478,13 @@ class NStepWindow:
     _arrays = ("observations", "actions", "returns", "discounts", "open")
 
 
-# ---------------------------------------------------------------------- training
-
-class _Learner:
-    """Everything that DQN carries from one update to the next."""
-
-    def __init__(self, environments: VectorEnvironment, config: DQNConfig, seed: int) -> None:
-        actions = environments.action_space
-        if not isinstance(actions, Discrete):
-            raise ValueError("DQN compares finitely many actions: it needs a Discrete action space, but that "
-                             f"of {environments.name} is {actions}")
-        self.config, self.seed, self.environments = config, seed, environments
-        self.device = choose_device(config.device)
-        network_seed, buffer_seed, action_seed = _seeds(seed, 3)
-        size, n_actions = environments.observation_size, int(actions.n)
-        self.online = QNetwork(size, n_actions, hidden=config.hidden, activation=config.activation,
-                               seed=network_seed, scale=config.return_scale).to(self.device)
-        self.target = copy.deepcopy(self.online).requires_grad_(False)
-        self.parameters: list[Tensor] = list(self.online.parameters())
-        self.target_parameters: list[Tensor] = list(self.target.parameters())
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, fused=True)
-        self.buffer = ReplayBuffer(config.buffer_capacity, size, seed=buffer_seed, device=self.device)
-        self.window = NStepWindow(environments.copies, size, config.n_step, config.gamma)
-        self.rng = np.random.default_rng(action_seed)
-        self.epsilon = linear_decay(config.epsilon_start, config.epsilon_end, config.epsilon_steps)
-        self.update = self.env_steps = 0
-
-    def act(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """Epsilon-greedy actions, (N,)."""
-        epsilon = self.epsilon(self.env_steps + 1)
-        return self.online.act(observations, greedy=False, rng=self.rng, epsilon=epsilon)
-
-    def remember(self, observations: NDArray[Any], actions: NDArray[Any], step: Step) -> None:
-        """Put the transitions that are now complete into the buffer. Returns are stored scaled."""
-        starts, taken, returns, ends, discounts = self.window.push(observations, actions, step)
-        self.buffer.add(starts, taken, returns / self.config.return_scale, ends, discounts)
-        self.env_steps += len(actions)
-
-    def learn(self, batch: Batch) -> dict[str, float]:
-        """One step of the optimizer; all values are in units of ``return_scale``."""
-        config = self.config
-        with torch.no_grad():
-            next_q = self.target.network(batch.next_observations)             # (B, A)
-            next_q_online = self.online.network(batch.next_observations) if config.double else None
-        targets = _targets(batch.returns, batch.discounts, next_q, next_q_online)
-        loss = _loss(self.online.network(batch.observations), batch.actions, targets, config.loss)
-        self.optimizer.zero_grad()
-        loss.backward()
-        if config.max_gradient_norm < math.inf:
-            nn.utils.clip_grad_norm_(self.parameters, config.max_gradient_norm)
-        self.optimizer.step()
-        self.update += 1
-        return {"loss": loss.item(), "target_value": targets.mean().item() * config.return_scale}
-
-    def move_target(self) -> None:
-        """Let the target network follow: a little each time, or all the way now and then."""
-        if self.config.target == "ema":
-            _lerp(self.target_parameters, self.parameters, self.config.tau)
-        elif self.update % self.config.copy_interval == 0:
-            _lerp(self.target_parameters, self.parameters, 1.0)
-
-    def record(self, metrics: dict[str, float]) -> Update:
-        """What the generator yields."""
-        returns, lengths = self.environments.pop_episodes()
-        metrics["epsilon"] = self.epsilon(self.env_steps)
-        if returns.size:
-            metrics |= {"episode_return": float(returns.mean()), "episode_length": float(lengths.mean())}
-        return Update(self.update, self.env_steps, metrics, self.online, self.state)
-
-    def state(self) -> State:
-        """Tensors and plain data, copied."""
-        return {
-            "config": config_dict(self.config), "seed": self.seed, "update": self.update,
-            "env_steps": self.env_steps, "online": pack(self.online), "target": pack(self.target),
-            "optimizer": pack(self.optimizer), "buffer": self.buffer.state(), "window": self.window.state(),
-            "rng": rng_state(self.rng), "environments": self.environments.state(),
-        }
-
-    def load_state(self, state: State) -> None:
-        """Go on from where ``state`` was taken."""
-        check_state(state, self.config, self.seed)
-        for name in ("environments", "buffer", "window"):        # the environments say whether they are others
-            getattr(self, name).load_state(state[name])
-        for name in ("online", "target", "optimizer"):
-            unpack(getattr(self, name), state[name])
-        self.update, self.env_steps = state["update"], state["env_steps"]
-        set_rng_state(self.rng, state["rng"])
+# ------------------------------------------------------------------------------------- the bias of a maximum
 
 
-def iterate_dqn(env: Any, config: DQNConfig | None = None, *, seed: int, state: State | None = None
-                ) -> Iterator[Update]:
-    """DQN: act epsilon-greedily, remember, train on random memories. Yields after each update.
-
-    Args:
-        env: a Gymnasium id, or a vector environment; with Discrete actions.
-        config: settings; None takes the defaults.
-        seed: a non-negative integer.
-        state: of an ``Update`` to go on from; the rest of the run is the same, bit for bit.
-
-    Returns:
-        A generator of records; metrics: "loss" (in units of ``return_scale``), "target_value" (mean target,
-        reward units), "epsilon", and "episode_return" and "episode_length" (means) where episodes ended.
-
-    Raises:
-        ValueError: an action space that is not Discrete, a NaN from the environment, a negative seed, or a
-            state of other settings or of another environment.
-        TypeError: an argument of the wrong type.
-
-    Source: Mnih et al. (2015), algorithm 1; van Hasselt, Guez & Silver (2016).
-    """
-    config = DQNConfig() if config is None else config
-    if not isinstance(config, DQNConfig):
-        raise TypeError(f"config must be a DQNConfig, got {config!r}")
-    return _iterate(env, config, check_seed(seed), state)
-
-
-def _iterate(env: Any, config: DQNConfig, seed: int, state: State | None) -> Iterator[Update]:
-    environments = vectorize(env, config.copies, seed=seed)
-    try:
-        learner = _Learner(environments, config, seed)
-        if state is None:
-            observations = environments.reset()
-        else:
-            learner.load_state(state)
-            observations = environments.observations
-            if learner.env_steps >= config.total_steps:  # the run had ended
-                yield Update(learner.update, learner.env_steps, {}, learner.online, learner.state)
-        while learner.env_steps < config.total_steps:
-            for _ in range(config.steps_per_update):
-                actions = learner.act(observations)
-                step = environments.step(actions)
-                learner.remember(observations, actions, step)
-                observations = step.observations
-            if learner.env_steps >= config.learning_starts and len(learner.buffer):
-                metrics = learner.learn(learner.buffer.sample(config.batch_size))
-                learner.move_target()
-                yield learner.record(metrics)
-    finally:
-        if not is_ready_made(env):
-            environments.close()
-
-
-def train_dqn(
-    env: Any, config: DQNConfig | None = None, *, seed: int, state: State | str | Path | None = None,
-    progress: bool = False, checkpoint: str | Path | None = None, checkpoint_every: int = 100,
-    stop: Callable[[Update], bool] | None = None,
-) -> TrainingResult:
-    """Run ``iterate_dqn`` out, or until ``stop`` says so.
-
-    Args:
-        env: a Gymnasium id, or a vector environment; with Discrete actions.
-        config: settings; None takes the defaults.
-        seed: a non-negative integer.
-        state: a state or a checkpoint file to go on from; None goes on from ``checkpoint`` if it is there.
-        progress: show a progress bar.
-        checkpoint: file to save the state in.
-        checkpoint_every: in updates.
-        stop: called with each record; True ends the run.
-
-    Returns:
-        The policy, the curves, and the state.
-
-    Raises:
-        ValueError: as ``iterate_dqn``; or the state was made with another config or seed.
-        TrainingError: a metric or a parameter is NaN.
-
-    Source: as ``iterate_dqn``.
-    """
-    config = DQNConfig() if config is None else config
-    return train(iterate_dqn, env, config, seed=seed, state=state, progress=progress, checkpoint=checkpoint,
-                 checkpoint_every=checkpoint_every, stop=stop)
-
-
-# ---------------------------------------------------------------------- the bias of a maximum
-
-def maximization_bias(outcomes: ArrayLike, probabilities: ArrayLike | None = None) -> float:
+@checked
+def maximization_bias(
+    outcomes: Floats[Array, "A K"], probabilities: Probabilities[Array, "A K"] | None = None
+) -> float:
     """How much the largest of several noisy estimates overstates: ``E[max_a X_a] - max_a E[X_a]``, 0 or more.
 
     Equation: eq-maximization-bias
@@ -637,19 +499,19 @@ def maximization_bias(outcomes: ArrayLike, probabilities: ArrayLike | None = Non
     Returns:
         The bias, in the units of the outcomes.
 
-    Raises:
-        ValueError: a wrong shape, a number that is not finite, or rows that are not distributions.
-
     Source: Thrun & Schwartz (1993); van Hasselt (2010).
     """
-    x, p = _checked_outcomes(outcomes, probabilities)
+    x, p = outcomes, np.full(outcomes.shape, 1 / outcomes.shape[1]) if probabilities is None else probabilities
     values = np.unique(x)                                                     # (V,) sorted
     at_most = (p[:, :, None] * (x[:, :, None] <= values)).sum(1).prod(0)      # (V,) P(max <= v)
     mean_of_maximum = (values * np.diff(at_most, prepend=0.0)).sum()
     return float(mean_of_maximum - (p * x).sum(1).max())
 
 
-def double_estimator_bias(outcomes: ArrayLike, probabilities: ArrayLike | None = None) -> float:
+@checked
+def double_estimator_bias(
+    outcomes: Floats[Array, "A K"], probabilities: Probabilities[Array, "A K"] | None = None
+) -> float:
     """The same when one set of estimates picks the action and an independent one values it; 0 or less.
 
     ``E[E[X_(a*)]] - max_a E[X_a]``, where a* is the first best action of the set that picks.
@@ -661,12 +523,9 @@ def double_estimator_bias(outcomes: ArrayLike, probabilities: ArrayLike | None =
     Returns:
         The bias, in the units of the outcomes.
 
-    Raises:
-        ValueError: a wrong shape, a number that is not finite, or rows that are not distributions.
-
     Source: van Hasselt (2010).
     """
-    x, p = _checked_outcomes(outcomes, probabilities)
+    x, p = outcomes, np.full(outcomes.shape, 1 / outcomes.shape[1]) if probabilities is None else probabilities
     picked = np.empty(len(x))                                                 # (A,) P(a* = a)
     for a, (own, chance) in enumerate(zip(x, p)):
         below = (p[:a, :, None] * (x[:a, :, None] < own)).sum(1).prod(0)      # (K,) the first best wins a tie
@@ -676,23 +535,14 @@ def double_estimator_bias(outcomes: ArrayLike, probabilities: ArrayLike | None =
     return float(picked @ means - means.max())
 
 
-def _checked_outcomes(outcomes: ArrayLike, probabilities: ArrayLike | None
-                      ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    try:
-        x = np.asarray(outcomes, dtype=float)
-    except (TypeError, ValueError):
-        x = np.zeros(0)
-    if x.ndim != 2 or x.size == 0 or not np.isfinite(x).all():
-        raise ValueError(f"outcomes must be a finite table (actions, outcomes), got {outcomes!r}")
-    p = np.full(x.shape, 1 / x.shape[1]) if probabilities is None else np.asarray(probabilities, dtype=float)
-    if p.shape != x.shape or not (p >= 0).all() or not np.allclose(p.sum(1), 1.0):
-        raise ValueError(f"probabilities must be {x.shape} rows that sum to one, got {probabilities!r}")
-    return x, p
+# ------------------------------------------------------------------------------------------ continuous actions
 
 
-# ---------------------------------------------------------------------- continuous actions
-
-def naf_q(value: Array, mean: Array, precision: Array, actions: Array) -> Array:
+@checked(arrays="either")
+def naf_q(
+    value: Floats[Array, "n"], mean: Floats[Array, "n d"], precision: Floats[Array, "n d d"],
+    actions: Floats[Array, "n d"],
+) -> Array:  # fmt: skip
     """A ``Q`` that is a parabola in the action: its maximum is known without a search.
 
     Equation: eq-naf
@@ -704,82 +554,19 @@ def naf_q(value: Array, mean: Array, precision: Array, actions: Array) -> Array:
         value: V(s), (n,).
         mean: mu(s), (n, d), action units.
         precision: P(s), (n, d, d), symmetric and positive definite.
-        actions: (n, d), action units. All four are numpy arrays, or all four tensors.
+        actions: (n, d), action units.
 
     Returns:
         (n,) action values.
 
     Raises:
-        ValueError: shapes that do not fit, a number that is not finite, or a precision that is not symmetric
-            and positive definite.
-        TypeError: neither all arrays nor all tensors.
+        ValueError: a precision that is not symmetric and positive definite.
 
     Source: Gu, Lillicrap, Sutskever & Levine (2016), equations 2 and 3.
     """
-    _check_naf(value, mean, precision, actions)
+    library = library_of(precision)
+    symmetric = library.allclose(precision, precision.swapaxes(1, 2))
+    if not symmetric or bool((library.linalg.eigvalsh(precision) <= 0).any()):
+        raise ValueError("precision holds other matrices; expected symmetric and positive definite ones")
     offset = actions - mean                                                   # (n, d)
     return value - 0.5 * ((precision @ offset[..., None])[..., 0] * offset).sum(-1)
-
-
-def _check_naf(*arguments: Array) -> None:
-    names = ("value", "mean", "precision", "actions")
-    if not any(all(isinstance(a, kind) for a in arguments) for kind in (np.ndarray, Tensor)):
-        raise TypeError(f"{', '.join(names)} must be all numpy arrays or all tensors, got "
-                        f"{', '.join(type(a).__name__ for a in arguments)}")
-    arrays = [np.asarray(a.detach().cpu() if isinstance(a, Tensor) else a) for a in arguments]
-    mean, precision = arrays[1], arrays[2]
-    n, d = mean.shape if mean.ndim == 2 else (-1, -1)
-    for name, array, shape in zip(names, arrays, ((n,), (n, d), (n, d, d), (n, d))):
-        if array.shape != shape or not np.isfinite(array).all():
-            raise ValueError(f"{name} has shape {array.shape}, mean {mean.shape}; expected finite numbers, "
-                             "value (n,), mean (n, d), precision (n, d, d), actions (n, d)")
-    if not np.allclose(precision, np.swapaxes(precision, 1, 2)) or (np.linalg.eigvalsh(precision) <= 0).any():
-        raise ValueError("precision must be symmetric and positive definite")
-
-
-# ---------------------------------------------------------------------- checks
-
-def _seeds(seed: int, count: int) -> list[int]:
-    """Independent seeds made from one."""
-    return [int(s) for s in np.random.SeedSequence(seed).generate_state(count)]
-
-
-def _as_tensor(name: str, values: Any) -> Tensor:
-    try:
-        return torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name} must be a tensor, got {values!r}") from None
-
-
-def _vector(name: str, values: Tensor) -> Tensor:
-    values = _as_tensor(name, values)
-    if values.ndim != 1 or values.numel() == 0 or not bool(values.isfinite().all()):
-        raise ValueError(f"{name} must be (B,) finite numbers, B at least 1, got {values}")
-    return values if values.is_floating_point() else values.to(torch.get_default_dtype())
-
-
-def _table(name: str, values: Tensor, like: Tensor) -> Tensor:
-    values = _as_tensor(name, values)
-    if values.ndim != 2 or len(values) != len(like) or values.shape[1] == 0 \
-            or not bool(values.isfinite().all()):
-        raise ValueError(f"{name} must be ({len(like)}, A) finite numbers, got shape {tuple(values.shape)}: "
-                         f"{values}")
-    return values if values.is_floating_point() else values.to(like.dtype)
-
-
-def _flags(values: Tensor, like: Tensor) -> Tensor:
-    values = _as_tensor("terminated", values)
-    if values.shape != like.shape or not bool(((values == 0) | (values == 1)).all()):
-        raise ValueError(f"terminated must be {tuple(like.shape)} flags, 0 or 1, got {values}")
-    return values.to(like.dtype)
-
-
-def _check_tau(tau: float) -> float:
-    if isinstance(tau, bool) or not isinstance(tau, numbers.Real) or not 0 < tau <= 1:
-        raise ValueError(f"tau must be in (0, 1], got {tau!r}")
-    return float(tau)
-
-
-def _check_word(name: str, word: str, words: Any) -> None:
-    if word not in list(words):
-        raise ValueError(f"{name} must be one of {sorted(words)}, got {word!r}")

@@ -1,68 +1,39 @@
 """Policy gradients in training: the loss, REINFORCE, A2C (chapter 6).
 
-The losses are those whose gradients are the estimates of ``gradient_estimators``, where the formulas and the weights Psi_t
-live; its names can be imported from here too.
+The loss is the one whose gradient is the estimate of ``gradient_estimators``, where the formulas and the weights
+Psi_t live; its names can be imported from here too.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rlbook_lib.environments import TorchCartPole, is_ready_made, vectorize
-from rlbook_lib.experience import check_count, check_flag
+from rlbook_lib.checks import (
+    Array, Count, Finite, Floats, NotNegative, Positive, Seed, UnitInterval, checked, settings, unchecked,
+)  # fmt: skip
 from rlbook_lib.gradient_estimators import (  # noqa: F401  (the old home of these names)
-    BASELINES,
-    EXACT_KINDS,
-    SAMPLED_KINDS,
-    TAKES_BASELINE,
-    FloatArray,
-    GradientMoments,
-    PsiFunction,
-    causality,
-    discounted_state_distribution,
-    expected_score,
-    gaussian_score,
-    gradient_estimate,
-    gradient_samples,
-    gradient_variance,
-    log_derivative_gradient,
-    n_step_advantage,
-    optimal_baseline,
-    policy_gradient_exact,
-    psi_weights,
-    softmax_policy,
-    softmax_score,
-    td_advantage,
-    trajectory_gradient,
+    BASELINES, EXACT_KINDS, SAMPLED_KINDS, TAKES_BASELINE, FloatArray, GradientMoments, PsiFunction, causality,
+    discounted_state_distribution, expected_score, gaussian_score, gradient_estimate, gradient_samples,
+    gradient_variance, log_derivative_gradient, n_step_advantage, optimal_baseline, policy_gradient_exact,
+    psi_weights, softmax_policy, softmax_score, td_advantage, trajectory_gradient,
 )
-from rlbook_lib.mdp import check_seed, check_unit_interval
-from rlbook_lib.networks import CategoricalPolicy, ValueNetwork, check_tensors, make_policy
-from rlbook_lib.returns import effective_horizon, normalize_advantages
-from rlbook_lib.rollout import Collector, Rollout, flatten, value_estimates
-from rlbook_lib.training import (
-    TrainingError,
-    TrainingResult,
-    Update,
-    check_state,
-    config_dict,
-    pack,
-    train,
-    unpack,
-)
+from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
+from rlbook_lib.returns import normalize_advantages
+from rlbook_lib.rollout import Actors, Rollout, flatten, open_actors, value_estimates
+from rlbook_lib.training import Run, State, TrainingResult, Update, gradient_step, return_scale, train
 
-Array: TypeAlias = Any  # a numpy array or a torch tensor
+# --------------------------------------------------------------------------------------------------- the losses
 
 
-# ---------------------------------------------------------------------- losses
-
-def policy_gradient_loss(log_prob: Tensor, psi: Tensor, weights: Tensor | None = None) -> Tensor:
+@checked(arrays="tensors")
+def policy_gradient_loss(
+    log_prob: Floats[Array, "..."], psi: Floats[Array, "..."], weights: Floats[Array, "..."] | None = None
+) -> Array:
     """The loss whose gradient is minus the estimate: ``-mean(Psi_t log pi(a_t | s_t))``, with Psi_t constant.
 
     Only its gradient means anything: its value may go up while the policy gets better.
@@ -78,22 +49,14 @@ def policy_gradient_loss(log_prob: Tensor, psi: Tensor, weights: Tensor | None =
     Returns:
         A scalar, to be minimized.
 
-    Raises:
-        ValueError: shapes that differ, an empty tensor, or a value that is not finite.
-        TypeError: an argument is no tensor.
-
     Source: Schulman et al. (2016), equation 1.
     """
-    check_tensors(log_prob=log_prob, psi=psi, **({} if weights is None else {"weights": weights}))
-    return _policy_loss(log_prob, psi, weights)
-
-
-def _policy_loss(log_prob: Tensor, psi: Tensor, weights: Tensor | None = None) -> Tensor:
     terms = psi.detach() * log_prob
     return -terms.mean() if weights is None else -(weights * terms).sum()
 
 
-def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
+@checked(arrays="tensors")
+def critic_loss(values: Floats[Array, "..."], targets: Floats[Array, "..."]) -> Array:
     """Half the mean squared error of the values; the targets are constants, no gradient flows into them.
 
     Equation: eq-critic-loss
@@ -105,71 +68,46 @@ def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
     Returns:
         A scalar, to be minimized.
 
-    Raises:
-        ValueError: shapes that differ, an empty tensor, or a value that is not finite.
-        TypeError: an argument is no tensor.
-
     Source: Mnih et al. (2016), algorithm 3.
     """
-    check_tensors(values=values, targets=targets)
-    return _critic_loss(values, targets)
-
-
-def _critic_loss(values: Tensor, targets: Tensor) -> Tensor:
     return 0.5 * ((values - targets.detach()) ** 2).mean()
 
 
-# ---------------------------------------------------------------------- REINFORCE
+# --------------------------------------------------------------------------------------------------- REINFORCE
 
-@dataclass(frozen=True)
+
+@settings
 class ReinforceConfig:
-    """Settings of REINFORCE; the defaults solve CartPole-v1.
+    """Settings of REINFORCE; the defaults solve CartPole-v1."""
 
-    Args:
-        total_steps: environment steps of all episodes together; the update that reaches it is the last.
-        episodes: N, whole episodes per update, run side by side; 1 to 64.
-        learning_rate: of the policy, for Adam; 1e-4 to 1e-1, the high end for tables.
-        value_learning_rate: of the value network, if the baseline is "value".
-        gamma: discount; 0.9 to 1.
-        psi: "reward_to_go", or "return" as the derivation starts with.
-        baseline: "none", "mean", "value" (learned), or "optimal" (a number, estimated from the same episodes,
-            with scores by the policy's outputs).
-        discount_time: weight with gamma^t, as the gradient of the discounted objective asks.
-        normalize: shift and scale the weights of an update to mean 0 and deviation 1.
-        entropy_coefficient: reward for entropy, 0 to 0.05.
-        max_steps: cut longer episodes; None trusts the environment's limit. What would come after a cut, or
-            after a truncation, counts by its value with the baseline "value", and not at all with the others.
-        hidden: sizes of the hidden layers of both networks; () with one-hot observations is a table.
-        activation: "tanh" or "relu".
-        initial_log_std: of a Gaussian policy.
-    """
+    total_steps: Count = 200_000  #: environment steps, all episodes together; the update that reaches it is last
+    episodes: Count = 8  #: N, whole episodes per update, run side by side; 1 to 64
+    learning_rate: Positive = 1e-2  #: of the policy, for Adam; 1e-4 to 1e-1, the high end for tables
+    value_learning_rate: Positive = 1e-2  #: of the value network, if the baseline is "value"
+    gamma: UnitInterval = 0.99  #: discount; 0.9 to 1
+    psi: Literal["return", "reward_to_go"] = "reward_to_go"  #: "return" is what the derivation starts with
+    #: "value" is learned; "optimal" is a number, estimated from the same episodes by scores of the outputs
+    baseline: Literal["none", "mean", "value", "optimal"] = "value"
+    discount_time: bool = False  #: weight with gamma^t, as the gradient of the discounted objective asks
+    normalize: bool = True  #: shift and scale the weights of an update to mean 0 and deviation 1
+    entropy_coefficient: NotNegative = 0.0  #: reward for entropy, 0 to 0.05
+    #: cut longer episodes; None trusts the environment's limit. What would come after a cut, or after a truncation,
+    #: counts by its value with the baseline "value", and not at all with the others
+    max_steps: Count | None = None
+    hidden: tuple[Count, ...] = (64,)  #: hidden layers of both networks; () with one-hot observations is a table
+    activation: Literal["tanh", "relu"] = "tanh"  #: between the layers
+    initial_log_std: Finite = 0.0  #: of a Gaussian policy
 
-    total_steps: int = 200_000
-    episodes: int = 8
-    learning_rate: float = 1e-2
-    value_learning_rate: float = 1e-2
-    gamma: float = 0.99
-    psi: str = "reward_to_go"
-    baseline: str = "value"
-    discount_time: bool = False
-    normalize: bool = True
-    entropy_coefficient: float = 0.0
-    max_steps: int | None = None
-    hidden: tuple[int, ...] = (64,)
-    activation: str = "tanh"
-    initial_log_std: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_word("psi", self.psi, SAMPLED_KINDS[:2])
-        _check_word("baseline", self.baseline, BASELINES)
-        _check_common(self)
-        check_count("episodes", self.episodes)
-        if self.max_steps is not None:
-            check_count("max_steps", self.max_steps)
+    @property
+    def scale(self) -> float:
+        """The unit of the value network's outputs, in reward units."""
+        return unchecked(return_scale)(None, self.gamma)
 
 
-def iterate_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: int,
-                      state: dict[str, Any] | None = None) -> Iterator[Update]:
+@checked
+def iterate_reinforce(
+    env: Any, config: ReinforceConfig | None = None, *, seed: Seed, state: State | None = None
+) -> Iterator[Update]:
     """REINFORCE: run whole episodes, weight each score by what followed, take one step uphill; again.
 
     Args:
@@ -180,58 +118,73 @@ def iterate_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: 
 
     Yields:
         A record after each update; metrics "policy_loss", "entropy", "episode_return" (undiscounted),
-        "episode_length", and "value_loss" with the baseline "value". env_steps counts the steps of the
-        episodes learned from, not those that a copy takes while it waits for the longest.
+        "episode_length", and "value_loss" with the baseline "value" (half the mean squared error, reward units
+        squared). env_steps counts the steps of the episodes learned from, not those that a copy takes while it waits
+        for the longest.
 
     Raises:
         ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of
             another run.
-        TypeError: config is no ``ReinforceConfig``.
         TrainingError: a loss that is not finite.
 
     Source: Williams (1992); Sutton & Barto (2018), section 13.4.
     """
-    config = _settings(config, ReinforceConfig)
-    learner = _Learner(env, config, seed, config.episodes, 1, state)
-    try:
-        if learner.env_steps >= config.total_steps:  # a state of a run that had ended
-            yield Update(learner.update, learner.env_steps, {}, learner.policy, learner.state)
-        while learner.env_steps < config.total_steps:
-            rollout, mask = learner.collector.collect_episodes(config.max_steps)
-            metrics = _reinforce_update(learner, rollout, mask)
+    config = config or ReinforceConfig()
+    with open_actors(env, config, _seeds(seed), copies=config.episodes, steps=1) as actors:
+        run = _begin(actors, config, seed)
+        run.go_on(state)
+        if run.env_steps >= config.total_steps:  # a state of a run that had ended
+            yield run.record({})
+        while run.env_steps < config.total_steps:
+            rollout, mask = actors.collector.collect_episodes(config.max_steps)
             steps = int(mask.sum())
+            metrics = reinforce_update(actors, run.parts["optimizer"], rollout, mask, config)
             metrics["episode_return"] = float((rollout.rewards * mask).sum() / rollout.copies)
             metrics["episode_length"] = steps / rollout.copies
-            yield learner.record(steps, metrics)
-    finally:
-        learner.close()
+            yield run.record(metrics, steps)
 
 
-def _reinforce_update(learner: _Learner, rollout: Rollout, mask: Array) -> dict[str, float]:
-    """One step of the policy, and of the baseline where it is learned, on N whole episodes."""
-    config, critic = learner.config, learner.config.baseline == "value"
-    values, next_values = value_estimates(rollout, learner.value) if critic else (None, None)
-    flags = (rollout.terminated, rollout.truncated)
-    psi = psi_weights(config.psi, rollout.rewards, *flags, values=values, next_values=next_values,
-                      gamma=config.gamma, baseline=config.baseline, discount_time=config.discount_time,
-                      mask=mask, squared_scores=_squared_scores(learner.policy, rollout))
-    kept = flatten(mask)                                               # (T N,)
+@checked
+def reinforce_update(
+    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, mask: Any, config: ReinforceConfig
+) -> dict[str, float]:
+    """One step of the policy, and of the baseline where it is learned, on N whole episodes.
+
+    Args:
+        actors: their policy and value network are changed.
+        optimizer: of both.
+        rollout: (T, N) steps.
+        mask: (T, N), True where a step belongs to its copy's episode.
+        config: the settings.
+
+    Returns:
+        "policy_loss", "entropy", and "value_loss" with the baseline "value".
+
+    Raises:
+        TrainingError: a loss that is not finite.
+    """
+    policy, value, flags = actors.policy, actors.value, (rollout.terminated, rollout.truncated)
+    critic = config.baseline == "value"
+    values, next_values = value_estimates(rollout, value) if critic else (None, None)
+    squares = _squared_scores(policy, rollout) if config.baseline == "optimal" else None
+    psi = psi_weights(config.psi, rollout.rewards, *flags, values=values, next_values=next_values, gamma=config.gamma,
+                      baseline=config.baseline, discount_time=config.discount_time, mask=mask,
+                      squared_scores=squares)  # fmt: skip
+    kept = flatten(mask)  # (T N,)
     batch, psi = rollout.batch(), flatten(psi)[kept]
     if config.normalize:
         psi = normalize_advantages(psi)
-    outputs = learner.policy(batch.observations[kept])
-    log_probs = learner.policy.log_prob_of(outputs, batch.actions[kept])
-    shares = torch.full_like(psi, 1 / rollout.copies)                  # sum over time, mean over episodes
-    policy_loss, entropy = _policy_loss(log_probs, psi, shares), learner.policy.entropy_of(outputs).mean()
-    losses = {"policy_loss": policy_loss}
+    outputs = policy(batch.observations[kept])
+    log_prob, entropy = policy.log_prob_of(outputs, batch.actions[kept]), policy.entropy_of(outputs).mean()
+    shares = torch.full_like(psi, 1 / rollout.copies)  # sum over time, mean over episodes
+    loss = policy_loss = unchecked(policy_gradient_loss)(log_prob, psi, shares)
+    metrics = {"policy_loss": policy_loss.item(), "entropy": entropy.item()}
     if critic:
-        returns = psi_weights("reward_to_go", rollout.rewards, *flags, next_values=next_values,
-                              gamma=config.gamma)
-        scale = learner.value.scale
-        losses["value_loss"] = _critic_loss(learner.value(batch.observations[kept]) / scale,
-                                            flatten(returns)[kept] / scale)
-    learner.step(sum(losses.values()) - config.entropy_coefficient * entropy)
-    return {name: loss.item() for name, loss in (losses | {"entropy": entropy}).items()}
+        returns = psi_weights("reward_to_go", rollout.rewards, *flags, next_values=next_values, gamma=config.gamma)
+        value_loss = _scaled_critic_loss(value, batch.observations[kept], flatten(returns)[kept])
+        loss, metrics["value_loss"] = loss + value_loss, value_loss.item() * value.scale**2
+    unchecked(gradient_step)(optimizer, loss - config.entropy_coefficient * entropy)
+    return metrics
 
 
 def _squared_scores(policy: Any, rollout: Rollout) -> Array:
@@ -248,8 +201,8 @@ def _squared_scores(policy: Any, rollout: Rollout) -> Array:
     return squares if isinstance(rollout.rewards, Tensor) else squares.numpy()
 
 
-def train_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: int, **options: Any
-                    ) -> TrainingResult:
+@checked
+def train_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
     """Run ``iterate_reinforce`` out.
 
     Args:
@@ -260,68 +213,45 @@ def train_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: in
         The policy, the curves and the state.
 
     Raises:
-        ValueError, TrainingError: as ``training.train``.
+        ValueError, TrainingError: as ``iterate_reinforce`` and ``training.train``.
     """
-    return train(iterate_reinforce, env, _settings(config, ReinforceConfig), seed=seed, **options)
+    return train(iterate_reinforce, env, config or ReinforceConfig(), seed=seed, **options)
 
 
-# ---------------------------------------------------------------------- A2C
+# --------------------------------------------------------------------------------------------------------- A2C
 
-@dataclass(frozen=True)
+
+@settings
 class A2CConfig:
-    """Settings of advantage actor-critic; the defaults solve CartPole-v1.
+    """Settings of advantage actor-critic; the defaults solve CartPole-v1."""
 
-    Args:
-        total_steps: environment steps of all copies together; the update that reaches it is the last.
-        copies: N, environments side by side; 1 to 64, thousands on a GPU.
-        steps: T, steps of each copy per update; 5 to 128.
-        learning_rate: of both networks, for Adam; 3e-4 to 1e-2.
-        gamma: discount; 0.9 to 1.
-        psi: the advantage: "td_error", "n_step", "gae", or "reward_to_go" with V(s_t) as baseline.
-        lam: for "gae"; 0.9 to 1.
-        n: for "n_step"; 1 to T.
-        normalize: shift and scale the advantages of an update to mean 0 and deviation 1.
-        value_coefficient: weight of the critic's loss; matters only where gradients are clipped, for the
-            networks are separate.
-        entropy_coefficient: reward for entropy, 0 to 0.05.
-        max_gradient_norm: longer gradients are scaled down to it; None never does.
-        return_scale: size of typical returns, in reward units; None takes 1 / (1 - gamma), at most 1000.
-        hidden: sizes of the hidden layers of each network.
-        activation: "relu" or "tanh".
-        initial_log_std: of a Gaussian policy.
-    """
+    total_steps: Count = 100_000  #: environment steps, all copies together; the update that reaches it is the last
+    copies: Count = 16  #: N, environments side by side; 1 to 64, thousands on a GPU
+    steps: Count = 32  #: T, steps of each copy per update; 5 to 128
+    learning_rate: Positive = 7e-3  #: of both networks, for Adam; 3e-4 to 1e-2
+    gamma: UnitInterval = 0.99  #: discount; 0.9 to 1
+    psi: Literal["reward_to_go", "td_error", "n_step", "gae"] = "gae"  #: "reward_to_go" has V(s_t) as baseline
+    lam: UnitInterval = 0.98  #: for "gae"; 0.9 to 1
+    n: Count = 5  #: for "n_step"; 1 to T
+    normalize: bool = True  #: shift and scale the advantages of an update to mean 0 and deviation 1
+    value_coefficient: NotNegative = 1.0  #: of the critic's loss; matters where gradients are cut
+    entropy_coefficient: NotNegative = 0.01  #: reward for entropy, 0 to 0.05
+    max_gradient_norm: Positive | None = None  #: longer gradients are scaled down to it; None never does
+    return_scale: Positive | None = None  #: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1
+    hidden: tuple[Count, ...] = (64,)  #: sizes of the hidden layers of each network
+    activation: Literal["tanh", "relu"] = "relu"  #: between the layers
+    initial_log_std: Finite = 0.0  #: of a Gaussian policy
 
-    total_steps: int = 100_000
-    copies: int = 16
-    steps: int = 32
-    learning_rate: float = 7e-3
-    gamma: float = 0.99
-    psi: str = "gae"
-    lam: float = 0.98
-    n: int = 5
-    normalize: bool = True
-    value_coefficient: float = 1.0
-    entropy_coefficient: float = 0.01
-    max_gradient_norm: float | None = None
-    return_scale: float | None = None
-    hidden: tuple[int, ...] = (64,)
-    activation: str = "relu"
-    initial_log_std: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_word("psi", self.psi, SAMPLED_KINDS[1:])
-        _check_common(self)
-        for name in ("copies", "steps", "n"):
-            check_count(name, getattr(self, name))
-        check_unit_interval("lam", self.lam)
-        _check_number("value_coefficient", self.value_coefficient, 0.0)
-        for name in ("max_gradient_norm", "return_scale"):
-            if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), 0.0, above=True)
+    @property
+    def scale(self) -> float:
+        """The unit of the value network's outputs, in reward units."""
+        return unchecked(return_scale)(self.return_scale, self.gamma)
 
 
-def iterate_a2c(env: Any, config: A2CConfig | None = None, *, seed: int, state: dict[str, Any] | None = None
-                ) -> Iterator[Update]:
+@checked
+def iterate_a2c(
+    env: Any, config: A2CConfig | None = None, *, seed: Seed, state: State | None = None
+) -> Iterator[Update]:
     """Advantage actor-critic: T steps of N copies, one step of actor and critic on all of them; again.
 
     Args:
@@ -331,31 +261,30 @@ def iterate_a2c(env: Any, config: A2CConfig | None = None, *, seed: int, state: 
         state: from a record of an earlier run with the same config and seed; goes on from there.
 
     Yields:
-        A record after each update; metrics "policy_loss", "value_loss" (in scaled units), "entropy", and,
-        where episodes ended, "episode_return" (undiscounted) and "episode_length".
+        A record after each update; metrics "policy_loss", "value_loss" (half the mean squared error, reward units
+        squared), "entropy", and, where episodes ended, "episode_return" (undiscounted) and "episode_length".
 
     Raises:
         ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of
             another run.
-        TypeError: config is no ``A2CConfig``.
         TrainingError: a loss that is not finite.
 
     Source: Mnih et al. (2016), in its synchronous form.
     """
-    config = _settings(config, A2CConfig)
-    learner = _Learner(env, config, seed, config.copies, config.steps, state)
-    try:
-        if learner.env_steps >= config.total_steps:  # a state of a run that had ended
-            yield Update(learner.update, learner.env_steps, {}, learner.policy, learner.state)
-        while learner.env_steps < config.total_steps:
-            rollout = learner.collector.collect()
-            advantages, targets = a2c_targets(rollout, learner.value, config)
-            metrics = _a2c_update(learner, rollout, advantages, targets)
-            yield learner.record(len(rollout), metrics | _finished_episodes(learner.collector.environments))
-    finally:
-        learner.close()
+    config = config or A2CConfig()
+    with open_actors(env, config, _seeds(seed), copies=config.copies, steps=config.steps) as actors:
+        run = _begin(actors, config, seed)
+        run.go_on(state)
+        if run.env_steps >= config.total_steps:  # a state of a run that had ended
+            yield run.record({})
+        while run.env_steps < config.total_steps:
+            rollout = actors.collector.collect()
+            advantages, targets = a2c_targets(rollout, actors.value, config)
+            metrics = a2c_update(actors, run.parts["optimizer"], rollout, advantages, targets, config)
+            yield run.record(metrics | actors.environments.episode_metrics(), len(rollout))
 
 
+@checked
 def a2c_targets(rollout: Rollout, value_network: Any, config: A2CConfig) -> tuple[Array, Array]:
     """The advantages of a rollout, and what the critic is to say: advantage plus value.
 
@@ -374,28 +303,48 @@ def a2c_targets(rollout: Rollout, value_network: Any, config: A2CConfig) -> tupl
     """
     values, next_values = value_estimates(rollout, value_network)
     baseline = "value" if config.psi == "reward_to_go" else "none"
-    advantages = psi_weights(config.psi, rollout.rewards, rollout.terminated, rollout.truncated,
-                             values=values, next_values=next_values, gamma=config.gamma, lam=config.lam,
-                             n=config.n, baseline=baseline)
+    advantages = psi_weights(config.psi, rollout.rewards, rollout.terminated, rollout.truncated, values=values,
+                             next_values=next_values, gamma=config.gamma, lam=config.lam, n=config.n,
+                             baseline=baseline)  # fmt: skip
     return advantages, advantages + values
 
 
-def _a2c_update(learner: _Learner, rollout: Rollout, advantages: Array, targets: Array) -> dict[str, float]:
-    """One step of both networks on the whole rollout."""
-    config, batch, scale = learner.config, rollout.batch(), learner.value.scale
+@checked
+def a2c_update(
+    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, advantages: Any, targets: Any,
+    config: A2CConfig,
+) -> dict[str, float]:  # fmt: skip
+    """One step of both networks on the whole rollout.
+
+    Args:
+        actors: their policy and value network are changed.
+        optimizer: of both.
+        rollout: (T, N) steps.
+        advantages, targets: what ``a2c_targets`` gave.
+        config: the settings.
+
+    Returns:
+        "policy_loss", "value_loss" and "entropy".
+
+    Raises:
+        TrainingError: a loss that is not finite.
+    """
+    policy, value, batch = actors.policy, actors.value, rollout.batch()
     advantages, targets = flatten(advantages), flatten(targets)
     if config.normalize:
         advantages = normalize_advantages(advantages)
-    outputs = learner.policy(batch.observations)
-    policy_loss = _policy_loss(learner.policy.log_prob_of(outputs, batch.actions), advantages)
-    value_loss = _critic_loss(learner.value(batch.observations) / scale, targets / scale)
-    entropy = learner.policy.entropy_of(outputs).mean()
-    learner.step(policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy,
-                 config.max_gradient_norm)
-    return {"policy_loss": policy_loss.item(), "value_loss": value_loss.item(), "entropy": entropy.item()}
+    outputs = policy(batch.observations)
+    policy_loss = unchecked(policy_gradient_loss)(policy.log_prob_of(outputs, batch.actions), advantages)
+    value_loss = _scaled_critic_loss(value, batch.observations, targets)
+    entropy = policy.entropy_of(outputs).mean()
+    loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
+    unchecked(gradient_step)(optimizer, loss, max_norm=config.max_gradient_norm)
+    return {"policy_loss": policy_loss.item(), "value_loss": value_loss.item() * value.scale**2,
+            "entropy": entropy.item()}  # fmt: skip
 
 
-def train_a2c(env: Any, config: A2CConfig | None = None, *, seed: int, **options: Any) -> TrainingResult:
+@checked
+def train_a2c(env: Any, config: A2CConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
     """Run ``iterate_a2c`` out.
 
     Args:
@@ -406,126 +355,27 @@ def train_a2c(env: Any, config: A2CConfig | None = None, *, seed: int, **options
         The policy, the curves and the state.
 
     Raises:
-        ValueError, TrainingError: as ``training.train``.
+        ValueError, TrainingError: as ``iterate_a2c`` and ``training.train``.
     """
-    return train(iterate_a2c, env, _settings(config, A2CConfig), seed=seed, **options)
+    return train(iterate_a2c, env, config or A2CConfig(), seed=seed, **options)
 
 
-# ---------------------------------------------------------------------- what both trainers keep
-
-class _Learner:
-    """Both networks, their optimizer, the collector and the counts: all that a checkpoint must hold."""
-
-    def __init__(self, env: Any, config: Any, seed: int, copies: int, steps: int,
-                 state: dict[str, Any] | None) -> None:
-        self.config, self.seed = config, check_seed(seed)
-        self.ready_made = is_ready_made(env)
-        environment_seed, policy_seed, value_seed, action_seed = (
-            int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4))
-        environments = env
-        if not isinstance(env, TorchCartPole):
-            environments = vectorize(env, copies, seed=environment_seed)
-        device = getattr(environments, "device", None)
-        self.policy = make_policy(
-            environments.observation_space, environments.action_space, hidden=config.hidden,
-            activation=config.activation, seed=policy_seed, initial_log_std=config.initial_log_std,
-            env=environments.name).to(device)
-        self.value = ValueNetwork(environments.observation_size, hidden=config.hidden,
-                                  activation=config.activation, seed=value_seed,
-                                  scale=_return_scale(config)).to(device)
-        value_rate = getattr(config, "value_learning_rate", config.learning_rate)
-        self.optimizer = torch.optim.Adam(
-            [{"params": list(self.policy.parameters())},
-             {"params": list(self.value.parameters()), "lr": value_rate}],
-            lr=config.learning_rate, eps=1e-5, fused=True)             # fused: a third of the time per step
-        rng = np.random.default_rng(action_seed) if device is None \
-            else torch.Generator(device).manual_seed(action_seed)
-        self.collector = Collector(environments, self.policy, steps, rng)
-        self.update, self.env_steps = 0, 0
-        if state is not None:
-            self.load_state(state)
-
-    def step(self, loss: Tensor, max_gradient_norm: float | None = None) -> None:
-        """One step of the optimizer down the loss; nothing is changed by a loss that is no number."""
-        if not math.isfinite(loss.item()):
-            raise TrainingError(f"update {self.update + 1}: the loss is {loss.item()}; the networks are "
-                                f"broken, learning_rate is {self.config.learning_rate:g}")
-        self.optimizer.zero_grad()
-        loss.backward()
-        if max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_([p for group in self.optimizer.param_groups for p in group["params"]],
-                                     max_gradient_norm)
-        self.optimizer.step()
-
-    def record(self, env_steps: int, metrics: dict[str, float]) -> Update:
-        """Count one update."""
-        self.update += 1
-        self.env_steps += env_steps
-        return Update(self.update, self.env_steps, metrics, self.policy, self.state)
-
-    def state(self) -> dict[str, Any]:
-        """Everything, as tensors and plain data."""
-        return {"config": config_dict(self.config), "seed": self.seed, "update": self.update,
-                "env_steps": self.env_steps, "policy": pack(self.policy), "value": pack(self.value),
-                "optimizer": pack(self.optimizer), "collector": self.collector.state()}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from where ``state`` was taken."""
-        check_state(state, self.config, self.seed)
-        for name in ("policy", "value", "optimizer"):
-            unpack(getattr(self, name), state[name])
-        self.collector.load_state(state["collector"])
-        self.update, self.env_steps = state["update"], state["env_steps"]
-
-    def close(self) -> None:
-        """Close the environments, unless they came ready-made."""
-        if not self.ready_made:
-            self.collector.environments.close()
+# ---------------------------------------------------------------------------------------- what both begin with
 
 
-def _settings(config: Any, kind: type) -> Any:
-    """The config, or the defaults for None."""
-    if not isinstance(config, kind) and config is not None:
-        raise TypeError(f"config is {type(config).__name__}; expected {kind.__name__}")
-    return kind() if config is None else config
+def _seeds(seed: int) -> list[int]:
+    """Of the environments, the policy, the value network and the actions; the book's curves were made with these."""
+    return [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
 
 
-def _return_scale(config: Any) -> float:
-    """Size of typical returns: with it the critic's perceptron computes numbers around one."""
-    given = getattr(config, "return_scale", None)
-    return given if given is not None else min(1000.0, effective_horizon(config.gamma))
+def _begin(actors: Actors, config: Any, seed: int) -> Run:
+    value_rate = getattr(config, "value_learning_rate", config.learning_rate)
+    groups = [{"params": list(actors.policy.parameters())},
+              {"params": list(actors.value.parameters()), "lr": value_rate}]  # fmt: skip
+    optimizer = torch.optim.Adam(groups, config.learning_rate, eps=1e-5, fused=True)  # fused: a third of the time
+    return Run(config, seed, actors.policy, networks=actors.networks, optimizer=optimizer, collector=actors.collector)
 
 
-def _finished_episodes(environments: Any) -> dict[str, float]:
-    """Mean return and length of the episodes that ended since the last call; nothing if none did."""
-    returns, lengths = environments.pop_episodes()
-    if len(returns) == 0:
-        return {}
-    return {"episode_return": float(returns.mean()), "episode_length": float(lengths.mean())}
-
-
-def _check_common(config: Any) -> None:
-    """Fields that both configs have."""
-    check_count("total_steps", config.total_steps)
-    check_unit_interval("gamma", config.gamma)
-    for name in ("learning_rate", "value_learning_rate"):
-        if hasattr(config, name):
-            _check_number(name, getattr(config, name), 0.0, above=True)
-    _check_number("entropy_coefficient", config.entropy_coefficient, 0.0)
-    _check_number("initial_log_std", config.initial_log_std)
-    for name in ("normalize", "discount_time"):
-        if hasattr(config, name):
-            check_flag(name, getattr(config, name))
-
-
-def _check_number(name: str, value: Any, low: float = -math.inf, above: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not math.isfinite(value) or value < low or (above and value == low):
-        bound = "above" if above else "of at least"
-        raise ValueError(f"{name} must be a finite number {bound} {low}, got {value}")
-
-
-def _check_word(name: str, word: Any, words: tuple[str, ...]) -> None:
-    if not isinstance(word, str) or word not in words:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}, got {word!r}")
+def _scaled_critic_loss(value: ValueNetwork, observations: Tensor, targets: Tensor) -> Tensor:
+    """The critic's loss in units of its scale."""
+    return unchecked(critic_loss)(value(observations) / value.scale, targets / value.scale)

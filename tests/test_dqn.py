@@ -1,6 +1,5 @@
 """Tests of rlbook_lib.dqn: targets by hand, loss by hand and against a peer, exact resume, exact time limits."""
 
-import io
 import itertools
 import math
 
@@ -29,7 +28,7 @@ from rlbook_lib.dqn import (
     naf_q,
     train_dqn,
 )
-from rlbook_lib.environments import Step, vectorize
+from rlbook_lib.environments import Step, TorchCartPole, vectorize
 from rlbook_lib.networks import QNetwork, mlp
 from rlbook_lib.replay_buffer import ReplayBuffer
 from rlbook_lib.returns import n_step_returns
@@ -476,7 +475,7 @@ def update_by_hand(before, after, config):
         losses = torch.where(errors.abs() < 1, losses, errors.abs() - 0.5)
     gradients = torch.autograd.grad(losses.mean(), list(online.parameters()))
     length = math.sqrt(sum(float((g**2).sum()) for g in gradients))
-    gradients = [g * min(1.0, config.max_gradient_norm / length) for g in gradients]
+    gradients = [g * min(1.0, (config.max_gradient_norm or math.inf) / length) for g in gradients]
     weights = {}
     for (name, weight), gradient, adam in zip(online.named_parameters(), gradients,
                                               before["optimizer"]["state"].values(), strict=True):
@@ -497,7 +496,7 @@ def update_by_hand(before, after, config):
 ])
 def test_an_update_is_what_the_formulas_say(changes):
     config = changed(**{"total_steps": 300, "return_scale": 5.0, "learning_rate": 1e-3, "tau": 0.2, **changes})
-    assert config.max_gradient_norm in (math.inf, 0.01)
+    assert config.max_gradient_norm in (None, 0.01)
     before, differs = None, False
     for record in iterate_dqn("CartPole-v1", config, seed=1):
         after = record.state()
@@ -564,76 +563,6 @@ def test_the_seed_reaches_every_source_of_chance():
     assert all(a != b for a, b in zip(*streams))                            # "inc" is the seed's, however much was drawn
 
 
-def test_an_environment_that_was_handed_in_stays_open_and_one_made_here_is_closed(monkeypatch):
-    closed = []
-    monkeypatch.setattr(Identity, "close", lambda self: closed.append(self))
-    ours = vectorize(Identity, 4, seed=0)
-    train_dqn(ours, SMALL, seed=0)
-    assert not closed
-    for stop in (None, lambda record: record.update == 2):
-        train_dqn(Identity, SMALL, seed=0, stop=stop)
-        assert len(closed) == 4
-        closed.clear()
-
-
-def finish(env, config, seed, state=None):
-    records = list(iterate_dqn(env, config, seed=seed, state=state))
-    return [record.metrics for record in records], flat(records[-1].policy), records[-1].env_steps
-
-
-def through_a_file(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-@pytest.mark.parametrize("env, changes", [
-    ("CartPole-v1", {}),
-    ("CartPole-v1", {"target": "copy", "copy_interval": 7, "double": False, "n_step": 1, "loss": "squared"}),
-    ("rlbook/Maze-v0", {"max_gradient_norm": 0.1}),
-    ("Acrobot-v1", {"total_steps": 500, "steps_per_update": 1}),
-])
-def test_a_run_goes_on_bit_for_bit_from_any_update(env, changes):
-    config = changed(**changes)
-    states = {}
-    for record in iterate_dqn(env, config, seed=5):
-        if record.update in (1, 40, 73):
-            states[record.update] = through_a_file(record.state())
-    expected, end = finish(env, config, 5), through_a_file(record.state())
-    last = list(iterate_dqn(env, config, seed=5, state=end))                # a finished run has nothing left to do
-    assert [(r.update, r.env_steps, r.metrics) for r in last] == [(record.update, record.env_steps, {})]
-    assert torch.equal(flat(last[0].policy), expected[1])
-    assert expected[2] >= config.total_steps
-    for update, state in states.items():
-        metrics, weights, env_steps = finish(env, config, 5, state)
-        assert metrics == expected[0][update:] and env_steps == expected[2]
-        assert torch.equal(weights, expected[1])
-
-
-def test_a_run_in_a_callers_vector_environment_goes_on_too():
-    def make():
-        return gymnasium.make_vec("CartPole-v1", num_envs=4)
-
-    expected = finish(make(), SMALL, 5)
-    for record in iterate_dqn(make(), SMALL, seed=5):
-        if record.update == 30:
-            state = through_a_file(record.state())
-            break
-    metrics, weights, _ = finish(make(), SMALL, 5, state)
-    assert metrics == expected[0][30:] and torch.equal(weights, expected[1])
-
-
-def test_the_same_seed_gives_the_same_run_whatever_the_global_generators_do():
-    torch.manual_seed(1)
-    first = finish("CartPole-v1", SMALL, 3)
-    torch.manual_seed(2)
-    np.random.seed(4)
-    second = finish("CartPole-v1", SMALL, 3)
-    assert first[0] == second[0] and torch.equal(first[1], second[1])
-    assert not torch.equal(first[1], finish("CartPole-v1", SMALL, 4)[1])
-
-
 def test_records():
     records = list(iterate_dqn("CartPole-v1", SMALL, seed=0))
     first, last = records[0], records[-1]
@@ -660,18 +589,6 @@ def test_every_real_transition_is_counted_whatever_the_environment():
         assert [record.env_steps for record in records] == [64, 72, 80]
 
 
-def test_training_goes_on_from_a_checkpoint(tmp_path):
-    whole = train_dqn("CartPole-v1", SMALL, seed=2)
-    path = tmp_path / "run.pt"
-    train_dqn("CartPole-v1", SMALL, seed=2, checkpoint=path, checkpoint_every=25, stop=lambda r: r.update == 40)
-    rest = train_dqn("CartPole-v1", SMALL, seed=2, checkpoint=path, checkpoint_every=25)
-    assert torch.equal(flat(rest.policy), flat(whole.policy)) and rest.updates == whole.updates
-    for name, curve in whole.history.items():
-        np.testing.assert_array_equal(rest.history[name], curve)
-    with pytest.raises(ValueError, match="batch_size"):
-        train_dqn("CartPole-v1", changed(batch_size=33), seed=2, checkpoint=path)
-
-
 @pytest.mark.slow
 def test_the_defaults_solve_cartpole():
     for seed in range(3):
@@ -686,117 +603,39 @@ def test_the_defaults_solve_cartpole():
 
 # ---------------------------------------------------------------------- bad input
 
-@pytest.mark.parametrize("field, values", [
-    ("total_steps", [0, -5]), ("copies", [0]), ("batch_size", [0]),
-    ("learning_rate", [0.0, -1.0, math.nan, math.inf, "fast", None]),
-    ("gamma", [-0.1, 1.1]), ("n_step", [0]), ("target", ["hard", 3]), ("tau", [0.0, 1.5, math.nan, "slow", True]),
-    ("copy_interval", [0]), ("buffer_capacity", [0]), ("loss", ["l1", []]), ("hidden", [(0,), (-3,)]),
-    ("activation", ["gelu"]), ("epsilon_start", [1.5]), ("epsilon_end", [-0.5]), ("epsilon_steps", [0]),
-    ("learning_starts", [0, 10**9]), ("steps_per_update", [0]), ("return_scale", [0.0, math.inf]), ("max_gradient_norm", [0.0, math.nan]),
-])
-def test_settings_out_of_range_are_named(field, values):
-    for value in values:
-        with pytest.raises(ValueError, match=field):
-            DQNConfig(**{field: value})
-
-
-def test_settings_of_the_wrong_type_are_named():
-    for field, value in (("batch_size", 2.5), ("double", 1), ("copies", "four"), ("hidden", 64), ("hidden", "64"),
-                         ("epsilon_end", "0.1")):
-        with pytest.raises(TypeError, match=field):
-            DQNConfig(**{field: value})
-
-
 def test_bad_runs():
-    with pytest.raises(ValueError, match="needs a Discrete action space, but that of Pendulum-v1 is Box"):
+    with pytest.raises(ValueError, match="env is Pendulum-v1 with the action space Box.*; expected a Discrete action space"):
         next(iterate_dqn("Pendulum-v1", SMALL, seed=0))
-    with pytest.raises(ValueError, match="seed"):
-        iterate_dqn("CartPole-v1", SMALL, seed=-1)
-    with pytest.raises(TypeError, match="config"):
-        iterate_dqn("CartPole-v1", {"batch_size": 3}, seed=0)
+    with pytest.raises(ValueError, match="which works with tensors; expected an environment that works with numpy"):
+        next(iterate_dqn(TorchCartPole(4, seed=0, device="cpu"), SMALL, seed=0))
     state = next(iterate_dqn("CartPole-v1", SMALL, seed=0)).state()
-    with pytest.raises(ValueError, match="batch_size was 32 and is 16"):
-        next(iterate_dqn("CartPole-v1", changed(batch_size=16), seed=0, state=state))
     with pytest.raises(ValueError, match=r"the state belongs to BatchedCartPole\('CartPole-v1', copies=4\), this is"):
         next(iterate_dqn("Acrobot-v1", SMALL, seed=0, state=state))
-
-
-class Broken(gymnasium.Env):
-    """Its fiftieth step gives a reward, or an observation, that is not a number."""
-
-    def __init__(self, reward=1.0, observation=0.5):
-        self.observation_space, self.action_space = gymnasium.spaces.Box(-1, 1, (2,)), Discrete(2)
-        self.reward, self.observation, self.steps = reward, observation, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.full(2, 0.5, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        reward, observation = (self.reward, self.observation) if self.steps == 50 else (1.0, 0.5)
-        return np.full(2, observation, np.float32), reward, self.steps % 7 == 0, False, {}
-
-
-@pytest.mark.parametrize("broken", [{"reward": math.nan}, {"observation": math.nan}, {"observation": math.inf}])
-def test_what_is_not_a_number_stops_the_run_and_keeps_the_last_checkpoint(tmp_path, broken):
-    path = tmp_path / "run.pt"
-    (what, value), = broken.items()
-    with pytest.raises(ValueError, match=rf"Broken: the {what} of copy 0 at step 50 is .*{value}"):
-        train_dqn(lambda: Broken(**broken), SMALL, seed=0, checkpoint=path, checkpoint_every=2)
-    assert torch.load(path, weights_only=True)["update"] == 16
+    with pytest.raises(ValueError, match="learning_starts is 10; expected less than total_steps, 10"):
+        DQNConfig(total_steps=10, learning_starts=10)
 
 
 def test_bad_arguments_of_the_pure_functions():
-    rewards, q, flags, actions = torch.ones(3), torch.ones(3, 2), torch.zeros(3), tensor([0, 1, 1])
-    bad = tensor([1.0, math.nan, 1.0])
+    rewards, q, actions = torch.ones(3), torch.ones(3, 2), tensor([0, 1, 1])
     for call, words in (
-        (lambda: dqn_targets(torch.ones(0), torch.ones(0, 2), torch.zeros(0), 0.9), "rewards"),
-        (lambda: dqn_targets(bad, q, flags, 0.9), "rewards"),
-        (lambda: dqn_targets(rewards, torch.ones(2, 2), flags, 0.9), "next_q"),
-        (lambda: dqn_targets(rewards, q, flags + 0.5, 0.9), "terminated"),
-        (lambda: dqn_targets(rewards, q, flags[:2], 0.9), "terminated"),
-        (lambda: dqn_targets(rewards, q, flags, 1.5), "gamma"),
-        (lambda: double_dqn_targets(rewards, torch.ones(3, 4), q, flags, 0.9), "equal shapes"),
-        (lambda: double_dqn_targets(rewards, q * math.inf, q, flags, 0.9), "next_q_online"),
-        (lambda: n_step_targets(rewards, 2 * rewards, q), "discounts"),
-        (lambda: dqn_loss(q, actions, bad), "targets"),
-        (lambda: dqn_loss(q, tensor([0, 1, 2]), rewards), "actions"),
-        (lambda: dqn_loss(q, actions.float(), rewards), "actions"),
-        (lambda: dqn_loss(q, actions[:2], rewards), "actions"),
-        (lambda: dqn_loss(q, actions, rewards, "l1"), "kind"),
-        (lambda: huber_loss(rewards, 0.0), "delta"),
-        (lambda: huber_loss(rewards, math.inf), "delta"),
-        (lambda: dqn_loss(q, tensor([True, False, True]), rewards), "actions"),
+        (lambda: double_dqn_targets(rewards, torch.ones(3, 4), q, rewards, 0.9), r"next_q_target has shape \(3, 2\)"),
+        (lambda: n_step_targets(rewards, 2 * rewards, q), "discounts holds numbers outside the range"),
+        (lambda: dqn_loss(q, tensor([0, 1, 2]), rewards), "actions holds 2; expected numbers from 0 to 1"),
+        (lambda: dqn_loss(q, -actions, rewards), "actions holds numbers outside the range"),
+        (lambda: dqn_loss(q, actions + 0.5, rewards), "actions holds fractions"),
         (lambda: NStepWindow(2, 2, 3, 0.9).load_state(NStepWindow(2, 2, 1, 0.9).state()),
-         r"\(1, 2, 2\), expected \(3, 2, 2\)"),
-        (lambda: maximization_bias([["a"]]), "outcomes"),
-        (lambda: maximization_bias([[1.0], [1.0, 2.0]]), "outcomes"),
-        (lambda: huber_loss(bad), "errors"),
-        (lambda: ema_update(*networks(), 0.0), "tau"),
+         r"\(1, 2, 2\); expected \(3, 2, 2\)"),
+        (lambda: ema_update(*networks(), 0.0), "tau is 0.0; expected a number, above 0"),
         (lambda: ema_update(networks()[0], QNetwork(3, 3, hidden=(5,), seed=0), 0.5), "same shapes"),
-        (lambda: ema_weights(-1, 0.5), "steps must be an integer of at least 0, got -1"),
-        (lambda: ema_weights(3, 0.0), "tau"),
-        (lambda: maximization_bias([]), "outcomes"),
-        (lambda: maximization_bias([[1.0, 2.0]], [[0.5, 0.6]]), "probabilities"),
-        (lambda: double_estimator_bias([[math.nan]]), "outcomes"),
         (lambda: naf_q(np.ones(2), np.ones((2, 1)), -np.ones((2, 1, 1)), np.ones((2, 1))), "positive definite"),
+        (lambda: naf_q(np.ones(1), np.ones((1, 2)), np.array([[[1.0, 0.5], [0.0, 1.0]]]), np.ones((1, 2))), "symmetric"),
         (lambda: naf_q(np.ones(2), np.ones((2, 1)), np.ones((2, 1)), np.ones((2, 1))), "precision has shape"),
-        (lambda: NStepWindow(2, 2, 0, 0.9), "n must"),
-        (lambda: NStepWindow(2, 2, 1, 1.9), "gamma"),
     ):
         with pytest.raises(ValueError, match=words):
-            call()
-    for call, words in (
-        (lambda: ema_weights("ten", 0.5), "steps must be an integer of at least 0, got 'ten'"),
-        (lambda: dqn_targets("many", q, flags, 0.9), "rewards must be a tensor, got 'many'"),
-        (lambda: naf_q(np.ones(2), torch.ones(2, 1), np.ones((2, 1, 1)), np.ones((2, 1))), "all numpy arrays or all"),
-    ):
-        with pytest.raises(TypeError, match=words):
             call()
 
 
 def test_lists_will_do():
     assert dqn_targets([1.0, 2.0], [[1, 3], [0, 0]], [0, 1], 0.5).tolist() == [2.5, 2.0]
     assert double_dqn_targets([1, 2], [[1, 3], [0, 0]], [[8, 6], [0, 0]], [False, True], 0.5).tolist() == [4.0, 2.0]
-    assert dqn_loss([[1.0, 3.0]], [1], [2.0], "squared").item() == 0.5
+    assert dqn_loss([[1.0, 3.0]], [1], [2.0], "squared") == 0.5

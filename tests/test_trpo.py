@@ -1,6 +1,7 @@
 """Tests of ``rlbook_lib.trpo``: exact identities on random processes, curvature by other routes, and the training."""
 
 import math
+import re
 from dataclasses import replace
 
 import gymnasium
@@ -22,6 +23,7 @@ from rlbook_lib.training import TrainingError, load_checkpoint
 from rlbook_lib.trpo import (
     TRPOConfig,
     conjugate_gradient,
+    fit_values,
     fisher_matrix,
     fisher_vector_product,
     iterate_conjugate_gradient,
@@ -35,6 +37,7 @@ from rlbook_lib.trpo import (
     surrogate_objective,
     train_trpo,
     trpo_step,
+    trpo_targets,
 )
 
 
@@ -495,7 +498,7 @@ def test_truncation_bootstraps_and_termination_does_not():
     terminated[0, 1] = truncated[0, 2] = True
     rollout = Rollout(zeros, np.zeros((2, 3), dtype=int), np.ones((2, 3), dtype=np.float32), terminated, truncated, zeros,
                       np.zeros((2, 3, 2), dtype=np.float32), np.zeros((2, 3), dtype=np.float32))
-    normalized, targets = trpo._advantages(rollout, value, TRPOConfig(gamma=0.99, lam=0.0))
+    normalized, targets = trpo_targets(rollout, value, TRPOConfig(gamma=0.99, lam=0.0))
     np.testing.assert_allclose(targets.reshape(2, 3), [[100, 1, 100], [100, 100, 100]], rtol=1e-6)
     plain = np.array([[0, -99, 0], [0, 0, 0.0]])
     np.testing.assert_allclose(normalized.reshape(2, 3), (plain - plain.mean()) / plain.std(), rtol=1e-4, atol=1e-5)
@@ -517,80 +520,31 @@ def test_advantages_are_their_definition():
             expected[t, i] += (0.9 * 0.6) ** (k - t) * (rewards[k, i] + 0.9 * ~terminated[k, i] * v_next[k, i] - v[k, i])
             if terminated[k, i] or truncated[k, i]:
                 break
-    normalized, targets = trpo._advantages(rollout, value, TRPOConfig(gamma=0.9, lam=0.6))
+    normalized, targets = trpo_targets(rollout, value, TRPOConfig(gamma=0.9, lam=0.6))
     np.testing.assert_allclose(targets.reshape(12, 3), expected + v, atol=1e-5)
     np.testing.assert_allclose(normalized.reshape(12, 3), (expected - expected.mean()) / expected.std(), atol=1e-5)
 
 
 def test_values_are_fitted_in_units_of_their_scale():
-    config = replace(SMALL, value_epochs=3, value_batch_size=4, return_scale=20.0)
-    learner = trpo._Learner("CartPole-v1", config, 0, None)
+    config = replace(SMALL, value_epochs=3, value_batch_size=4)
     observations, targets = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)), torch.linspace(5, 60, 10)
-    with torch.no_grad():
-        errors = (learner.value(observations) - targets) / 20
-    first = learner.fit_values(observations, targets)
-    assert 0 < first < (errors**2).mean()  # a mean over the passes, during which the error falls
-    assert all(int(entry["step"]) == 3 * 3 for entry in learner.optimizer.state.values())  # 4 + 4 + 2 samples, three times
-    one = trpo._Learner("CartPole-v1", replace(config, value_epochs=1, value_batch_size=10), 0, None)
-    assert one.fit_values(observations, targets) == pytest.approx(float((errors**2).mean()), rel=1e-5)
-    assert trpo._Learner("CartPole-v1", replace(config, return_scale=None), 0, None).value.scale == pytest.approx(100)
+
+    def fit(config):
+        value = ValueNetwork(4, hidden=(8,), seed=0, scale=20.0)
+        with torch.no_grad():
+            errors = value(observations) - targets
+        optimizer = torch.optim.Adam(value.parameters(), 7e-3)
+        loss = fit_values(value, optimizer, observations, targets, config, torch.Generator().manual_seed(0))
+        return loss, float((errors**2).mean()) / 2, [int(entry["step"]) for entry in optimizer.state.values()]
+
+    loss, first, steps = fit(config)
+    assert 0 < loss < first  # a mean over the passes, during which the error falls
+    assert set(steps) == {3 * 3}  # 4 + 4 + 2 samples, three times
+    loss, first, _ = fit(replace(config, value_epochs=1, value_batch_size=10))
+    assert loss == pytest.approx(first, rel=1e-5)
 
 
-def states_equal(a, b):
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(states_equal(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(states_equal, a, b))
-    return a == b
-
-
-def test_same_seed_same_run_and_nothing_global():
-    torch.manual_seed(0)
-    first = list(iterate_trpo("CartPole-v1", SMALL, seed=3))
-    torch.manual_seed(1)
-    np.random.seed(1)
-    second = list(iterate_trpo("CartPole-v1", SMALL, seed=3))
-    assert [u.metrics for u in first] == [u.metrics for u in second]
-    assert states_equal(first[-1].state(), second[-1].state())
-    other = list(iterate_trpo("CartPole-v1", SMALL, seed=4))
-    assert other[0].metrics != first[0].metrics
-
-
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-def test_resumes_bit_for_bit_at_any_update(env, tmp_path):
-    config = replace(SMALL, total_steps=256 * 4)
-    saved, metrics = [], []
-    for update in iterate_trpo(env, config, seed=5):
-        saved.append(update.state())
-        metrics.append(update.metrics)
-    for i in range(3):
-        rest = list(iterate_trpo(env, config, seed=5, state=saved[i]))
-        assert [u.metrics for u in rest] == metrics[i + 1:]
-        assert states_equal(rest[-1].state(), saved[-1])
-    path = tmp_path / "run.pt"
-    train_trpo(env, config, seed=5, checkpoint=path, checkpoint_every=1, stop=lambda u: u.update == 2)
-    assert load_checkpoint(path)["update"] == 2
-    result = train_trpo(env, config, seed=5, checkpoint=path)
-    assert result.updates == 4 and len(result.history["kl"]) == 4
-    assert states_equal({k: v for k, v in result.state().items() if k != "history"}, saved[-1])
-
-
-def test_a_state_of_another_run_is_refused():
-    state = next(iterate_trpo("CartPole-v1", SMALL, seed=5)).state()
-    with pytest.raises(ValueError, match="delta was 0.05 and is 0.01"):
-        iterate_trpo("CartPole-v1", replace(SMALL, delta=0.01, delta_end=0.01), seed=5, state=state)
-    with pytest.raises(ValueError, match="seed"):
-        iterate_trpo("CartPole-v1", SMALL, seed=6, state=state)
-
-
-def test_nan_stops_with_a_clear_error_and_keeps_the_checkpoint(tmp_path):
-    with pytest.raises(ValueError, match="reward of copy 0 at step 1"):
-        next(iterate_trpo(lambda: OneStep(broken=1), SMALL, seed=0))
-    with pytest.raises(ValueError, match="reward of copy 0 at step 40"):  # in the second update of 32 steps
-        train_trpo(lambda: OneStep(broken=40), SMALL, seed=0, checkpoint=tmp_path / "run", checkpoint_every=1)
-    assert load_checkpoint(tmp_path / "run")["update"] == 1
+def test_a_gradient_that_is_no_number_leaves_the_policy_as_it_was():
     policy = CategoricalPolicy(2, 2, hidden=(4,), seed=0)
     before = [p.detach().clone() for p in policy.parameters()]
     with pytest.raises(TrainingError, match="gradient of the surrogate"):
@@ -603,18 +557,6 @@ def test_a_part_of_the_batch_is_enough_for_the_fisher_matrix():
     part = list(iterate_trpo("CartPole-v1", replace(SMALL, fisher_every=4), seed=7))
     assert whole[0].metrics["kl"] != part[0].metrics["kl"]
     assert all(u.metrics["kl"] <= SMALL.delta for u in part)  # the line search sees all of it
-
-
-def test_vector_environments_and_discrete_observations():
-    environments = vectorize("CartPole-v1", 4, seed=0)
-    assert next(iterate_trpo(environments, replace(SMALL, copies=4), seed=0)).env_steps == 4 * 32
-    on_tensors = replace(SMALL, copies=4, total_steps=4 * 32 * 2)
-    states = [u.state() for u in iterate_trpo(TorchCartPole(4, seed=0, device="cpu"), on_tensors, seed=0)]
-    again = TorchCartPole(4, seed=1, device="cpu")
-    rest = list(iterate_trpo(again, on_tensors, seed=0, state=states[0]))
-    assert len(rest) == 1 and states_equal(rest[0].state(), states[1])
-    record = next(iterate_trpo("rlbook/Maze-v0", SMALL, seed=0))
-    assert record.policy.act(np.arange(6)).shape == (6,)
 
 
 @pytest.mark.slow
@@ -631,80 +573,17 @@ def test_defaults_solve_cartpole():
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: surrogate_loss(torch.zeros(2), torch.zeros(3), torch.zeros(2)), ValueError, "log_prob_old has shape"),
-        (lambda: surrogate_loss(torch.zeros(2), torch.zeros(2), [1, 2]), TypeError, "advantage is list"),
-        (lambda: surrogate_loss(torch.zeros(0), torch.zeros(0), torch.zeros(0)), ValueError, "not empty"),
-        (lambda: surrogate_loss(torch.tensor([math.nan]), torch.zeros(1), torch.zeros(1)), ValueError, "holds NaN"),
-        (lambda: fisher_matrix([math.nan, 0]), ValueError, "logits must be finite"),
-        (lambda: fisher_matrix([0.0, 0], [1.0]), ValueError, "weights go with"),
-        (lambda: fisher_matrix([[0.0, 0]], [-1.0]), ValueError, "weights must be finite, 0 or more"),
-        (lambda: quadratic_kl(np.eye(2), lambda v: v), ValueError, "step has shape"),
-        (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(3), torch.zeros(2)), ValueError, "3 entries"),
-        (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(3), torch.zeros(3), -1.0), ValueError, "damping"),
+        (lambda: fisher_matrix([0.0, 0], [1.0]), ValueError, "weights has shape .* expected None beside logits"),
+        (lambda: fisher_matrix([[0.0, 0]], [-1.0]), ValueError, "weights holds numbers outside the range"),
+        (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(3), torch.zeros(2)), ValueError, "2 entries; expected 3"),
         (lambda: fisher_vector_product(lambda z: z.sum(), torch.arange(3), torch.zeros(3)), TypeError, "floating"),
-        (lambda: fisher_vector_product(lambda z: z, torch.zeros(3), torch.zeros(3)), ValueError, "kl_function must return one"),
-        (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(2), torch.tensor([0, math.nan])), ValueError, "vector"),
-        (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(2), torch.tensor([0, 1])), ValueError, "vector .*int64"),
-        (lambda: fisher_vector_product(0.5, torch.zeros(3), torch.zeros(3)), TypeError, "kl_function is float"),
-        (lambda: fisher_vector_product(lambda z: z.sum(), [], torch.zeros(0)), TypeError, "parameters"),
-        (lambda: quadratic_kl([1.0, 2.0], np.eye(2)), TypeError, "matvec is ndarray; expected a function"),
-        (lambda: conjugate_gradient(np.eye(2), [1.0, 2.0]), TypeError, "matvec is ndarray; expected a function"),
-        (lambda: line_search(0.5, [1.0], 0.1), TypeError, "evaluate is float"),
-        (lambda: conjugate_gradient(lambda v: v, [1.0, 2.0], 0, 1e-9), ValueError, "iterations"),
-        (lambda: conjugate_gradient(lambda v: v, [1.0, 2.0], 5, 0.0), ValueError, "tolerance is 0"),
-        (lambda: conjugate_gradient(lambda v: v, [1.0, math.inf], 5, 1e-9), ValueError, "b holds NaN or inf"),
+        (lambda: fisher_vector_product(lambda z: z, torch.zeros(3), torch.zeros(3)), ValueError, r"returned shape \(3,\); expected one"),
+        (lambda: fisher_vector_product(lambda z: z.sum(), [], torch.zeros(1)), TypeError, "parameters"),
+        (lambda: quadratic_kl([1.0, 2.0], np.eye(2)), TypeError, "matvec is array.*; expected a function"),
         (lambda: conjugate_gradient(lambda v: v, [[1.0]], 5, 1e-9), ValueError, "b has shape"),
-        (lambda: iterate_conjugate_gradient(lambda v: v, [1.0], 2.5, 1e-9), TypeError, "iterations"),
-        (lambda: natural_gradient_step([1.0], lambda v: v, 0.0), ValueError, "delta is 0"),
-        (lambda: natural_gradient_step([1.0], lambda v: v, "1"), TypeError, "delta is '1'"),
-        (lambda: line_search(lambda s: (1, 0), [1.0], 0.1, factor=1.0), ValueError, "factor is 1.0"),
-        (lambda: line_search(lambda s: (1, 0), [1.0], 0.1, tries=0), ValueError, "tries"),
-        (lambda: TRPOConfig(delta=-0.1), ValueError, "delta is -0.1"),
-        (lambda: TRPOConfig(delta=0.1, delta_end=0.2), ValueError, "delta_end is 0.2"),
-        (lambda: TRPOConfig(lam=1.5), ValueError, "lam must be in"),
-        (lambda: TRPOConfig(gamma=-0.1), ValueError, "gamma must be in"),
-        (lambda: TRPOConfig(copies=0), ValueError, "copies"),
-        (lambda: TRPOConfig(activation="gelu"), ValueError, "activation must be one of tanh, relu, got 'gelu'"),
-        (lambda: TRPOConfig(initial_log_std=math.nan), ValueError, "initial_log_std is nan"),
-        (lambda: TRPOConfig(steps=2.5), TypeError, "steps"),
-        (lambda: TRPOConfig(fisher_every=0), ValueError, "fisher_every"),
-        (lambda: iterate_trpo("CartPole-v1", {"delta": 1}, seed=0), TypeError, "config is dict"),
-        (lambda: iterate_trpo("CartPole-v1", SMALL, seed=-1), ValueError, "seed"),
-        (lambda: iterate_trpo("NoSuchThing-v0", SMALL, seed=0), ValueError, "NoSuchThing"),
+        (lambda: TRPOConfig(delta=0.1, delta_end=0.2), ValueError, "delta_end is 0.2; expected at most delta, 0.1"),
     ],
 )
 def test_bad_arguments_are_named(call, error, match):
-    with pytest.raises(error, match=match):
+    with pytest.raises(error, match=re.compile(match, re.DOTALL)):
         call()
-
-
-def test_environments_of_another_kind_are_refused():
-    class Several(OneStep):
-        def __init__(self):
-            super().__init__()
-            self.action_space = gymnasium.spaces.MultiBinary(2)
-
-    with pytest.raises(ValueError, match="action space"):
-        iterate_trpo(Several, SMALL, seed=0)
-
-    class Pair(OneStep):
-        def __init__(self):
-            super().__init__()
-            self.observation_space = gymnasium.spaces.Tuple((Discrete(2),))
-
-    with pytest.raises(ValueError, match="observation space"):
-        iterate_trpo(Pair, SMALL, seed=0)
-
-
-def test_environments_are_closed_unless_they_came_ready_made():
-    closed = []
-
-    class Counted(OneStep):
-        def close(self):
-            closed.append(self)
-
-    quick = replace(SMALL, copies=4, total_steps=128)
-    train_trpo(gymnasium.vector.SyncVectorEnv([Counted] * 4), quick, seed=0)
-    assert not closed
-    train_trpo(Counted, quick, seed=0)
-    assert len(closed) == 4
