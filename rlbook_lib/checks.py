@@ -37,8 +37,8 @@ import numpy as np
 
 __all__ = [
     "Array", "Range", "Finite", "Positive", "NotNegative", "UnitInterval", "OpenUnitInterval", "Count", "Natural", "Seed",
-    "Axes", "Floats", "Probabilities", "Integers", "Flags", "Mask", "MaskedFloats",
-    "checked", "unchecked", "settings", "check",
+    "Axes", "Floats", "Numbers", "Probabilities", "LogProbs", "Integers", "Flags", "Mask", "MaskedFloats",
+    "checked", "unchecked", "settings", "check", "library_of",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,19 +94,23 @@ class Axes:
     """An array: its shape in words and what its entries are.
 
     ``"B T"`` has two axes; a letter is the same length in all arguments of a call, ``...`` the same rest of the
-    shape, a digit that length. An argument that is no array may fix letters by its ``axes_lengths``, as an MDP does.
-    ``kind``: "floats" (finite), "probabilities" (rows of the last axis sum to one), "integers", "flags" (True and
-    False, or 1 and 0), "mask" (flags, at least one set in each row), "masked" (floats that count where the mask of the
-    same call is set; elsewhere they become 0).
+    shape, ``*`` rests that broadcast together, a digit that length. An argument that is no array may fix letters by
+    its ``axes_lengths``, as an MDP does.
+    ``kind``: "floats" (finite), "numbers" (NaN and infinity too), "probabilities" (rows of the last axis sum to one),
+    "log_probs" (finite, or -inf where the probability is 0), "integers", "flags" (True and False, or 1 and 0), "mask"
+    (flags, at least one set in each row), "masked" (floats that count where the mask of the same call is set;
+    elsewhere they become 0).
+    ``unless``: the name of a flags argument; where its flag is set, what is not finite becomes 0.
     """
 
     words: str = "..."
     kind: str = "floats"
     range: Range = Range()
+    unless: str = ""
 
 
 if TYPE_CHECKING:  # to the type checker they are Annotated: Floats[Array, "B T"] is an Array
-    Floats = Probabilities = Integers = Flags = Mask = MaskedFloats = Annotated
+    Floats = Numbers = Probabilities = LogProbs = Integers = Flags = Mask = MaskedFloats = Annotated
 else:
 
     class _Kind:
@@ -117,8 +121,8 @@ else:
             array, words, *limits = parts
             return Annotated[array, Axes(words, self.kind, *limits)]
 
-    Floats, Probabilities, Integers = _Kind("floats"), _Kind("probabilities"), _Kind("integers")
-    Flags, Mask, MaskedFloats = _Kind("flags"), _Kind("mask"), _Kind("masked")
+    Floats, Numbers, Integers, Flags = _Kind("floats"), _Kind("numbers"), _Kind("integers"), _Kind("flags")
+    Probabilities, LogProbs, Mask, MaskedFloats = _Kind("probabilities"), _Kind("log_probs"), _Kind("mask"), _Kind("masked")
 
 
 # ---------------------------------------------------------------------------------------------------- decorators
@@ -134,8 +138,8 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
     Args:
         function: any function or method; a generator function is checked when it is called, not when it starts.
         arrays: what the body works with. "numpy": arrays become numpy arrays. "either": tensors as soon as one
-            argument is a tensor, else numpy arrays. "tensors": always tensors; if no tensor came in, a tensor that
-            goes out becomes a numpy array, or a float if it is one number.
+            argument is a tensor, else numpy arrays, and one number that goes out becomes a float. "tensors": always
+            tensors; if no tensor came in, a tensor that goes out becomes a numpy array, or a float if it is one number.
 
     Returns:
         The function with its door; ``unchecked`` gives it back without.
@@ -165,7 +169,7 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
         in_tensors = arrays == "tensors" or (arrays == "either" and came_as_tensor)
         values.update(_check_arrays({name: values[name] for name in axes}, axes, in_tensors, lengths))
         result = function(*bound.args, **bound.kwargs)
-        return result if arrays != "tensors" or came_as_tensor or not axes else _as_numpy(result)
+        return result if arrays == "numpy" or came_as_tensor or not axes else _as_numpy(result)
 
     guarded.__unchecked__ = function  # type: ignore[attr-defined]
     return guarded
@@ -188,6 +192,11 @@ def settings(cls: C) -> C:
 
     cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
     return cast(C, dataclass(frozen=True)(cls))
+
+
+def library_of(*arrays: Any) -> Any:
+    """torch if a tensor is among the arrays, else numpy: the library whose functions a formula calls."""
+    return sys.modules["torch"] if any(_is_tensor(array) for array in arrays) else np
 
 
 def kinds_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -348,7 +357,12 @@ def _check_arrays(
     values: dict[str, Any], axes: dict[str, Axes], tensors: bool, lengths: dict[str, tuple[Any, str]]
 ) -> dict[str, Any]:
     """The array arguments of one call, together: their types, shapes, masks and entries."""
-    arrays = {name: (_tensor if tensors else _ndarray)(name, value, axes[name].kind) for name, value in values.items()}
+    device = next((value.device for value in values.values() if _is_tensor(value)), None)
+    kinds = {name: axes[name].kind for name in values}
+    arrays = {
+        name: _tensor(name, value, kinds[name], device) if tensors else _ndarray(name, value, kinds[name])
+        for name, value in values.items()
+    }
     for name, array in arrays.items():
         _check_shape(name, tuple(array.shape), axes[name].words, lengths)
     for name, array in arrays.items():
@@ -358,7 +372,9 @@ def _check_arrays(
     for name, array in arrays.items():
         if axes[name].kind == "masked" and masks:
             arrays[name] = array = _where(masks[0], array)
-        if axes[name].kind not in ("flags", "mask"):
+        if axes[name].unless in arrays and not bool(library_of(array).isfinite(array).all()):
+            arrays[name] = array = _where(~arrays[axes[name].unless], array)
+        if axes[name].kind not in ("numbers", "flags", "mask"):
             _check_entries(name, array, axes[name])
         if axes[name].kind == "integers":
             arrays[name] = array.astype(np.int64, copy=False) if isinstance(array, np.ndarray) else array.long()
@@ -378,14 +394,14 @@ def _ndarray(name: str, value: Any, kind: str) -> Any:
     return array.astype(np.float64, copy=False)
 
 
-def _tensor(name: str, value: Any, kind: str) -> Any:
+def _tensor(name: str, value: Any, kind: str, device: Any = None) -> Any:
     import torch
 
     if not isinstance(value, torch.Tensor):
         array = _ndarray(name, value, kind)
         if array.ndim == 0 and kind == "floats":  # a plain number takes the type of the tensors around it
-            return torch.tensor(float(array))
-        return torch.as_tensor(array)
+            return torch.tensor(float(array), device=device)
+        return torch.as_tensor(array, device=device)
     if value.is_complex() or (value.dtype == torch.bool and kind not in ("flags", "mask")):
         raise TypeError(f"{name} has type {value.dtype}; expected {_entries(kind)}")
     if kind in ("flags", "mask", "integers") or value.is_floating_point():
@@ -401,11 +417,17 @@ def _entries(kind: str) -> str:
 def _check_shape(name: str, shape: tuple[int, ...], words: str, lengths: dict[str, tuple[Any, str]]) -> None:
     """A shape against its words; letters that were not met before are noted in ``lengths``."""
     keys = words.split()
-    rest = len(shape) - len(keys) + 1  # axes that "..." stands for
+    rest = len(shape) - len(keys) + 1  # axes that "..." or "*" stands for
     sizes: list[Any] = list(shape)
-    if "..." in keys and rest >= 0:
-        at = keys.index("...")
+    at = next((i for i, key in enumerate(keys) if key in ("...", "*")), None)
+    if at is not None and rest >= 0:
         sizes[at : at + rest] = [shape[at : at + rest]]
+        if keys[at] == "*" and "*" in lengths:
+            try:
+                sizes[at] = np.broadcast_shapes(sizes[at], lengths["*"][0])
+                lengths["*"] = (sizes[at], lengths["*"][1])
+            except ValueError:
+                pass  # the rests stay different, which is the error below
     known = {key: (int(key), "") if key.isdigit() else lengths[key] for key in keys if key.isdigit() or key in lengths}
     if len(keys) != len(sizes) or any(key in known and known[key][0] != size for key, size in zip(keys, sizes)):
         parts: list[str] = []
@@ -424,8 +446,7 @@ def _check_shape(name: str, shape: tuple[int, ...], words: str, lengths: dict[st
 
 
 def _as_flags(name: str, array: Any, rows: bool) -> Any:
-    library = np if isinstance(array, np.ndarray) else sys.modules["torch"]
-    if array.dtype != library.bool:
+    if array.dtype != library_of(array).bool:
         if not bool(((array == 0) | (array == 1)).all()):
             raise ValueError(f"{name} holds values other than 0 and 1; expected flags, True or False")
         array = array != 0
@@ -436,7 +457,7 @@ def _as_flags(name: str, array: Any, rows: bool) -> Any:
 
 
 def _where(mask: Any, array: Any) -> Any:
-    library = np if isinstance(array, np.ndarray) else sys.modules["torch"]
+    library = library_of(array)
     return library.where(mask, array, array.dtype.type(0) if library is np else 0.0)
 
 
@@ -444,7 +465,9 @@ def _check_entries(name: str, array: Any, axes: Axes) -> None:
     if not isinstance(array, np.ndarray):
         array = array.detach()
     finite = np.isfinite(array) if isinstance(array, np.ndarray) else array.isfinite()
-    if not bool(finite.all()):
+    if axes.kind == "log_probs" and not bool((finite | (array == -math.inf)).all()):
+        raise ValueError(f"{name} holds NaN or inf; expected finite numbers, or -inf for a probability of 0")
+    if axes.kind != "log_probs" and not bool(finite.all()):
         where = " where the mask is set" if axes.kind == "masked" else ""
         raise ValueError(f"{name} holds NaN or infinite values{where}; expected finite numbers")
     if axes.kind == "integers" and not bool((array % 1 == 0).all()):
@@ -455,7 +478,7 @@ def _check_entries(name: str, array: Any, axes: Axes) -> None:
     if axes.kind == "probabilities":
         sums = array.sum(-1).reshape(-1)
         worst = float(sums[abs(sums - 1.0).argmax()])
-        if abs(worst - 1.0) > 1e-6:
+        if abs(worst - 1.0) > (1e-6 if array.dtype == library_of(array).float64 else 1e-3):
             raise ValueError(f"{name} has a row that sums to {worst:g}; expected probabilities that sum to 1")
 
 
@@ -463,5 +486,5 @@ def _as_numpy(result: Any) -> Any:
     if isinstance(result, tuple) and not hasattr(result, "_fields"):
         return tuple(_as_numpy(part) for part in result)
     if not _is_tensor(result):
-        return result
+        return result.item() if isinstance(result, (np.generic, np.ndarray)) and result.ndim == 0 else result
     return result.item() if result.ndim == 0 else result.detach().numpy()

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rlbook_lib.checks import (
-    Array, Count, Finite, Flags, Floats, Integers, Mask, MaskedFloats, Natural, NotNegative, OpenUnitInterval, Positive,
-    Probabilities, UnitInterval, check, checked, settings, unchecked,
+    Array, Count, Finite, Flags, Floats, Integers, LogProbs, Mask, MaskedFloats, Natural, NotNegative, Numbers,
+    OpenUnitInterval, Positive, Probabilities, Range, UnitInterval, check, checked, library_of, settings, unchecked,
 )  # fmt: skip
 
 NAN = math.nan
@@ -82,6 +82,9 @@ ARRAYS_WRONG = [
     (Floats[Array, "N"], [math.inf], ValueError, "x holds NaN or infinite values; expected finite numbers"),
     (Probabilities[Array, "... A"], [0.5, 0.4], ValueError, "x has a row that sums to 0.9; expected probabilities that sum to 1"),
     (Probabilities[Array, "... A"], [1.5, -0.5], ValueError, "x holds numbers outside the range; expected real numbers, 0 or more"),
+    (Numbers[Array, "N"], [True], TypeError, "x has type bool; expected real numbers"),
+    (LogProbs[Array, "N"], [0.5, NAN], ValueError, "x holds NaN or inf; expected finite numbers, or -inf for a probability of 0"),
+    (LogProbs[Array, "N"], [0.5, math.inf], ValueError, "x holds NaN or inf"),
     (Integers[Array, "N"], [1.5], ValueError, "x holds fractions; expected whole numbers"),
     (Flags[Array, "N"], [0, 2], ValueError, "x holds values other than 0 and 1; expected flags, True or False"),
     (Mask[Array, "B T"], [[1, 0], [0, 0]], ValueError, "x is empty in row 1; expected at least one flag that is set in each row"),
@@ -109,6 +112,16 @@ def test_types_of_arrays():
     assert check("x", [1.0, 2.0], Integers[Array, "N"]).dtype == np.int64
     assert check("x", [1, 0], Flags[Array, "N"]).dtype == bool
     assert check("x", torch.ones(2, dtype=torch.int64), Floats[Array, "N"]).dtype == torch.get_default_dtype()
+    assert check("x", [1.0, -math.inf], LogProbs[Array, "N"])[1] == -math.inf
+    assert math.isnan(check("x", [1.0, NAN, math.inf], Numbers[Array, "N"])[1])
+
+
+def test_probabilities_sum_to_one_as_well_as_their_type_can():
+    rows = np.random.default_rng(0).dirichlet(np.ones(10_000), 20).astype(np.float32)
+    assert check("x", rows, Probabilities[Array, "... A"]) is rows
+    check("x", torch.from_numpy(rows), Probabilities[Array, "... A"])
+    with pytest.raises(ValueError, match="a row that sums to"):
+        check("x", rows.astype(float) * (1 + 1e-5), Probabilities[Array, "... A"])
 
 
 @checked(arrays="either")
@@ -148,6 +161,45 @@ def test_tensors_stay_tensors_and_numpy_stays_numpy():
     assert masked_sum([[1, 2]], [[1, 0]]) == 1.0
     assert isinstance(masked_sum([[1, 2]], [[1, 0]]), float)
     assert isinstance(masked_sum(torch.ones(1, 2), [[1, 0]]), torch.Tensor)
+
+
+@checked(arrays="either")
+def product(x: Floats[Array, "* K"], y: Floats[Array, "* K"], z: Floats[Array, "*"] = 1.0) -> Array:
+    return (x * y).sum(-1) * z
+
+
+@pytest.mark.parametrize("make", [np.ones, torch.ones])
+def test_a_star_stands_for_shapes_that_broadcast(make):
+    assert product(make((2, 1, 4)), make((3, 4)), make((5, 2, 1))).shape == (5, 2, 3)
+    with pytest.raises(ValueError, match=re.escape("y has shape (3, 4); expected (2, 4), like x")):
+        product(make((2, 4)), make((3, 4)))
+    with pytest.raises(ValueError, match=re.escape("y has shape (2, 3); expected (2, 4), like x")):
+        product(make((2, 4)), make((2, 3)))
+    with pytest.raises(ValueError, match=re.escape("z has shape (3,); expected (2,), like x")):
+        product(make((2, 4)), make((2, 4)), make(3))
+
+
+def test_one_number_that_goes_out_is_a_float():
+    assert type(product([1.0, 2.0], [3.0, 4.0])) is float
+    assert type(product(np.ones(2, np.float32), np.ones(2, np.float32))) is float
+    assert isinstance(product(torch.ones(2), [3.0, 4.0]), torch.Tensor)
+
+
+@checked(arrays="either")
+def bootstrap(values: Floats[Array, "T", Range(), "ends"], ends: Flags[Array, "T"]) -> Array:
+    return values + 0.0
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_flags_excuse_what_is_not_finite(make):
+    assert bootstrap(make([1.0, NAN]), make([0, 1])).tolist() == [1.0, 0.0]
+    with pytest.raises(ValueError, match="values holds NaN or infinite values"):
+        bootstrap(make([1.0, NAN]), make([1, 0]))
+
+
+def test_library_of():
+    assert library_of(1.0, np.ones(2)) is np
+    assert library_of(np.ones(2), torch.ones(2)) is torch
 
 
 def test_what_a_mask_hides_changes_nothing():
