@@ -176,8 +176,11 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
 
 
 def unchecked(function: F) -> F:
-    """The bare formula behind a checked function, for loops whose data was checked before."""
-    return cast(F, getattr(function, "__unchecked__", function))
+    """The bare formula behind a checked function or method, for loops whose data was checked before."""
+    bare = getattr(function, "__unchecked__", function)
+    if bare is not function and inspect.ismethod(function):
+        bare = types.MethodType(bare, function.__self__)
+    return cast(F, bare)
 
 
 @dataclass_transform(frozen_default=True)

@@ -229,6 +229,18 @@ def test_the_bare_formula_checks_nothing():
     assert unchecked(len) is len
 
 
+def test_the_bare_method_knows_its_object():
+    class Scale:
+        factor = 3
+
+        @checked
+        def times(self, n: Count) -> int:
+            return self.factor * n
+
+    assert unchecked(Scale().times)(-2) == -6
+    assert unchecked(Scale.times)(Scale(), -2) == -6
+
+
 def test_methods_and_several_arguments_pass():
     class Box:
         @checked
