@@ -110,7 +110,8 @@ class Axes:
 
 
 if TYPE_CHECKING:  # to the type checker they are Annotated: Floats[Array, "B T"] is an Array
-    Floats = Numbers = Probabilities = LogProbs = Integers = Flags = Mask = MaskedFloats = Annotated
+    from typing import Annotated as Flags, Annotated as Floats, Annotated as Integers, Annotated as LogProbs
+    from typing import Annotated as Mask, Annotated as MaskedFloats, Annotated as Numbers, Annotated as Probabilities
 else:
 
     class _Kind:
