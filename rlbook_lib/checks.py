@@ -76,7 +76,8 @@ class Range:
         return f"{low} and {high}" if self.open_low or self.open_high else f"from {self.low:g} to {self.high:g}"
 
 
-Finite = Annotated[float, Range()]
+ANY_FINITE = Range()
+Finite = Annotated[float, ANY_FINITE]
 Positive = Annotated[float, Range(0, open_low=True)]
 NotNegative = Annotated[float, Range(0)]
 UnitInterval = Annotated[float, Range(0, 1)]
@@ -105,7 +106,7 @@ class Axes:
 
     words: str = "..."
     kind: str = "floats"
-    range: Range = Range()
+    range: Range = ANY_FINITE
     unless: str = ""
 
 
@@ -149,6 +150,8 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
         return lambda function: checked(function, arrays=arrays)  # type: ignore[call-overload]
     signature = inspect.signature(function)
     kinds: dict[str, Any] = {}
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    all_have_names = not any(p.kind in several for p in signature.parameters.values())
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -169,7 +172,7 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
         came_as_tensor = any(_is_tensor(values[name]) for name in axes)
         in_tensors = arrays == "tensors" or (arrays == "either" and came_as_tensor)
         values.update(_check_arrays({name: values[name] for name in axes}, axes, in_tensors, lengths))
-        result = function(*bound.args, **bound.kwargs)
+        result = function(**values) if all_have_names else function(*bound.args, **bound.kwargs)
         return result if arrays == "numpy" or came_as_tensor or not axes else _as_numpy(result)
 
     guarded.__unchecked__ = function  # type: ignore[attr-defined]
@@ -242,7 +245,7 @@ def check(name: str, value: Any, kind: Any) -> Any:
     if kind is Any:
         return value
     if kind in (int, float):
-        return _check_number(name, value, kind, Range())
+        return _check_number(name, value, kind, ANY_FINITE)
     if origin in (Union, types.UnionType):
         axes = _axes_of(kind, value)
         return _check_union(name, value, parts) if axes is None else check(name, value, Annotated[Any, axes])
@@ -267,13 +270,13 @@ def check(name: str, value: Any, kind: Any) -> Any:
 
 
 def _check_number(name: str, value: Any, base: type, limits: Range) -> Any:
-    whole = "whole" if base is int else "finite" if limits == Range() else ""
-    wanted = " ".join(["a", whole, "number"]).replace("  ", " ") + ("" if limits == Range() else f", {limits}")
     kind = numbers.Integral if base is int else numbers.Real
-    _require(isinstance(value, kind) and not isinstance(value, (bool, np.bool_)), name, value, wanted)
-    if value not in limits:
-        raise ValueError(f"{name} is {_short(value)}; expected {wanted}")
-    return base(value)
+    is_number = isinstance(value, kind) and not isinstance(value, (bool, np.bool_))
+    if is_number and value in limits:
+        return base(value)
+    whole = "whole" if base is int else "finite" if limits == ANY_FINITE else ""
+    wanted = " ".join(["a", whole, "number"]).replace("  ", " ") + ("" if limits == ANY_FINITE else f", {limits}")
+    raise (ValueError if is_number else TypeError)(f"{name} is {_short(value)}; expected {wanted}")
 
 
 def _check_union(name: str, value: Any, kinds: Sequence[Any]) -> Any:
@@ -376,7 +379,7 @@ def _check_arrays(
     for name, array in arrays.items():
         if axes[name].kind == "masked" and masks:
             arrays[name] = array = _where(masks[0], array)
-        if axes[name].unless in arrays and not bool(library_of(array).isfinite(array).all()):
+        if axes[name].unless in arrays and not _all_finite(array):
             arrays[name] = array = _where(~arrays[axes[name].unless], array)
         if axes[name].kind not in ("numbers", "flags", "mask"):
             _check_entries(name, array, axes[name])
@@ -468,22 +471,27 @@ def _where(mask: Any, array: Any) -> Any:
 def _check_entries(name: str, array: Any, axes: Axes) -> None:
     if not isinstance(array, np.ndarray):
         array = array.detach()
-    finite = np.isfinite(array) if isinstance(array, np.ndarray) else array.isfinite()
-    if axes.kind == "log_probs" and not bool((finite | (array == -math.inf)).all()):
+    if axes.kind == "log_probs" and not bool((array < math.inf).all()):
         raise ValueError(f"{name} holds NaN or inf; expected finite numbers, or -inf for a probability of 0")
-    if axes.kind != "log_probs" and not bool(finite.all()):
+    if axes.kind != "log_probs" and not _all_finite(array):
         where = " where the mask is set" if axes.kind == "masked" else ""
         raise ValueError(f"{name} holds NaN or infinite values{where}; expected finite numbers")
     if axes.kind == "integers" and not bool((array % 1 == 0).all()):
         raise ValueError(f"{name} holds fractions; expected whole numbers")
     limits = Range(0) if axes.kind == "probabilities" else axes.range
-    if limits != Range() and bool(limits.outside(array).any()):
+    if limits != ANY_FINITE and bool(limits.outside(array).any()):
         raise ValueError(f"{name} holds numbers outside the range; expected {_entries(axes.kind)}, {limits}")
     if axes.kind == "probabilities":
         sums = array.sum(-1).reshape(-1)
         worst = float(sums[abs(sums - 1.0).argmax()])
         if abs(worst - 1.0) > (1e-6 if array.dtype == library_of(array).float64 else 1e-3):
             raise ValueError(f"{name} has a row that sums to {worst:g}; expected probabilities that sum to 1")
+
+
+def _all_finite(array: Any) -> bool:
+    if isinstance(array, np.ndarray):
+        return bool(np.isfinite(array).all())
+    return math.isfinite(float(array.detach().sum())) or bool(array.isfinite().all())  # a finite sum: finite terms
 
 
 def _as_numpy(result: Any) -> Any:
