@@ -406,7 +406,7 @@ def _tensor(name: str, value: Any, kind: str, device: Any = None) -> Any:
 
     if not isinstance(value, torch.Tensor):
         array = _ndarray(name, value, kind)
-        if array.ndim == 0 and kind == "floats":  # a plain number takes the type of the tensors around it
+        if array.ndim == 0 and kind == "floats" and device is not None:  # a number takes the type of the tensors around it
             return torch.tensor(float(array), device=device)
         return torch.as_tensor(array, device=device)
     if value.is_complex() or (value.dtype == torch.bool and kind not in ("flags", "mask")):

@@ -202,6 +202,15 @@ def test_library_of():
     assert library_of(np.ones(2), torch.ones(2)) is torch
 
 
+def test_plain_numbers_keep_their_digits_and_take_the_type_of_tensors():
+    @checked(arrays="tensors")
+    def total(x: Floats[Array, "..."], y: Floats[Array, "..."]) -> Array:
+        return x + y
+
+    assert total(0.1, 0.2) == 0.1 + 0.2  # no float32 in between
+    assert total(torch.tensor(0.5), 0.25).dtype == torch.float32
+
+
 def test_what_a_mask_hides_changes_nothing():
     assert masked_sum([[1.0, NAN]], [[1, 0]]) == 1.0
     x = torch.tensor([[1.0, NAN]], requires_grad=True)
