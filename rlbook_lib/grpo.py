@@ -96,6 +96,7 @@ class GRPOConfig:
     evaluate_every: Natural = 0
 
     def check_together(self) -> None:
+        """Every minibatch has as many completions."""
         size = self.prompts * self.group
         if size % self.minibatches:
             raise ValueError(

@@ -174,6 +174,7 @@ class TransformerConfig:
     max_length: Count = 64
 
     def check_together(self) -> None:
+        """Each head gets as many columns."""
         if self.width % self.heads:
             raise ValueError(f"width is {self.width} and heads is {self.heads}; expected a multiple of heads")
 

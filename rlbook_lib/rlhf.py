@@ -124,6 +124,7 @@ class RLHFConfig:
     evaluate_every: Natural = 0
 
     def check_together(self) -> None:
+        """Every minibatch has as many completions, and a price that is steered is above 0."""
         if self.batch_size % self.minibatches:
             raise ValueError(
                 f"minibatches is {self.minibatches}; expected a divisor of batch_size = {self.batch_size}"
@@ -202,8 +203,9 @@ def completion_gae(
     ends[torch.arange(len(mask), device=mask.device), _last(mask)] = True
     next_values = F.pad(values[:, 1:], (0, 1))
     truncated = torch.zeros_like(ends)
-    time_first = (x.T for x in (rewards, values, next_values, ends, truncated))
-    advantages, targets = unchecked(gae)(*time_first, gamma, lam)
+    advantages, targets = unchecked(gae)(
+        rewards.T, values.T, next_values.T, ends.T, truncated.T, gamma, lam
+    )  # time first
     return advantages.T.masked_fill(~mask, 0.0), targets.T.masked_fill(~mask, 0.0)
 
 
@@ -473,7 +475,7 @@ def _policy_step(
     return {"entropy": entropy.item(), "clipped": clipped, "step_kl": step_kl}
 
 
-def _adam(model: LanguageModel, learning_rate: float) -> torch.optim.Optimizer:
+def _adam(model: Any, learning_rate: float) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.99))
 
 
@@ -493,8 +495,10 @@ def train_rlhf(
     """Run ``iterate_rlhf`` out; options as in ``training.train``."""
 
     def iterate(_: Any, config: RLHFConfig, **rest: Any) -> Iterator[Update]:
-        models = {"value_model": value_model, "reference": reference, "reward": reward}
-        return iterate_rlhf(model, task, config, **models, watch=watch, **rest)
+        return iterate_rlhf(
+            model, task, config, value_model=value_model, reference=reference, reward=reward, watch=watch,
+            **rest,
+        )  # fmt: skip
 
     return train(iterate, None, config or RLHFConfig(), seed=seed, **options)
 

@@ -114,6 +114,7 @@ class Sorting:
     alphabet: str = "0123456789="
 
     def check_together(self) -> None:
+        """The longest prompt is no shorter than the shortest."""
         if self.longest < self.shortest:
             raise ValueError(f"longest is {self.longest}; expected at least shortest, {self.shortest}")
 
@@ -219,6 +220,7 @@ class CheckDigit:
     alphabet: str = "0123456789:="
 
     def check_together(self) -> None:
+        """There is a weight."""
         if not self.weights:
             raise ValueError("weights is empty; expected at least one")
 

@@ -169,9 +169,9 @@ def test_the_reference_stands_in_the_ratio_not_the_old_policy():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scores": torch.zeros(3)}, "scores has shape"),
+        ({"scores": torch.zeros(3)}, r"log_prob has shape \(2, 4\); expected \(3, N\), like scores"),
         ({"scores": torch.tensor([math.nan, 0.0])}, "finite"),
-        ({"mask": torch.zeros(2, 4)}, "row 0 of mask is empty"),
+        ({"mask": torch.zeros(2, 4)}, "mask is empty in row 0"),
         ({"mask": torch.ones(2, 4)}, "log_prob holds NaN"),
         ({"log_prob_ref": LOG_REF[:1]}, "log_prob_ref has shape"),
         ({"beta": -0.1}, "beta"),
@@ -390,6 +390,46 @@ def test_the_pass_ends_at_the_limit():
     assert free["policy_steps"] == 8
 
 
+def test_the_metrics_of_the_value_model_against_numpy():
+    """One minibatch, one pass, no discount, no price: the target of a token is value + advantage at lambda 0.95."""
+    model, seen = small_model(), []
+    value_model = RewardModel(model)
+    with torch.no_grad():
+        value_model.score.weight.normal_(generator=torch.Generator().manual_seed(0))
+    before = RewardModel(model)
+    before.load_state_dict(value_model.state_dict())
+    config = replace(SHORT, beta=0.0, epochs=1, minibatches=1, value_clip=1e-6)
+    run = iterate_rlhf(
+        model, Sorting(), config, seed=0, value_model=value_model, watch=lambda c, s: seen.append((c, s)), reward=lambda p, t, f: len(t)
+    )  # fmt: skip
+    metrics = next(run).metrics
+    (completions, scores), values = seen[0], before.values(seen[0][0]).detach()
+    errors, targets = [], []
+    for row, length in enumerate(completions.lengths.tolist()):
+        v, advantage = values[row].double().numpy(), 0.0
+        for t in reversed(range(length)):
+            last = t == length - 1
+            delta = (float(scores[row]) if last else v[t + 1]) - v[t]
+            advantage = delta + (0.0 if last else 0.95 * advantage)
+            errors.append(advantage)
+            targets.append(v[t] + advantage)
+    assert metrics["value_loss"] == pytest.approx(0.5 * np.mean(np.square(errors)), rel=1e-4)  # not the clipped loss
+    assert metrics["explained_variance"] == pytest.approx(1 - np.var(errors) / np.var(targets), rel=1e-3)
+
+
+def test_constants_that_are_foreseen_exactly_are_explained():
+    record = next(iterate_rlhf(small_model(), Sorting(), replace(SHORT, beta=0.0), seed=0, reward=lambda p, t, f: 0.0))
+    assert record.metrics["explained_variance"] == 1.0
+    assert record.metrics["value_loss"] == 0.0
+
+
+def test_a_wrong_call_is_refused_before_anything_runs():
+    for arguments in ({"config": 3}, {"seed": -1}, {"task": None}, {"reward": 3}, {"value_model": 3}):
+        arguments = {"model": small_model(), "task": Sorting(), "config": SHORT, "seed": 0} | arguments
+        with pytest.raises((TypeError, ValueError), match="config is 3|seed is -1|task is None|reward is 3|value_model is 3"):
+            iterate_rlhf(**arguments)
+
+
 def test_the_first_ratio_is_one():
     model = small_model()
     batch = generate(model, Sorting().prompts(16, np.random.default_rng(0)), max_new_tokens=8, seed=0)
@@ -451,7 +491,8 @@ def test_a_batch_without_an_end_of_sequence_trains_on():
 @pytest.mark.parametrize(
     "bad",
     [{"batch_size": 10, "minibatches": 4}, {"updates": 0}, {"lam": 1.5}, {"gamma": -0.1}, {"beta": -1.0}, {"clip": 1.0},
-     {"learning_rate": 0.0}, {"value_clip": -1.0}, {"temperature": math.inf}, {"entropy_coefficient": math.nan}],
+     {"learning_rate": 0.0}, {"value_clip": -1.0}, {"temperature": math.inf}, {"entropy_coefficient": math.nan},
+     {"value_warmup": -2}, {"final_share": -3}, {"kl_target": 2.0, "beta": 0.0}],
 )  # fmt: skip
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=list(bad)[-1]):
