@@ -3,7 +3,7 @@
 A learner acts in N copies at once. What happens when one of them ends an episode must be said aloud, because
 most bugs of deep reinforcement learning hide there. All environments of this module do the same, in SAME_STEP
 style: ``step`` takes one real transition in every copy and starts a new episode at once where one ended. The
-``Step`` holds both sides of that moment:
+``VectorStep`` holds both sides of that moment:
 
 - ``next_observations`` is where the action really led, final observations included. Learn from it.
 - ``observations`` is where the next action is taken: the same, except for copies that started a new episode.
@@ -11,14 +11,16 @@ style: ``step`` takes one real transition in every copy and starts a new episode
   outside, so the value of ``next_observations`` still counts. With both set the episode terminated.
 
 In order: the record and what all environments share; CartPole in numpy, and in torch for a GPU; any Gymnasium
-environment in a plain loop; a caller's own Gymnasium vector environment; ``vectorize``, which picks one.
+environment in a plain loop; a caller's own Gymnasium vector environment; ``vectorize``, which picks one, and
+``opened``, which closes it too.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -30,8 +32,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from numpy.typing import NDArray
 
 import rlbook_lib.maze  # noqa: F401  (registers the maze)
-from rlbook_lib.experience import check_count
-from rlbook_lib.mdp import check_seed
+from rlbook_lib.checks import Count, Seed, checked
 
 Array = NDArray[Any]
 Tensor = torch.Tensor
@@ -39,7 +40,7 @@ Tensor = torch.Tensor
 
 # ---------------------------------------------------------------------- what all environments share
 
-class Step(NamedTuple):
+class VectorStep(NamedTuple):
     """One transition in each of the N copies.
 
     Args:
@@ -57,11 +58,15 @@ class Step(NamedTuple):
     next_observations: Any
 
 
+Step = VectorStep  # its old name
+
+
 class VectorEnvironment:
     """N copies of one environment: the spaces, the checks and the book of finished episodes.
 
     The subclasses below add ``reset``, ``step``, ``state``, ``load_state``. Arrays that ``reset`` and
-    ``step`` hand out are never written to again.
+    ``step`` hand out are never written to again. They are numpy arrays, unless ``in_tensors`` says that the
+    environment works with tensors on its ``device``.
 
     Args:
         name: what error messages call the environment.
@@ -70,22 +75,37 @@ class VectorEnvironment:
         action_space: of one copy, Box or Discrete.
 
     Raises:
-        ValueError: ``copies`` below 1, or a space of another kind.
+        ValueError: a space of another kind.
     """
 
-    observations: Array
+    observations: Any
+    device = torch.device("cpu")
+    in_tensors = False
 
-    def __init__(self, name: str, copies: int, observation_space: Any, action_space: Any) -> None:
-        self.name, self.copies = name, check_count("copies", copies)
+    @checked
+    def __init__(self, name: str, copies: Count, observation_space: Any, action_space: Any) -> None:
+        self.name, self.copies = name, copies
         self.action_space = _checked_space(name, "action", action_space)
         self.raw_observation_space = _checked_space(name, "observation", observation_space)
         self.observation_space = _encoded_space(observation_space)
         self.observation_size = int(self.observation_space.shape[0])
         self.steps = 0                                                        # steps of every copy so far
         self._returns, self._lengths = np.zeros(copies), np.zeros(copies, dtype=np.int64)
-        self._finished: list[tuple[Array, Array]] = []           # returns and lengths, of each step with ends
+        self._finished: Any = []                    # (returns, lengths) of each step with ends
 
-    def reset(self) -> Array:
+    @checked
+    def generator(self, seed: Seed) -> np.random.Generator | torch.Generator:
+        """What draws actions here: a generator of numpy, or of torch on the device.
+
+        Args:
+            seed: a non-negative integer.
+
+        Returns:
+            A new generator.
+        """
+        return torch.Generator(self.device).manual_seed(seed) if self.in_tensors else np.random.default_rng(seed)
+
+    def reset(self) -> Any:
         """Start a new episode in every copy.
 
         Returns:
@@ -93,14 +113,14 @@ class VectorEnvironment:
         """
         raise NotImplementedError
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: Any) -> VectorStep:
         """Take one action in every copy; where an episode ends, start the next one.
 
         Args:
             actions: (N,) integers from 0, or (N, a) floats.
 
         Returns:
-            A ``Step``.
+            A ``VectorStep``.
 
         Raises:
             ValueError: actions of another shape or kind, or out of range; a NaN or an observation outside
@@ -116,6 +136,7 @@ class VectorEnvironment:
         """
         raise NotImplementedError
 
+    @checked
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from where ``state`` was taken; ``observations`` then holds the current ones.
 
@@ -138,6 +159,17 @@ class VectorEnvironment:
             return np.zeros(0), np.zeros(0, dtype=np.int64)
         returns, lengths = zip(*finished)
         return np.concatenate(returns), np.concatenate(lengths)
+
+    def episode_metrics(self) -> dict[str, float]:
+        """Means over the episodes that ended since the last call; nothing if none did.
+
+        Returns:
+            "episode_return", undiscounted, and "episode_length".
+        """
+        returns, lengths = self.pop_episodes()
+        if not len(returns):
+            return {}
+        return {"episode_return": float(returns.mean()), "episode_length": float(lengths.mean())}
 
     def close(self) -> None:
         """Free what the environment holds."""
@@ -220,8 +252,8 @@ class VectorEnvironment:
 
 
 def _check_same_kind(environment: Any, state: dict[str, Any]) -> None:
-    if not isinstance(state, dict) or not {"kind", "name", "copies"} <= state.keys():
-        raise ValueError(f"state must be what state() of an environment gave, got {state!r}")
+    if not {"kind", "name", "copies"} <= state.keys():
+        raise ValueError(f"state is {state!r}; expected what state() of an environment gave")
     ours = (type(environment).__name__, environment.name, environment.copies)
     theirs = tuple(state.get(key) for key in ("kind", "name", "copies"))
     if ours != theirs:
@@ -292,17 +324,14 @@ class BatchedCartPole(VectorEnvironment):
         seed: a non-negative integer; feeds the starts of all episodes.
         max_steps: time limit of an episode, in steps.
 
-    Raises:
-        ValueError: ``copies`` or ``max_steps`` below 1, or a negative seed.
-        TypeError: not integers.
-
     Source: Gymnasium's CartPole-v1.
     """
 
-    def __init__(self, copies: int, *, seed: int, max_steps: int = 500) -> None:
-        super().__init__("CartPole-v1", check_count("copies", copies), Box(-_HIGH, _HIGH), Discrete(2))
-        self.max_steps = check_count("max_steps", max_steps)
-        self._rng = np.random.default_rng(check_seed(seed))
+    @checked
+    def __init__(self, copies: Count, *, seed: Seed, max_steps: Count = 500) -> None:
+        super().__init__("CartPole-v1", copies, Box(-_HIGH, _HIGH), Discrete(2))
+        self.max_steps = max_steps
+        self._rng = np.random.default_rng(seed)
         self._ones = np.ones(copies)
         self._ones.flags.writeable = False
         self.physics = np.zeros((4, copies))       # position, speed, angle, angular speed of every copy
@@ -318,14 +347,14 @@ class BatchedCartPole(VectorEnvironment):
         self.observations = self.physics.T.astype(np.float32)
         return self.observations
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: Any) -> VectorStep:
         """Push every cart for one time step of 0.02 s; where an episode ends, start the next one.
 
         Args:
             actions: (N,) integers, 0 left, 1 right.
 
         Returns:
-            A ``Step``.
+            A ``VectorStep``.
 
         Raises:
             ValueError: actions of another shape or kind; no ``reset`` before.
@@ -350,7 +379,7 @@ class BatchedCartPole(VectorEnvironment):
             self._lengths[ended] = 0
             physics[:, ended] = self._starts(ended.size)
             self.observations = physics.T.astype(np.float32)
-        return Step(self.observations, self._ones, terminated, truncated, next_observations)
+        return VectorStep(self.observations, self._ones, terminated, truncated, next_observations)
 
     def state(self) -> dict[str, Any]:
         """Positions, clocks and the generator.
@@ -361,6 +390,7 @@ class BatchedCartPole(VectorEnvironment):
         return {**self._base_state(), "physics": torch.tensor(self.physics),
                 "generator": self._rng.bit_generator.state, "running": hasattr(self, "observations")}
 
+    @checked
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from where ``state`` was taken.
 
@@ -388,7 +418,7 @@ class BatchedCartPole(VectorEnvironment):
         return self._rng.uniform(-START_BOUND, START_BOUND, (4, n))
 
 
-class TorchCartPole:
+class TorchCartPole(VectorEnvironment):
     """CartPole-v1 for thousands of copies on a device: actions in, a ``Step`` of tensors out, no waiting.
 
     The same equations as ``BatchedCartPole``. The state is float32, not float64: many GPUs compute float64
@@ -401,26 +431,21 @@ class TorchCartPole:
         device: where the state lives, for example "cuda" or "cpu".
         max_steps: time limit of an episode, in steps.
 
-    Raises:
-        ValueError: ``copies`` or ``max_steps`` below 1, or a negative seed.
-        TypeError: not integers.
-
     Source: Gymnasium's CartPole-v1.
     """
 
-    observations: Tensor
+    in_tensors = True
     kept_steps = 1000                              # pop_episodes looks back at most so many steps
 
-    def __init__(self, copies: int, *, seed: int, device: str | torch.device, max_steps: int = 500) -> None:
-        self.name, self.copies = "CartPole-v1", check_count("copies", copies)
-        self.max_steps, self.device = check_count("max_steps", max_steps), torch.device(device)
-        self.observation_space, self.action_space = Box(-_HIGH, _HIGH), Discrete(2)
-        self.observation_size, self.steps = 4, 0
-        self._generator = torch.Generator(self.device).manual_seed(check_seed(seed))
+    @checked
+    def __init__(self, copies: Count, *, seed: Seed, device: str | torch.device, max_steps: Count = 500) -> None:
+        super().__init__("CartPole-v1", copies, Box(-_HIGH, _HIGH), Discrete(2))
+        self.max_steps, self.device = max_steps, torch.device(device)
+        self._generator = torch.Generator(self.device).manual_seed(seed)
         self._ones = torch.ones(copies, device=self.device)
         self.physics = torch.zeros(4, copies, device=self.device)
-        self._lengths = torch.zeros(copies, dtype=torch.int32, device=self.device)
-        self._finished: deque[Tensor] = deque(maxlen=self.kept_steps)   # (N,) lengths where ended, else 0
+        self._lengths: Any = torch.zeros(copies, dtype=torch.int32, device=self.device)
+        self._finished = deque(maxlen=self.kept_steps)   # (N,) lengths where ended, else 0
 
     def reset(self) -> Tensor:
         """Start a new episode in every copy.
@@ -434,7 +459,7 @@ class TorchCartPole:
         return self.observations
 
     @torch.no_grad()
-    def step(self, actions: Tensor) -> Step:
+    def step(self, actions: Tensor) -> VectorStep:
         """Push every cart for one time step; where an episode ends, start the next one.
 
         Args:
@@ -442,7 +467,7 @@ class TorchCartPole:
                 wait for the device.
 
         Returns:
-            A ``Step`` of tensors on the device.
+            A ``VectorStep`` of tensors on the device.
 
         Raises:
             ValueError: actions of another shape or kind; no ``reset`` before.
@@ -464,7 +489,7 @@ class TorchCartPole:
         self._lengths = lengths * ~ended
         self.physics = torch.where(ended, self._starts(), moved)
         self.observations = self.physics.T.contiguous()
-        return Step(self.observations, self._ones, terminated, truncated, moved.T.contiguous())
+        return VectorStep(self.observations, self._ones, terminated, truncated, moved.T.contiguous())
 
     def pop_episodes(self) -> tuple[Array, Array]:
         """Episodes that ended since the last call, within the last 1000 steps. Waits for the device.
@@ -493,6 +518,7 @@ class TorchCartPole:
             "running": hasattr(self, "observations"),
         }
 
+    @checked
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from where ``state`` was taken.
 
@@ -513,9 +539,6 @@ class TorchCartPole:
         self.__dict__.pop("observations", None)
         if state["running"]:
             self.observations = self.physics.T.contiguous()
-
-    def close(self) -> None:
-        """Nothing to free."""
 
     def _starts(self) -> Tensor:
         uniform = torch.rand((4, self.copies), generator=self._generator, device=self.device)
@@ -538,13 +561,13 @@ class GymnasiumEnvironments(VectorEnvironment):
         name: for error messages; None takes the environment's id or class name.
 
     Raises:
-        ValueError: no environment, spaces that differ between copies or are neither Box nor Discrete, or a
-            negative seed.
+        ValueError: no environment, or spaces that differ between copies or are neither Box nor Discrete.
         TypeError: something that is not a Gymnasium environment.
     """
 
+    @checked
     def __init__(
-        self, environments: Sequence[gymnasium.Env[Any, Any] | Callable[[], Any]], *, seed: int,
+        self, environments: Sequence[gymnasium.Env[Any, Any] | Callable[[], Any]], *, seed: Seed,
         name: str | None = None,
     ) -> None:
         self.environments = [_opened(environment) for environment in environments]
@@ -557,7 +580,7 @@ class GymnasiumEnvironments(VectorEnvironment):
             if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
                 raise ValueError(f"{self.name}: copy {copy} has other spaces than copy 0; expected equal "
                                  "ones")
-        self._seed = check_seed(seed)
+        self._seed = seed
         self._episode = np.full(self.copies, -1)                 # number of each copy's episode
         self._actions: list[list[Any]] = [[] for _ in self.environments]         # of the episodes under way
 
@@ -572,14 +595,14 @@ class GymnasiumEnvironments(VectorEnvironment):
         self._check_finite("the first observation", self.observations)
         return self.observations
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: Any) -> VectorStep:
         """Take one action in every copy; where an episode ends, start the next one.
 
         Args:
             actions: (N,) integers from 0 for a Discrete space; (N, a) floats for a Box.
 
         Returns:
-            A ``Step``.
+            A ``VectorStep``.
 
         Raises:
             ValueError: actions of another shape or kind, or out of range; a NaN reward or observation (the
@@ -604,7 +627,7 @@ class GymnasiumEnvironments(VectorEnvironment):
             self.observations = next_observations.copy()
             self.observations[ended] = self._encode([self._start_next(copy) for copy in ended])
             self._check_finite("the first observation", self.observations)
-        return Step(self.observations, rewards, terminated, truncated, next_observations)
+        return VectorStep(self.observations, rewards, terminated, truncated, next_observations)
 
     def state(self) -> dict[str, Any]:
         """For each copy the number of its episode and the actions so far.
@@ -616,6 +639,7 @@ class GymnasiumEnvironments(VectorEnvironment):
                 "actions": [torch.tensor(np.array(actions)) for actions in self._actions],
                 "observations": torch.tensor(getattr(self, "observations", ()))}
 
+    @checked
     def load_state(self, state: dict[str, Any]) -> None:
         """Replay the episode under way in every copy.
 
@@ -675,7 +699,7 @@ class GymnasiumEnvironments(VectorEnvironment):
 def _opened(environment: Any) -> gymnasium.Env[Any, Any]:
     made = environment if isinstance(environment, gymnasium.Env) else environment()
     if not isinstance(made, gymnasium.Env):
-        raise TypeError(f"expected a Gymnasium environment, got {made!r}")
+        raise TypeError(f"environments holds {made!r}; expected Gymnasium environments")
     return made
 
 
@@ -703,15 +727,15 @@ class GymnasiumVector(VectorEnvironment):
         seed: a non-negative integer for its first reset.
 
     Raises:
-        ValueError: a way of resetting that cannot be made exact; spaces neither Box nor Discrete; a negative
-            seed.
+        ValueError: a way of resetting that cannot be made exact; spaces neither Box nor Discrete.
     """
 
-    def __init__(self, environment: VectorEnv[Any, Any, Any], *, seed: int) -> None:
+    @checked
+    def __init__(self, environment: VectorEnv[Any, Any, Any], *, seed: Seed) -> None:
         single = getattr(environment.unwrapped, "envs", [environment])[0]
         super().__init__(_name_of(single), environment.num_envs, environment.single_observation_space,
                          environment.single_action_space)
-        self.environment, self._seed = environment, check_seed(seed) % 2**31
+        self.environment, self._seed = environment, seed % 2**31
         self._mode = _autoreset_mode(environment, self.name)
 
     def reset(self) -> Array:
@@ -727,14 +751,14 @@ class GymnasiumVector(VectorEnvironment):
         self._check_finite("the first observation", self.observations)
         return self.observations
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: Any) -> VectorStep:
         """Take one action in every copy; where an episode ends, start the next one.
 
         Args:
             actions: (N,) integers from 0 for a Discrete space; (N, a) floats for a Box.
 
         Returns:
-            A ``Step``.
+            A ``VectorStep``.
 
         Raises:
             ValueError: actions of another shape or kind, or out of range; a NaN reward or observation (the
@@ -757,7 +781,7 @@ class GymnasiumVector(VectorEnvironment):
         self._check_finite("the reward", rewards)
         self._check_finite("the observation", next_observations)
         self._check_finite("the first observation", self.observations)
-        return Step(self.observations, rewards, terminated, truncated, next_observations)
+        return VectorStep(self.observations, rewards, terminated, truncated, next_observations)
 
     def state(self) -> dict[str, Any]:
         """Only for Gymnasium's CartPole, whose state can be read.
@@ -774,6 +798,7 @@ class GymnasiumVector(VectorEnvironment):
         return {**self._base_state(), "physics": torch.tensor(cartpole.state),
                 "clock": torch.tensor(cartpole.steps), "generator": cartpole.np_random.bit_generator.state}
 
+    @checked
     def load_state(self, state: dict[str, Any]) -> None:
         """Only for Gymnasium's CartPole.
 
@@ -858,12 +883,21 @@ def _autoreset_mode(environment: VectorEnv[Any, Any, Any], name: str) -> Autores
 
 # ---------------------------------------------------------------------- the front door
 
+@checked
 def is_ready_made(env: Any) -> bool:
-    """Whether ``env`` is a vector environment already: who made it closes it."""
-    return isinstance(env, (VectorEnvironment, VectorEnv, TorchCartPole))
+    """Whether ``env`` is a vector environment already: who made it closes it.
+
+    Args:
+        env: whatever a trainer was given.
+
+    Returns:
+        True or False.
+    """
+    return isinstance(env, (VectorEnvironment, VectorEnv))
 
 
-def vectorize(env: Any, copies: int = 16, *, seed: int) -> VectorEnvironment:
+@checked
+def vectorize(env: Any, copies: Count = 16, *, seed: Seed) -> VectorEnvironment:
     """Copies of an environment side by side, with the resets of this module.
 
     Args:
@@ -877,11 +911,10 @@ def vectorize(env: Any, copies: int = 16, *, seed: int) -> VectorEnvironment:
         A ``VectorEnvironment``.
 
     Raises:
-        ValueError: an unknown id; spaces neither Box nor Discrete; ``copies`` below 1; a negative seed; a
-            vector environment that resets in a way that cannot be made exact.
+        ValueError: an unknown id; spaces neither Box nor Discrete; a vector environment that resets in a way
+            that cannot be made exact.
         TypeError: something else than the above.
     """
-    copies, seed = check_count("copies", copies), check_seed(seed)
     if isinstance(env, VectorEnvironment):
         return env
     if isinstance(env, VectorEnv):
@@ -894,8 +927,30 @@ def vectorize(env: Any, copies: int = 16, *, seed: int) -> VectorEnvironment:
         return GymnasiumEnvironments([lambda: _make(env)] * copies, seed=seed, name=env)
     if callable(env) and not isinstance(env, gymnasium.Env):
         return GymnasiumEnvironments([env] * copies, seed=seed)
-    raise TypeError("env must be a Gymnasium id, a constructor of an environment (a function without "
-                    f"arguments), or a gymnasium.vector.VectorEnv, got {env!r}")
+    raise TypeError(f"env is {env!r}; expected a Gymnasium id, a constructor of an environment (a function without "
+                    "arguments), or a vector environment")
+
+
+@checked
+@contextmanager
+def opened(env: Any, copies: Count = 16, *, seed: Seed) -> Iterator[VectorEnvironment]:
+    """The same for a while: ``with opened(...) as environments``. They are closed afterwards, unless they came ready-made.
+
+    Args:
+        env, copies, seed: as for ``vectorize``.
+
+    Yields:
+        A ``VectorEnvironment``.
+
+    Raises:
+        ValueError, TypeError: as ``vectorize``.
+    """
+    environments = vectorize(env, copies, seed=seed)
+    try:
+        yield environments
+    finally:
+        if not is_ready_made(env):
+            environments.close()
 
 
 def _make(name: str) -> gymnasium.Env[Any, Any]:

@@ -1,7 +1,10 @@
-"""Collected experience: one frozen record, and the loop that fills it (chapter 6 on).
+"""Collected experience: one frozen record, the loop that fills it, and the actors that make it (chapter 6 on).
 
 A ``Collector`` lets a policy act in N copies of an environment for T steps at a time and keeps where it
 stopped: the next call goes on from there. Time is the first axis, copies are the second.
+
+``open_actors`` makes what REINFORCE, A2C, TRPO and PPO begin with: environments, a policy and a value network,
+and the collector that lets the one act in the others.
 
 On a CPU everything is numpy, which is faster there for networks as small as ours. Environments that hand out
 tensors (``TorchCartPole``) get tensors back, and the record holds tensors on their device: nothing is copied
@@ -10,26 +13,31 @@ to the CPU in between. Everything below works for both.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rlbook_lib.environments import TorchCartPole, VectorEnvironment
-from rlbook_lib.experience import check_count
-from rlbook_lib.training import rng_state, set_rng_state
+from rlbook_lib.checks import Array, Count, Seed, checked
+from rlbook_lib.environments import VectorEnvironment, opened
+from rlbook_lib.networks import Policy, SharedPolicyValue, ValueNetwork, make_policy
+from rlbook_lib.training import pack, unpack
 
-Array: TypeAlias = Any  # a numpy array or a torch tensor
-
-__all__ = ["Batch", "Collector", "Rollout", "flatten", "value_estimates"]
+__all__ = [
+    "Actors", "Batch", "Collector", "Rollout", "RolloutBatch", "SeparatePolicyValue", "flatten", "open_actors",
+    "value_estimates",
+]
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """T steps of N copies: what was seen, done and received.
+    """T steps of N copies: what was seen, done and received. A single step of them has no axis T.
 
     Args:
         observations: (T, N, d) float32; s_t.
@@ -65,12 +73,12 @@ class Rollout:
         """Number of transitions, T N."""
         return self.steps * self.copies
 
-    def batch(self) -> Batch:
+    def batch(self) -> RolloutBatch:
         """What a loss needs, as tensors without the time axis."""
-        return Batch(*(flatten(x) for x in (self.observations, self.actions, self.outputs, self.log_probs)))
+        return RolloutBatch(*(flatten(x) for x in (self.observations, self.actions, self.outputs, self.log_probs)))
 
 
-class Batch(NamedTuple):
+class RolloutBatch(NamedTuple):
     """Transitions as tensors, time and copies in one axis: observations, actions, outputs, log_probs."""
 
     observations: Tensor  # (T N, d)
@@ -79,7 +87,11 @@ class Batch(NamedTuple):
     log_probs: Tensor  # (T N,), of the policy that acted
 
 
-def flatten(array: Array) -> Tensor:
+Batch = RolloutBatch  # its old name
+
+
+@checked
+def flatten(array: np.ndarray | Tensor) -> Tensor:
     """A (T, N, ...) array or tensor as a tensor (T N, ...): the first N rows are time 0. Shares memory.
 
     Args:
@@ -90,10 +102,7 @@ def flatten(array: Array) -> Tensor:
 
     Raises:
         ValueError: fewer than two axes.
-        TypeError: neither a numpy array nor a tensor.
     """
-    if not isinstance(array, (np.ndarray, Tensor)):
-        raise TypeError(f"array is {type(array).__name__}; expected a numpy array or a tensor")
     if array.ndim < 2:
         raise ValueError(f"array has shape {tuple(array.shape)}; expected (T, N, ...)")
     return torch.as_tensor(array).flatten(0, 1)
@@ -110,23 +119,19 @@ class Collector:
             hand out tensors.
 
     Raises:
-        ValueError: steps below 1.
-        TypeError: steps is no whole number, environments are no vector environment, or rng is of the wrong
-            kind.
+        TypeError: rng is of the wrong kind.
     """
 
-    def __init__(self, environments: Any, policy: Any, steps: int,
+    @checked
+    def __init__(self, environments: VectorEnvironment, policy: Any, steps: Count,
                  rng: np.random.Generator | torch.Generator) -> None:
-        if not isinstance(environments, (VectorEnvironment, TorchCartPole)):
-            raise TypeError(f"environments is {environments!r}; expected what environments.vectorize gives")
-        self.environments, self.policy = environments, policy
-        self.steps, self.rng = check_count("steps", steps), rng
-        self.observations = environments.reset()  # (N, d): where the next step starts
-        self._library = torch if isinstance(self.observations, Tensor) else np
-        wanted = torch.Generator if self._library is torch else np.random.Generator
+        wanted = torch.Generator if environments.in_tensors else np.random.Generator
         if not isinstance(rng, wanted):
-            raise TypeError(f"rng must be a {self._library.__name__} Generator here, got {rng!r}")
-        self._sample = policy.sample_torch if self._library is torch else policy.sample
+            raise TypeError(f"rng is {rng!r}; expected a {wanted.__module__.partition('.')[0]} Generator for {environments}")
+        self.environments, self.policy, self.steps, self.rng = environments, policy, steps, rng
+        self.observations = environments.reset()  # (N, d): where the next step starts
+        self._library: Any = torch if environments.in_tensors else np
+        self._sample = policy.sample_torch if environments.in_tensors else policy.sample
 
     def collect(self) -> Rollout:
         """The next T steps of every copy; a finished episode is followed by a new one in the same column.
@@ -136,7 +141,8 @@ class Collector:
         """
         return self._stacked([self._step() for _ in range(self.steps)])
 
-    def collect_episodes(self, max_steps: int | None = None) -> tuple[Rollout, Array]:
+    @checked
+    def collect_episodes(self, max_steps: Count | None = None) -> tuple[Rollout, Array]:
         """One whole episode of every copy, from a reset to its end.
 
         The copies run side by side, and one that has finished starts over until the last has finished: those
@@ -149,14 +155,10 @@ class Collector:
         Returns:
             A rollout as long as the longest episode, and a mask (T, N): True where a step belongs to the
             copy's episode.
-
-        Raises:
-            ValueError: max_steps below 1.
-            TypeError: max_steps is no whole number.
         """
-        limit = math.inf if max_steps is None else check_count("max_steps", max_steps)
+        limit = math.inf if max_steps is None else max_steps
         self.observations = self.environments.reset()
-        rows: list[_Row] = []
+        rows: list[Rollout] = []
         masks: list[Array] = []
         running = self._library.ones_like(self.observations[:, 0], dtype=bool)  # (N,)
         while running.any() and len(rows) < limit:
@@ -164,23 +166,24 @@ class Collector:
             masks.append(running)
             running = running & ~(rows[-1].terminated | rows[-1].truncated)
         if running.any():
-            rows[-1] = rows[-1]._replace(truncated=rows[-1].truncated | running)
+            rows[-1] = dataclasses.replace(rows[-1], truncated=rows[-1].truncated | running)
         return self._stacked(rows), self._library.stack(masks)
 
-    def _step(self) -> _Row:
-        """One action in every copy."""
+    def _step(self) -> Rollout:
+        """One action in every copy; (N, ...) each."""
         observations = self.observations
         actions, log_probs, outputs = self._sample(observations, self.rng)
         step = self.environments.step(self.policy.for_environment(actions))
         self.observations = step.observations
-        return _Row(observations, actions, step.rewards, step.terminated, step.truncated,
-                    step.next_observations, outputs, log_probs)
+        return Rollout(observations, actions, step.rewards, step.terminated, step.truncated,
+                       step.next_observations, outputs, log_probs)
 
-    def _stacked(self, rows: list[_Row]) -> Rollout:
-        """Rows (N, ...) one above the other: (T, N, ...)."""
-        arrays = _Row(*(self._library.stack(column) for column in zip(*rows)))
-        rewards = arrays.rewards.float() if self._library is torch else arrays.rewards.astype(np.float32)
-        return Rollout(**arrays._replace(rewards=rewards)._asdict())
+    def _stacked(self, rows: list[Rollout]) -> Rollout:
+        """Steps (N, ...) one above the other: (T, N, ...)."""
+        columns = {name: self._library.stack([getattr(row, name) for row in rows]) for name in vars(rows[0])}
+        rewards = columns["rewards"]
+        columns["rewards"] = rewards.float() if self._library is torch else rewards.astype(np.float32)
+        return Rollout(**columns)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on from here, bit for bit; the policy's weights are not in it.
@@ -188,8 +191,9 @@ class Collector:
         Returns:
             Tensors and plain data.
         """
-        return {"environments": self.environments.state(), "rng": rng_state(self.rng)}
+        return {"environments": self.environments.state(), "rng": pack(self.rng)}
 
+    @checked
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from where ``state`` was taken.
 
@@ -201,23 +205,11 @@ class Collector:
         """
         self.environments.load_state(state["environments"])
         self.observations = self.environments.observations
-        set_rng_state(self.rng, state["rng"])
+        unpack(self.rng, state["rng"])
 
 
-class _Row(NamedTuple):
-    """One step of all copies, (N, ...) each, in the order of the record."""
-
-    observations: Array
-    actions: Array
-    rewards: Array
-    terminated: Array
-    truncated: Array
-    next_observations: Array
-    outputs: Array
-    log_probs: Array
-
-
-def value_estimates(rollout: Rollout, value_network: Any) -> tuple[Array, Array]:
+@checked
+def value_estimates(rollout: Rollout, value_network: Any) -> tuple[Any, Any]:
     """V(s_t) and V(s_{t+1}) of every step, with as few evaluations as possible.
 
     Inside an episode V(s_{t+1}) is the value of the next row. The network is asked again only where the next
@@ -244,3 +236,74 @@ def value_estimates(rollout: Rollout, value_network: Any) -> tuple[Array, Array]
     if needed.any():
         next_values[needed] = value(rollout.next_observations[needed])
     return values, next_values
+
+
+# ---------------------------------------------------------------------- the actors of a run
+
+class SeparatePolicyValue(nn.Module):
+    """A policy and a value network that share nothing, behind the interface of ``SharedPolicyValue``.
+
+    Args:
+        policy: a policy of ``networks``.
+        value: a ``ValueNetwork``.
+    """
+
+    @checked
+    def __init__(self, policy: nn.Module, value: ValueNetwork) -> None:
+        super().__init__()
+        self.policy, self.value = policy, value
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Policy outputs (n, k) and values (n,) for observations (n, d)."""
+        return self.policy(observations), self.value(observations)
+
+
+class Actors(NamedTuple):
+    """What acts, and where: all on one device."""
+
+    environments: VectorEnvironment
+    policy: Policy
+    value: ValueNetwork
+    networks: nn.Module  # both of them: observations to (policy outputs, values)
+    collector: Collector
+
+
+@checked
+@contextmanager
+def open_actors(
+    env: Any, config: Any, seeds: Sequence[Seed], *, copies: Count, steps: Count, shared: bool = False
+) -> Iterator[Actors]:
+    """Environments, a policy and a value network for them, and a collector: ``with open_actors(...) as actors``.
+
+    Environments that were made here are closed afterwards; those that came ready-made stay open.
+
+    Args:
+        env: a Gymnasium id, a constructor, or a vector environment (whose number of copies then counts).
+        config: its ``hidden``, ``activation``, ``initial_log_std`` and ``scale`` are those of the networks.
+        seeds: four of them: of the environments, the policy, the value network and the actions.
+        copies: N, environments side by side.
+        steps: T, of each copy in one rollout.
+        shared: policy and value share their hidden layers.
+
+    Yields:
+        The actors.
+
+    Raises:
+        ValueError: an unknown environment, spaces of another kind.
+    """
+    with opened(env, copies, seed=seeds[0]) as environments:
+        policy: Any = make_policy(
+            environments.observation_space, environments.action_space, hidden=config.hidden, seed=seeds[1],
+            activation=config.activation, initial_log_std=config.initial_log_std, env=environments.name,
+        )
+        networks: Any
+        if shared:
+            networks = SharedPolicyValue(policy, seed=seeds[2], scale=config.scale)
+        else:
+            networks = SeparatePolicyValue(policy, ValueNetwork(
+                environments.observation_size, hidden=config.hidden, activation=config.activation, seed=seeds[2],
+                scale=config.scale,
+            ))  # fmt: skip
+        networks.to(environments.device)
+        collector = Collector(environments, policy, steps, environments.generator(seeds[3]))
+        yield Actors(environments, policy, networks.value, networks, collector)

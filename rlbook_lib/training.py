@@ -34,11 +34,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from rlbook_lib.environments import vectorize
-from rlbook_lib.experience import check_count
-from rlbook_lib.mdp import check_seed
+from rlbook_lib.checks import Count, Natural, NotNegative, Positive, Seed, UnitInterval, checked
+from rlbook_lib.environments import opened
 
 State = dict[str, Any]
 
@@ -96,10 +95,12 @@ class Run:
         config: the trainer's settings.
         seed: of the run, a non-negative integer.
         policy: what the records hand out: the live object.
-        parts: by name: networks, optimizers, generators, and things with ``state`` and ``load_state``.
+        parts: by name: networks, optimizers, generators, plain numbers, and things with ``state`` and
+            ``load_state``. A number that changes is read and set as ``run.parts[name]``.
     """
 
-    def __init__(self, config: Any, seed: int, policy: Any, **parts: Any) -> None:
+    @checked
+    def __init__(self, config: Any, seed: Seed, policy: Any, **parts: Any) -> None:
         self.config, self.seed, self.policy, self.parts = config, seed, policy, parts
         self.update = self.env_steps = 0
 
@@ -109,7 +110,7 @@ class Run:
             check_state(state, self.config, self.seed)
             self.update, self.env_steps = state["update"], state["env_steps"]
             for name, part in self.parts.items():
-                unpack(part, state[name])
+                self.parts[name] = unpack(part, state[name])
 
     def state(self) -> State:
         """Everything needed to go on, as tensors and plain data."""
@@ -125,11 +126,11 @@ class Run:
 
 # ---------------------------------------------------------------------- the loop
 
+@checked
 def run_updates(
     updates: Iterable[Update], *, progress: bool = False, stop: Callable[[Update], bool] | None = None,
-    checkpoint: str | Path | None = None, checkpoint_every: int = 10, total_steps: int | None = None,
-    total_updates: int | None = None,
-    before: State | None = None,
+    checkpoint: str | Path | None = None, checkpoint_every: Count = 10, total_steps: Count | None = None,
+    total_updates: Count | None = None, before: State | None = None,
 ) -> TrainingResult:
     """Run a trainer out, or until ``stop`` says so, and collect its metrics.
 
@@ -153,17 +154,13 @@ def run_updates(
     Raises:
         TrainingError: a metric or a parameter is NaN; the last good checkpoint stays as it is.
         ValueError: the trainer made no update, or ``checkpoint`` cannot be a file.
-        TypeError: ``stop`` is not a function.
     """
-    check_count("checkpoint_every", checkpoint_every)
-    if stop is not None and not callable(stop):
-        raise TypeError(f"stop must be a function of one record, got {stop!r}")
     if checkpoint is not None and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
-        raise ValueError(f"checkpoint must be a file in a folder that exists, got {str(checkpoint)!r}")
+        raise ValueError(f"checkpoint is {str(checkpoint)!r}; expected a file in a folder that exists")
     history = History(before)
     last, saved = None, 0
     with _progress_bar(progress, total_steps, total_updates) as bar, _interrupt_between_updates() as interrupted:
-        for last in updates:
+        for last in _numbered(updates, before):
             _check_numbers(last)
             history.add(last)
             _show(bar, last)
@@ -183,10 +180,11 @@ def run_updates(
                           lambda: history.into(last.state()))
 
 
+@checked
 def train(
-    iterate: Callable[..., Iterator[Update]], env: Any, config: Any, *, seed: int,
+    iterate: Callable[..., Iterator[Update]], env: Any, config: Any, *, seed: Seed,
     state: State | str | Path | None = None, progress: bool = False, checkpoint: str | Path | None = None,
-    checkpoint_every: int = 10, stop: Callable[[Update], bool] | None = None,
+    checkpoint_every: Count = 10, stop: Callable[[Update], bool] | None = None,
 ) -> TrainingResult:
     """What every ``train_X`` does: run ``iterate_X`` out, from the start or from a saved state.
 
@@ -207,7 +205,6 @@ def train(
             ``run_updates``.
         TrainingError: a metric or a parameter is NaN.
     """
-    seed = check_seed(seed)
     if state is None:
         state = resume_state(checkpoint, config, seed)
     elif not isinstance(state, dict):
@@ -258,6 +255,20 @@ class History:
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """The curves as arrays, (updates,) each."""
         return {name: np.array(column) for name, column in self.columns.items()}
+
+
+def _numbered(updates: Iterable[Update], before: State | None) -> Iterator[Update]:
+    """The records; an error in the making of one says which."""
+    number, records = (before or {}).get("update", 0), iter(updates)
+    while True:
+        try:
+            record = next(records)
+        except StopIteration:
+            return
+        except TrainingError as error:
+            raise TrainingError(f"update {number + 1}: {error}") from error
+        number = record.update
+        yield record
 
 
 def _check_numbers(record: Update) -> None:
@@ -317,6 +328,7 @@ def _interrupt_between_updates() -> Iterator[Callable[[], bool]]:
 
 # ---------------------------------------------------------------------- checkpoints
 
+@checked
 def save_checkpoint(path: str | Path, state: State) -> None:
     """Write a state to a file, all or nothing.
 
@@ -327,11 +339,9 @@ def save_checkpoint(path: str | Path, state: State) -> None:
         state: a dict of tensors and plain data (numbers, strings, None, and lists, tuples, dicts of these).
 
     Raises:
-        TypeError: the state holds something else, or is no dict.
+        TypeError: the state holds something else.
     """
     path = Path(path)
-    if not isinstance(state, dict):
-        raise TypeError(f"state must be a dict, got {type(state).__name__}")
     _check_plain(state, "state")
     part = path.with_name(f".{path.name}.part")
     try:
@@ -351,6 +361,7 @@ def save_checkpoint(path: str | Path, state: State) -> None:
             os.close(folder)
 
 
+@checked
 def load_checkpoint(path: str | Path) -> State:
     """Read a state that ``save_checkpoint`` wrote; nothing in the file is executed.
 
@@ -385,10 +396,10 @@ def _check_plain(value: Any, where: str) -> None:
     if isinstance(value, dict):
         for key in value:
             if type(key) not in (str, int):
-                raise TypeError(f"{where}: a key must be a string or an integer, got {key!r}")
+                raise TypeError(f"{where} has the key {key!r}; expected text or a whole number")
     elif value is not None and type(value) not in (bool, int, float, str, list, tuple) \
             and not isinstance(value, torch.Tensor):
-        raise TypeError(f"{where} must be a tensor or plain data, got {type(value).__name__}")
+        raise TypeError(f"{where} is {type(value).__name__}; expected a tensor or plain data")
 
 
 def _check_no_nan(value: Any, where: str) -> None:
@@ -408,6 +419,7 @@ def _entries(value: Any, where: str) -> list[tuple[Any, str]]:
 
 # ---------------------------------------------------------------------- going on from a state
 
+@checked
 def config_dict(config: Any) -> dict[str, Any]:
     """A config dataclass as plain data: tuples stay tuples, everything else must be numbers, words or None.
 
@@ -421,11 +433,12 @@ def config_dict(config: Any) -> dict[str, Any]:
         TypeError: not a dataclass instance.
     """
     if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        raise TypeError(f"config must be an instance of a config dataclass, got {config!r}")
+        raise TypeError(f"config is {config!r}; expected an instance of a config dataclass")
     return {entry.name: copy.deepcopy(getattr(config, entry.name)) for entry in dataclasses.fields(config)}
 
 
-def check_state(state: State, config: Any, seed: int) -> None:
+@checked
+def check_state(state: State, config: Any, seed: Seed) -> None:
     """Refuse to go on from a state that was made with another config or seed.
 
     Args:
@@ -436,8 +449,9 @@ def check_state(state: State, config: Any, seed: int) -> None:
     Raises:
         ValueError: the state has no such entries, or they differ; it says where.
     """
-    if not isinstance(state, dict) or not {"config", "seed"} <= state.keys():
-        raise ValueError("state must be what a trainer's record gave: a dict with 'config' and 'seed'")
+    if not {"config", "seed"} <= state.keys():
+        raise ValueError(f"state has the keys {sorted(state)}; expected what a trainer's record gave, with 'config' "
+                         "and 'seed'")
     had, have = {**state["config"], "seed": state["seed"]}, {**config_dict(config), "seed": seed}
     missing = object()
     different = [f"{name} was {had.get(name)!r} and is {have.get(name)!r}"
@@ -446,7 +460,8 @@ def check_state(state: State, config: Any, seed: int) -> None:
         raise ValueError(f"state was made with other settings: {'; '.join(different)}")
 
 
-def resume_state(checkpoint: str | Path | None, config: Any, seed: int) -> State | None:
+@checked
+def resume_state(checkpoint: str | Path | None, config: Any, seed: Seed) -> State | None:
     """The state in a checkpoint file, if there is one to go on from.
 
     Args:
@@ -472,6 +487,7 @@ def resume_state(checkpoint: str | Path | None, config: Any, seed: int) -> State
 
 # ---------------------------------------------------------------------- packing what has a state
 
+@checked
 def rng_state(rng: np.random.Generator | torch.Generator) -> Any:
     """Where a random generator stands, as plain data or a tensor.
 
@@ -486,11 +502,12 @@ def rng_state(rng: np.random.Generator | torch.Generator) -> Any:
     """
     if isinstance(rng, torch.Generator):
         return rng.get_state().clone()
-    if not isinstance(rng, np.random.Generator) or not isinstance(rng.bit_generator, np.random.PCG64):
-        raise TypeError(f"rng must be numpy's default generator or a torch generator, got {rng!r}")
+    if not isinstance(rng.bit_generator, np.random.PCG64):
+        raise TypeError(f"rng is {rng!r}; expected numpy's default generator, or a torch generator")
     return copy.deepcopy(dict(rng.bit_generator.state))
 
 
+@checked
 def set_rng_state(rng: np.random.Generator | torch.Generator, state: Any) -> None:
     """Bring a generator to where another one stood.
 
@@ -502,13 +519,14 @@ def set_rng_state(rng: np.random.Generator | torch.Generator, state: Any) -> Non
         TypeError: the state of a generator of the other kind.
     """
     if isinstance(state, torch.Tensor) != isinstance(rng, torch.Generator):
-        raise TypeError(f"state must be that of a generator like rng, {rng!r}, got {type(state).__name__}")
+        raise TypeError(f"state is {type(state).__name__}; expected that of a generator like rng, {rng!r}")
     if isinstance(rng, torch.Generator):
         rng.set_state(state.cpu())
     else:
         rng.bit_generator.state = state
 
 
+@checked
 def pack(part: Any) -> Any:
     """The state of one part of a run, copied: training on does not change it.
 
@@ -520,28 +538,132 @@ def pack(part: Any) -> Any:
     """
     if isinstance(part, (np.random.Generator, torch.Generator)):
         return rng_state(part)
+    if isinstance(part, (int, float)):
+        return part
     return copy.deepcopy(dict(part.state_dict())) if hasattr(part, "state_dict") else part.state()
 
 
-def unpack(part: Any, state: Any) -> None:
+@checked
+def unpack(part: Any, state: Any) -> Any:
     """Put a packed state back; the state itself stays as it is, and can be used again.
 
     Args:
         part: of the kind and shape that was packed.
         state: what ``pack`` gave.
+
+    Returns:
+        The part; a number as it was packed.
     """
+    if isinstance(part, (int, float)):
+        return state
     if isinstance(part, (np.random.Generator, torch.Generator)):
         set_rng_state(part, state)
     elif hasattr(part, "load_state_dict"):
         part.load_state_dict(copy.deepcopy(state))  # an optimizer would go on writing into these tensors
     else:
         part.load_state(state)
+    return part
+
+
+# ---------------------------------------------------------------------- steps that several trainers share
+
+@checked
+def split_seed(seed: Seed, count: Count) -> list[int]:
+    """Independent seeds made from one: of the environments, the networks, the actions, ...
+
+    Args:
+        seed: a non-negative integer.
+        count: how many.
+
+    Returns:
+        As many seeds; asking for more leaves the first ones as they are.
+    """
+    return [int(word) for word in np.random.SeedSequence(seed).generate_state(count)]
+
+
+@checked
+def return_scale(given: Positive | None, gamma: UnitInterval) -> float:
+    """The size of typical returns, which a value network takes as its unit: its layers compute numbers around one.
+
+    Args:
+        given: in reward units; None takes the sum of all discounts.
+        gamma: discount.
+
+    Returns:
+        What was given, else 1 / (1 - gamma), or 1 for gamma = 1.
+    """
+    if given is not None:
+        return given
+    return 1.0 / (1.0 - gamma) if gamma < 1.0 else 1.0
+
+
+@checked
+def learning_rate_share(update: Natural, updates: Count, warmup: Natural, final_share: UnitInterval) -> float:
+    """The share of the highest learning rate that an update uses: a linear rise, then a linear fall.
+
+    Args:
+        update: from 0.
+        updates: of the whole run.
+        warmup: updates until the rise is over.
+        final_share: what is left at the end.
+
+    Returns:
+        A share in [0, 1].
+    """
+    rise = min(1.0, (update + 1) / max(1, warmup))
+    return rise * max(final_share, 1.0 - update / updates)
+
+
+@checked
+def gradient_step(optimizer: torch.optim.Optimizer, loss: Tensor, learning_rate: NotNegative | None = None,
+                  max_norm: Positive | None = None) -> float:
+    """One step of an optimizer down the gradient of a loss; a loss that is no number changes nothing.
+
+    Args:
+        optimizer: of the parameters that are trained.
+        loss: a scalar with a gradient.
+        learning_rate: of this step and the next ones; None leaves the optimizer's.
+        max_norm: a longer gradient is scaled down to this length; None leaves it, and does not measure it.
+
+    Returns:
+        The length of the gradient before scaling; NaN if it was not measured.
+
+    Raises:
+        TrainingError: the loss is not finite.
+    """
+    if not math.isfinite(loss.item()):
+        raise TrainingError(f"the loss is {loss.item()}; the networks are broken (a lower learning rate may help)")
+    if learning_rate is not None:
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm = math.nan
+    if max_norm is not None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        norm = float(nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True))
+    optimizer.step()
+    return norm
+
+
+@checked
+def frozen_copy(model: Any) -> Any:
+    """A copy of a model that does not learn: the reference that a trained policy is held to, or a target network.
+
+    Args:
+        model: a network.
+
+    Returns:
+        Its copy.
+    """
+    return copy.deepcopy(model).eval().requires_grad_(False)
 
 
 # ---------------------------------------------------------------------- evaluation
 
-def evaluate_policy(policy: Any, env: Any, *, episodes: int = 20, seed: int, max_steps: int = 10_000
-                    ) -> NDArray[np.float64]:
+@checked
+def evaluate_policy(policy: Any, env: str | Callable[[], Any], *, episodes: Count = 20, seed: Seed,
+                    max_steps: Count = 10_000) -> NDArray[np.float64]:
     """Undiscounted returns of greedy episodes, all of them side by side.
 
     Args:
@@ -555,17 +677,12 @@ def evaluate_policy(policy: Any, env: Any, *, episodes: int = 20, seed: int, max
         (episodes,), reward units.
 
     Raises:
-        ValueError: ``episodes`` or ``max_steps`` below 1, or a negative seed.
         TypeError: ``env`` is an environment already: it would be used up; or the policy cannot act.
     """
     if not callable(getattr(policy, "act", None)):
-        raise TypeError(f"policy must have a method act(observations, greedy=True), got {policy!r}")
-    if not (isinstance(env, str) or callable(env)):
-        raise TypeError(f"env must be a Gymnasium id or a constructor of an environment, got {env!r}")
-    episodes, max_steps = check_count("episodes", episodes), check_count("max_steps", max_steps)
-    environments = vectorize(env, copies=episodes, seed=check_seed(seed))
+        raise TypeError(f"policy is {policy!r}; expected something with a method act(observations, greedy=True)")
     returns, running = np.zeros(episodes), np.ones(episodes, dtype=bool)
-    try:
+    with opened(env, episodes, seed=seed) as environments:
         observations = environments.reset()
         for _ in range(max_steps):
             step = environments.step(policy.act(observations, greedy=True))
@@ -574,6 +691,4 @@ def evaluate_policy(policy: Any, env: Any, *, episodes: int = 20, seed: int, max
             if not running.any():
                 break
             observations = step.observations
-    finally:
-        environments.close()
     return returns
