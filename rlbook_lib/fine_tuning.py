@@ -1,18 +1,12 @@
-"""Supervised fine-tuning: raise the probability of demonstrated completions (chapter 11).
-
-The second half holds the three small steps that every trainer of a language model in this book shares, which
-are the learning rate of an update, one gradient step, and a frozen copy of a model.
-"""
+"""Supervised fine-tuning: raise the probability of demonstrated completions (chapter 11)."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from rlbook_lib.checks import (
     Array, Count, Mask, MaskedFloats, Natural, NotNegative, Positive, Seed, UnitInterval, checked, settings,
@@ -20,7 +14,9 @@ from rlbook_lib.checks import (
 )  # fmt: skip
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, encode_completions
 from rlbook_lib.text_tasks import TextTask
-from rlbook_lib.training import Run, State, TrainingResult, Update, train
+from rlbook_lib.training import (
+    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
+)  # fmt: skip
 
 __all__ = [
     "SFTConfig",
@@ -29,7 +25,7 @@ __all__ = [
     "demonstrations",
     "iterate_sft",
     "train_sft",
-    "learning_rate_share",
+    "learning_rate_share",  # these three live in training now
     "gradient_step",
     "frozen_copy",
 ]
@@ -163,51 +159,3 @@ def demonstrations(
     prompts = task.prompts(count, rng, "train")
     texts = [task.demonstration(prompt, rng) for prompt in prompts]
     return unchecked(encode_completions)(model, prompts, texts)
-
-
-# ----------------------------------------------------------- steps that all trainers of language models share
-
-
-def learning_rate_share(update: int, updates: int, warmup: int, final_share: float) -> float:
-    """The share of the highest learning rate that an update uses: a linear rise, then a linear fall.
-
-    Args:
-        update: from 0.
-        updates: of the whole run.
-        warmup: updates until the rise is over.
-        final_share: what is left at the end, in [0, 1].
-
-    Returns:
-        A share in (0, 1].
-    """
-    rise = min(1.0, (update + 1) / max(1, warmup))
-    return rise * max(final_share, 1.0 - update / updates)
-
-
-def gradient_step(
-    optimizer: torch.optim.Optimizer, loss: Tensor, learning_rate: float, max_norm: float
-) -> float:
-    """One step down the gradient of a loss.
-
-    Args:
-        optimizer: of the parameters that are trained.
-        loss: a scalar with a gradient.
-        learning_rate: of this step.
-        max_norm: a longer gradient is scaled down to this length.
-
-    Returns:
-        The length of the gradient before scaling.
-    """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-    optimizer.step()
-    return float(norm)
-
-
-def frozen_copy(model: Any) -> Any:
-    """A copy of a model that does not learn: the reference that a trained policy is held to."""
-    return copy.deepcopy(model).eval().requires_grad_(False)

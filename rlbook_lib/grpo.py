@@ -21,10 +21,11 @@ from rlbook_lib.checks import (
     Range, Seed, UnitInterval, checked, settings, unchecked,
 )  # fmt: skip
 from rlbook_lib.divergences import kl_estimate
-from rlbook_lib.fine_tuning import frozen_copy, gradient_step, learning_rate_share
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, generate
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
-from rlbook_lib.training import Run, State, TrainingResult, Update, train
+from rlbook_lib.training import (
+    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
+)  # fmt: skip
 
 __all__ = [
     "GRPOConfig",

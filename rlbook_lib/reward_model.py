@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from rlbook_lib.checks import (
     Array, Count, Floats, NotNegative, Positive, Range, Seed, checked, settings, unchecked,
 )  # fmt: skip
-from rlbook_lib.fine_tuning import gradient_step, learning_rate_share
 from rlbook_lib.language_model import Completions, LanguageModel
 from rlbook_lib.text_tasks import PreferencePairs, Scorer
-from rlbook_lib.training import Run, State, TrainingResult, Update, train
+from rlbook_lib.training import (
+    Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train,
+)  # fmt: skip
 
 __all__ = [
     "bradley_terry_probability",

@@ -29,26 +29,17 @@ from rlbook_lib.checks import (
     Probabilities, Seed, UnitInterval, checked, settings, unchecked,
 )  # fmt: skip
 from rlbook_lib.divergences import kl_divergence, kl_estimate
-from rlbook_lib.fine_tuning import (
-    demonstrations,
-    frozen_copy,
-    gradient_step,
-    learning_rate_share,
-    masked_mean,
-    sft_loss,
-)
+from rlbook_lib.fine_tuning import demonstrations, masked_mean, sft_loss
 from rlbook_lib.language_model import (
-    Completions,
-    LanguageModel,
-    completion_log_probs,
-    generate,
-    sequence_log_prob,
-)
+    Completions, LanguageModel, completion_log_probs, generate, sequence_log_prob,
+)  # fmt: skip
 from rlbook_lib.ppo import clip_objective, explained_variance, value_loss
 from rlbook_lib.returns import gae
 from rlbook_lib.reward_model import RewardModel
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
-from rlbook_lib.training import Run, State, TrainingResult, Update, train
+from rlbook_lib.training import (
+    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
+)  # fmt: skip
 
 __all__ = [
     "RLHFConfig",
