@@ -14,8 +14,8 @@ from rlbook_lib.checks import (
 )  # fmt: skip
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, encode_completions
 from rlbook_lib.text_tasks import TextTask
-from rlbook_lib.training import (
-    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
+from rlbook_lib.training import (  # frozen_copy is not used here; readers import it from here
+    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,  # noqa: F401
 )  # fmt: skip
 
 __all__ = [
@@ -25,9 +25,6 @@ __all__ = [
     "demonstrations",
     "iterate_sft",
     "train_sft",
-    "learning_rate_share",  # these three live in training now
-    "gradient_step",
-    "frozen_copy",
 ]
 
 

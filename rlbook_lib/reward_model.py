@@ -291,11 +291,13 @@ class RewardModel(nn.Module):
         nn.init.zeros_(self.score.weight)
         nn.init.zeros_(self.score.bias)
 
+    @checked
     def scores(self, completions: Completions) -> Tensor:
         """(B,): the scalar at the last real token of each completion."""
         last = completions.prompt_tokens.shape[1] + completions.lengths - 1  # (B,)
         return self._scalars(completions).gather(1, last[:, None])[:, 0]
 
+    @checked
     def values(self, completions: Completions) -> Tensor:
         """(B, N): the scalar BEFORE each completion token is written, when the prompt and the tokens so far are known."""
         first = completions.prompt_tokens.shape[1]

@@ -355,7 +355,8 @@ def score_with(reward: Reward | Scorer, completions: Completions) -> Tensor:
     if not isinstance(reward, Scorer):
         return unchecked(score_completions)(reward, completions)
     scores = reward.scores(completions)
-    for row in (~scores.isfinite()).nonzero()[:1, 0].tolist():
+    if not scores.isfinite().all():
+        row = int((~scores.isfinite()).nonzero()[0])
         raise RewardError(
             f"the reward model gave {float(scores[row])}; expected a finite number "
             f"(sample {row}: prompt {completions.prompts[row]!r}, completion {completions.texts[row]!r})"
