@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from rlbook_lib import rlhf
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.fine_tuning import frozen_copy
 from rlbook_lib.language_model import (
@@ -391,7 +392,7 @@ def test_the_pass_ends_at_the_limit():
 
 
 def test_the_metrics_of_the_value_model_against_numpy():
-    """One minibatch, one pass, no discount, no price: the target of a token is value + advantage at lambda 0.95."""
+    """One minibatch a pass, no discount, no price: the target of a token is value + advantage at lambda 0.95."""
     model, seen = small_model(), []
     value_model = RewardModel(model)
     with torch.no_grad():
@@ -399,21 +400,26 @@ def test_the_metrics_of_the_value_model_against_numpy():
     before = RewardModel(model)
     before.load_state_dict(value_model.state_dict())
     config = replace(SHORT, beta=0.0, epochs=1, minibatches=1, value_clip=1e-6)
-    run = iterate_rlhf(
-        model, Sorting(), config, seed=0, value_model=value_model, watch=lambda c, s: seen.append((c, s)), reward=lambda p, t, f: len(t)
-    )  # fmt: skip
-    metrics = next(run).metrics
-    (completions, scores), values = seen[0], before.values(seen[0][0]).detach()
-    errors, targets = [], []
+    options = {"seed": 0, "watch": lambda c, s: seen.append((c, s)), "reward": lambda p, t, f: len(t)}
+    twice_model = RewardModel(model)
+    twice_model.load_state_dict(before.state_dict())
+    twice = next(iterate_rlhf(model, Sorting(), replace(config, epochs=2), value_model=twice_model, **options)).metrics
+    metrics = next(iterate_rlhf(model, Sorting(), config, value_model=value_model, **options)).metrics
+    (completions, scores), values = seen[-1], before.values(seen[-1][0]).detach()
+    table = np.full(values.shape, np.nan)
     for row, length in enumerate(completions.lengths.tolist()):
-        v, advantage = values[row].double().numpy(), 0.0
+        v = values[row].double().numpy()
         for t in reversed(range(length)):
             last = t == length - 1
-            delta = (float(scores[row]) if last else v[t + 1]) - v[t]
-            advantage = delta + (0.0 if last else 0.95 * advantage)
-            errors.append(advantage)
-            targets.append(v[t] + advantage)
-    assert metrics["value_loss"] == pytest.approx(0.5 * np.mean(np.square(errors)), rel=1e-4)  # not the clipped loss
+            table[row, t] = (float(scores[row]) if last else v[t + 1]) - v[t] + (0.0 if last else 0.95 * table[row, t + 1])
+    real = completions.mask.numpy()
+    errors, targets = table[real], (values.double().numpy() + table)[real]
+    first = 0.5 * np.mean(np.square(errors))
+    after = value_model.values(completions).detach()[completions.mask].double().numpy()  # after one gradient step
+    second = 0.5 * np.mean((after - targets) ** 2)
+    assert metrics["value_loss"] == pytest.approx(first, rel=1e-4)
+    assert second < 0.999 * first
+    assert twice["value_loss"] == pytest.approx((first + second) / 2, rel=1e-4)  # not the clipped loss
     assert metrics["explained_variance"] == pytest.approx(1 - np.var(errors) / np.var(targets), rel=1e-3)
 
 
@@ -428,6 +434,13 @@ def test_a_wrong_call_is_refused_before_anything_runs():
         arguments = {"model": small_model(), "task": Sorting(), "config": SHORT, "seed": 0} | arguments
         with pytest.raises((TypeError, ValueError), match="config is 3|seed is -1|task is None|reward is 3|value_model is 3"):
             iterate_rlhf(**arguments)
+
+
+def test_a_policy_beyond_the_limit_waits_for_the_next_round(monkeypatch):
+    answers = iter([{"step_kl": 0.01}, None, {"step_kl": 0.0}, {"step_kl": 0.0}])
+    monkeypatch.setattr(rlhf, "_policy_step", lambda *_: next(answers))
+    run = iterate_rlhf(small_model(), Sorting(), replace(SHORT, value_warmup=0), seed=0)
+    assert next(run).metrics["policy_steps"] == 1.0
 
 
 def test_the_first_ratio_is_one():
