@@ -22,14 +22,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rlbook_lib.experience import check_count
-from rlbook_lib.mdp import check_seed
+from rlbook_lib.checks import (
+    Array, Count, Flags, Floats, Integers, Mask, MaskedFloats, Positive, Seed, checked, settings, unchecked,
+)  # fmt: skip
 
 __all__ = [
     "CharTokenizer",
@@ -61,15 +62,13 @@ class CharTokenizer:
 
     Raises:
         ValueError: alphabet empty, or a character twice.
-        TypeError: alphabet is not a string.
     """
 
     pad = 0
     eos = 1
 
+    @checked
     def __init__(self, alphabet: str) -> None:
-        if not isinstance(alphabet, str):
-            raise TypeError(f"alphabet is {type(alphabet).__name__}; expected a string")
         if not alphabet or len(set(alphabet)) != len(alphabet):
             raise ValueError(f"alphabet is {alphabet!r}; expected one or more characters, each once")
         self.alphabet = alphabet
@@ -104,7 +103,10 @@ class CharTokenizer:
         return "".join(text)
 
 
-def left_pad(sequences: Sequence[Sequence[int]], pad: int, device: Any = None) -> tuple[Tensor, Tensor]:
+@checked
+def left_pad(
+    sequences: Sequence[Sequence[int]], pad: int, device: str | torch.device | None = None
+) -> tuple[Tensor, Tensor]:
     """Sequences of different lengths as one batch whose rows all end in the last column.
 
     Args:
@@ -155,7 +157,7 @@ class LanguageModel(Protocol):
         """The parameters, as of any torch module."""
 
 
-@dataclass(frozen=True)
+@settings
 class TransformerConfig:
     """The size of a Transformer.
 
@@ -166,19 +168,24 @@ class TransformerConfig:
         max_length: the longest prompt and completion together, in tokens.
     """
 
-    width: int = 64
-    layers: int = 2
-    heads: int = 4
-    max_length: int = 64
+    width: Count = 64
+    layers: Count = 2
+    heads: Count = 4
+    max_length: Count = 64
 
-    def __post_init__(self) -> None:
-        for name in ("width", "layers", "heads", "max_length"):
-            check_count(name, getattr(self, name))
+    def check_together(self) -> None:
+        """Each head gets as many columns."""
         if self.width % self.heads:
             raise ValueError(f"width is {self.width} and heads is {self.heads}; expected a multiple of heads")
 
 
-def causal_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+@checked(arrays="tensors")
+def causal_attention(
+    query: Floats[Array, "B H T d"],
+    key: Floats[Array, "B H S d"],
+    value: Floats[Array, "B H S e"],
+    mask: Flags[Array, "..."],
+) -> Array:
     """Scaled dot-product attention: each query takes a weighted mean of the values it may look at.
 
     Equation: eq-attention
@@ -186,11 +193,11 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) ->
     Args:
         query: (B, H, T, d).
         key: (B, H, S, d).
-        value: (B, H, S, d).
+        value: (B, H, S, e).
         mask: broadcastable to (B, H, T, S) bool; True where the query may look.
 
     Returns:
-        (B, H, T, d).
+        (B, H, T, e).
 
     Source: Vaswani et al. (2017), equation 1.
     """
@@ -219,7 +226,7 @@ class _Block(nn.Module):
             end = start + steps
             cache[0][:, :, start:end], cache[1][:, :, start:end] = key, value
             key, value = cache[0][:, :, :end], cache[1][:, :, :end]
-        attended = causal_attention(query, key, value, mask)
+        attended = unchecked(causal_attention)(query, key, value, mask)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, steps, width))
         return x + self.down(F.gelu(self.up(self.norm_network(x))))
 
@@ -244,8 +251,9 @@ class Transformer(nn.Module):
         seed: of the initial weights; the global generator is not touched.
     """
 
+    @checked
     def __init__(
-        self, tokenizer: CharTokenizer, config: TransformerConfig | None = None, *, seed: int
+        self, tokenizer: CharTokenizer, config: TransformerConfig | None = None, *, seed: Seed
     ) -> None:
         super().__init__()
         self.tokenizer, self.config = tokenizer, config or TransformerConfig()
@@ -258,7 +266,7 @@ class Transformer(nn.Module):
             self.blocks = nn.ModuleList(_Block(self.config) for _ in range(self.config.layers))
             self.norm = nn.LayerNorm(self.width)
             self.head = nn.Linear(self.width, tokenizer.size, bias=False)
-        self._initialize(torch.Generator().manual_seed(check_seed(seed)))
+        self._initialize(torch.Generator().manual_seed(seed))
 
     @torch.no_grad()
     def _initialize(self, generator: torch.Generator) -> None:
@@ -336,7 +344,8 @@ class HuggingFaceModel(nn.Module):
         ValueError: the tokenizer has no end-of-sequence token.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, max_length: int | None = None) -> None:
+    @checked
+    def __init__(self, model: Any, tokenizer: Any, max_length: Count | None = None) -> None:
         super().__init__()
         if (
             not hasattr(model, "base_model")
@@ -407,7 +416,13 @@ class _HuggingFaceTokenizer:
         return str(self.tokenizer.decode(kept, skip_special_tokens=True))
 
 
-def load_hugging_face(name_or_folder: str, *, dtype: str = "float32", device: Any = None) -> HuggingFaceModel:
+@checked
+def load_hugging_face(
+    name_or_folder: str,
+    *,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    device: str | torch.device | None = None,
+) -> HuggingFaceModel:
     """A pretrained causal language model, from a local folder or by its name on the hub.
 
     Args:
@@ -420,20 +435,16 @@ def load_hugging_face(name_or_folder: str, *, dtype: str = "float32", device: An
 
     Raises:
         ImportError: transformers is not installed; the message says how to install it.
-        ValueError: an unknown dtype.
 
     Source: the documentation of transformers, ``AutoModelForCausalLM.from_pretrained``.
     """
-    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    if dtype not in kinds:
-        raise ValueError(f"dtype is {dtype!r}; expected one of {sorted(kinds)}")
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
         raise ImportError(
             "loading pretrained models needs an extra package: pip install transformers"
         ) from error
-    model = AutoModelForCausalLM.from_pretrained(name_or_folder, torch_dtype=kinds[dtype])
+    model = AutoModelForCausalLM.from_pretrained(name_or_folder, torch_dtype=getattr(torch, dtype))
     return HuggingFaceModel(model.to(device or "cpu"), AutoTokenizer.from_pretrained(name_or_folder))
 
 
@@ -490,15 +501,16 @@ class Completions:
         )
 
 
+@checked
 @torch.no_grad()
 def generate(
     model: LanguageModel,
     prompts: Sequence[str],
     *,
-    max_new_tokens: int,
-    temperature: float = 1.0,
+    max_new_tokens: Count,
+    temperature: Positive = 1.0,
     greedy: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
     generator: torch.Generator | None = None,
     use_cache: bool = True,
 ) -> Completions:
@@ -520,15 +532,12 @@ def generate(
         The completions, cut to the longest of them.
 
     Raises:
-        ValueError: no prompt, an empty prompt, a prompt that leaves no room, an unknown character, a count or
-            temperature out of range.
+        ValueError: no prompt, an empty prompt, a prompt that leaves no room, an unknown character.
     """
-    check_count("max_new_tokens", max_new_tokens)
-    _check_temperature(temperature)
     device = next(model.parameters()).device
     prompt_tokens, prompt_mask = _encode_prompts(model, prompts, max_new_tokens, device)
     if generator is None:
-        generator = torch.Generator(device).manual_seed(check_seed(seed))
+        generator = torch.Generator(device).manual_seed(seed)
 
     batch, width = prompt_tokens.shape
     tokens = torch.full((batch, width + max_new_tokens), model.tokenizer.pad, device=device)  # (B, P + N)
@@ -539,7 +548,7 @@ def generate(
 
     logits, cache = model.prefill(prompt_tokens, prompt_mask, max_new_tokens if use_cache else 0)
     for column in range(width, width + max_new_tokens):
-        rows = _temperature_log_probs(logits, temperature)  # (B, V)
+        rows = unchecked(temperature_log_probs)(logits, temperature)  # (B, V)
         drawn = rows.argmax(1) if greedy else _draw(rows, generator)
         tokens[:, column] = torch.where(going, drawn, model.tokenizer.pad)
         log_probs[:, column - width] = rows.gather(1, drawn[:, None])[:, 0] * going
@@ -567,6 +576,7 @@ def generate(
     )
 
 
+@checked
 def encode_completions(model: LanguageModel, prompts: Sequence[str], texts: Sequence[str]) -> Completions:
     """Prompts with given completions (demonstrations, preference pairs) in the form that ``generate`` returns.
 
@@ -606,9 +616,7 @@ def encode_completions(model: LanguageModel, prompts: Sequence[str], texts: Sequ
 def _encode_prompts(
     model: LanguageModel, prompts: Sequence[str], room: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Left-padded prompts (B, P), checked to leave room for the completion."""
-    if isinstance(prompts, str):
-        raise TypeError("prompts is one string; expected a list of strings")
+    """Left-padded prompts (B, P) that leave room for the completion."""
     rows = [model.tokenizer.encode(prompt) for prompt in prompts]
     for prompt, row in zip(prompts, rows):
         if not row:
@@ -618,7 +626,7 @@ def _encode_prompts(
                 f"prompt {prompt!r} has {len(row)} tokens and the completion may have {room}; "
                 f"expected at most {model.max_length} together"
             )
-    return left_pad(rows, model.tokenizer.pad, device)
+    return unchecked(left_pad)(rows, model.tokenizer.pad, device)
 
 
 def _draw(log_probs: Tensor, generator: torch.Generator) -> Tensor:
@@ -627,15 +635,11 @@ def _draw(log_probs: Tensor, generator: torch.Generator) -> Tensor:
     return (log_probs - noise.log()).argmax(1)
 
 
-def _check_temperature(temperature: float) -> None:
-    if not (isinstance(temperature, (int, float)) and math.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature is {temperature!r}; expected a number above 0")
-
-
 # ------------------------------------------------------------------------------------------ log-probabilities
 
 
-def temperature_log_probs(logits: Tensor, temperature: float = 1.0) -> Tensor:
+@checked(arrays="tensors")
+def temperature_log_probs(logits: Floats[Array, "... V"], temperature: Positive = 1.0) -> Array:
     """Log-probabilities of the policy that divides the logits by a temperature: log softmax(z / temperature).
 
     Equation: eq-temperature
@@ -646,21 +650,14 @@ def temperature_log_probs(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
     Returns:
         (..., V), in float32 at least: the sum of many bfloat16 exponentials would lose digits.
-
-    Raises:
-        ValueError: temperature not above 0.
     """
-    _check_temperature(temperature)
-    return _temperature_log_probs(logits, temperature)
-
-
-def _temperature_log_probs(logits: Tensor, temperature: float) -> Tensor:
     exact = logits if logits.dtype == torch.float64 else logits.float()
     return F.log_softmax(exact / temperature, -1)
 
 
+@checked
 def completion_log_probs(
-    model: LanguageModel, completions: Completions, temperature: float = 1.0
+    model: LanguageModel, completions: Completions, temperature: Positive = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each completion token, and the entropy of the distribution that it was drawn from.
 
@@ -676,21 +673,27 @@ def completion_log_probs(
     mask = torch.cat([completions.prompt_mask, completions.mask], 1)
     first = completions.prompt_tokens.shape[1]
     hidden = model.hidden(tokens, mask)[:, first - 1 : -1]  # column t predicts the token of column t + 1
-    rows = _temperature_log_probs(model.head(hidden), temperature)  # (B, N, V)
+    rows = unchecked(temperature_log_probs)(model.head(hidden), temperature)  # (B, N, V)
     log_probs = rows.gather(2, completions.tokens[..., None])[..., 0]
     entropies = -(rows.exp() * rows).sum(-1)
     return log_probs.masked_fill(~completions.mask, 0.0), entropies.masked_fill(~completions.mask, 0.0)
 
 
-def token_log_probs(model: LanguageModel, tokens: Tensor, mask: Tensor, temperature: float = 1.0) -> Tensor:
+@checked(arrays="tensors")
+def token_log_probs(
+    model: LanguageModel,
+    tokens: Integers[Array, "B L"],
+    mask: Mask[Array, "B L"],
+    temperature: Positive = 1.0,
+) -> Array:
     """Log-probability of every token given those before it.
 
     Equation: eq-sequence-log-prob
 
     Args:
         model: the language model; gradients flow.
-        tokens: (B, L) int64.
-        mask: (B, L) bool or 0/1; what stands at masked columns changes nothing.
+        tokens: (B, L).
+        mask: (B, L) bool or 0/1, no row empty; what stands at masked columns changes nothing.
         temperature: above 0.
 
     Returns:
@@ -698,47 +701,28 @@ def token_log_probs(model: LanguageModel, tokens: Tensor, mask: Tensor, temperat
         nothing predicts. Its sum over a completion's columns is the log-probability of the completion.
 
     Raises:
-        ValueError: shapes that differ or are not (B, L), an empty row, a token out of range, a temperature
-            out of range.
+        ValueError: a token that the vocabulary does not have.
     """
-    _check_temperature(temperature)
-    if tokens.dim() != 2 or 0 in tokens.shape:
-        raise ValueError(f"tokens has shape {tuple(tokens.shape)}; expected (B, L), not empty")
-    if mask.shape != tokens.shape:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}; the tokens have {tuple(tokens.shape)}")
-    mask = mask.bool()
-    if not mask.any(1).all():
-        raise ValueError(
-            f"row {int((~mask.any(1)).nonzero()[0])} of mask is empty; expected a real token in each"
-        )
     tokens = torch.where(mask, tokens, model.tokenizer.pad)
     if int(tokens.min()) < 0 or int(tokens.max()) >= model.tokenizer.size:
-        raise ValueError(f"tokens holds values outside 0 to {model.tokenizer.size - 1}")
-    rows = _temperature_log_probs(
-        model.head(model.hidden(tokens, mask)[:, :-1]), temperature
-    )  # (B, L - 1, V)
-    found = rows.gather(2, tokens[:, 1:, None])[..., 0]
-    predicted = (
-        mask[:, 1:] & mask[:, :-1].cumsum(1).bool()
-    )  # a real token with a real token somewhere before it
+        raise ValueError(f"tokens holds numbers of no token; expected whole numbers, 0 to {model.tokenizer.size - 1}")
+    logits = model.head(model.hidden(tokens, mask)[:, :-1])  # (B, L - 1, V), of the next column's tokens
+    found = unchecked(temperature_log_probs)(logits, temperature).gather(2, tokens[:, 1:, None])[..., 0]
+    predicted = mask[:, 1:] & mask[:, :-1].cumsum(1).bool()  # real tokens with a real token before them
     return F.pad(found.masked_fill(~predicted, 0.0), (1, 0))
 
 
-def sequence_log_prob(log_probs: Tensor, mask: Tensor) -> Tensor:
+@checked(arrays="tensors")
+def sequence_log_prob(log_probs: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> Array:
     """log pi(o | q): the sum of the log-probabilities of a completion's tokens.
 
     Equation: eq-sequence-log-prob
 
     Args:
-        log_probs: (B, N).
-        mask: (B, N) bool or 0/1.
+        log_probs: (B, N); what stands at masked positions changes nothing.
+        mask: (B, N) bool or 0/1, no row empty.
 
     Returns:
         (B,).
-
-    Raises:
-        ValueError: shapes that differ.
     """
-    if log_probs.shape != mask.shape:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}; the log_probs have {tuple(log_probs.shape)}")
-    return log_probs.masked_fill(~mask.bool(), 0.0).sum(1)
+    return (log_probs * mask).sum(1)

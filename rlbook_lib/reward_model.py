@@ -9,34 +9,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, log_expit
 from torch import Tensor, nn
 
-from rlbook_lib.experience import check_count, check_positive
-from rlbook_lib.fine_tuning import gradient_step, learning_rate_share
+from rlbook_lib.checks import (
+    Array, Count, Floats, NotNegative, Positive, Range, Seed, checked, settings, unchecked,
+)  # fmt: skip
 from rlbook_lib.language_model import Completions, LanguageModel
-from rlbook_lib.mdp import check_seed
-from rlbook_lib.text_tasks import PreferencePairs
+from rlbook_lib.text_tasks import PreferencePairs, Scorer
 from rlbook_lib.training import (
-    State,
-    TrainingResult,
-    Update,
-    check_state,
-    config_dict,
-    pack,
-    rng_state,
-    set_rng_state,
-    train,
-    unpack,
-)
+    Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train,
+)  # fmt: skip
 
 __all__ = [
     "bradley_terry_probability",
@@ -54,12 +44,16 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
+ABOVE_0 = Range(0, open_low=True)
 
 
 # ---------------------------------------------------------------------------------------------- Bradley-Terry
 
 
-def bradley_terry_probability(strength: ArrayLike, other: ArrayLike) -> Any:
+@checked
+def bradley_terry_probability(
+    strength: Floats[Array, "*", ABOVE_0], other: Floats[Array, "*", ABOVE_0]
+) -> Array:
     """The chance that an item of one strength beats an item of another: p_i / (p_i + p_j).
 
     Equation: eq-bradley-terry
@@ -71,19 +65,15 @@ def bradley_terry_probability(strength: ArrayLike, other: ArrayLike) -> Any:
     Returns:
         Probabilities; only the quotient of the strengths matters.
 
-    Raises:
-        ValueError: a strength that is not above 0 and finite.
-
     Source: Bradley & Terry (1952).
     """
-    p, q = np.asarray(strength, dtype=float), np.asarray(other, dtype=float)
-    for name, array in (("strength", p), ("other", q)):
-        if not (np.isfinite(array) & (array > 0)).all():
-            raise ValueError(f"{name} is {array}; expected finite numbers above 0")
-    return p / (p + q)
+    return strength / (strength + other)
 
 
-def bradley_terry_log_likelihood(wins: ArrayLike, strengths: ArrayLike) -> float:
+@checked
+def bradley_terry_log_likelihood(
+    wins: Floats[Array, "K K", Range(0)], strengths: Floats[Array, "K", ABOVE_0]
+) -> float:
     """How probable the observed wins are, as a sum of logarithms: sum over i, j of wins_ij log P(i beats j).
 
     Equation: eq-bradley-terry-likelihood
@@ -96,17 +86,17 @@ def bradley_terry_log_likelihood(wins: ArrayLike, strengths: ArrayLike) -> float
         The log-likelihood, nats, at most 0.
 
     Raises:
-        ValueError: a wrong shape, a negative count, a non-zero diagonal, a strength not above 0.
+        ValueError: fewer than two items, a non-zero diagonal.
     """
-    table = _checked_wins(wins)
-    strengths = np.asarray(strengths, dtype=float)
-    if strengths.shape != (len(table),):
-        raise ValueError(f"strengths has shape {strengths.shape}; expected ({len(table)},)")
-    chances = bradley_terry_probability(strengths[:, None], strengths[None, :])  # (K, K): i beats j
-    return float((table * np.log(chances)).sum())
+    _require_games(wins)
+    chances = unchecked(bradley_terry_probability)(strengths[:, None], strengths[None, :])  # (K, K): i beats j
+    return float((wins * np.log(chances)).sum())
 
 
-def bradley_terry_mm_step(wins: ArrayLike, strengths: ArrayLike) -> FloatArray:
+@checked
+def bradley_terry_mm_step(
+    wins: Floats[Array, "K K", Range(0)], strengths: Floats[Array, "K", ABOVE_0]
+) -> FloatArray:
     """One round of Zermelo's iteration: the wins of each item over the wins that its strength would lead one to expect.
 
     Equation: eq-bradley-terry-mm
@@ -122,17 +112,21 @@ def bradley_terry_mm_step(wins: ArrayLike, strengths: ArrayLike) -> FloatArray:
         (K,) new strengths, summing to 1.
 
     Raises:
-        ValueError: a wrong shape, a negative count, a non-zero diagonal.
+        ValueError: fewer than two items, a non-zero diagonal.
 
     Source: Zermelo (1929); Hunter (2004).
     """
-    table, p = _checked_wins(wins), np.asarray(strengths, dtype=float)
-    games = table + table.T
-    new = table.sum(1) / (games / (p[:, None] + p[None, :])).sum(1)
+    _require_games(wins)
+    wins, _ = _small(wins)
+    games = wins + wins.T
+    new = wins.sum(1) / (games / (strengths[:, None] + strengths[None, :])).sum(1)
     return np.asarray(new / new.sum())
 
 
-def bradley_terry_mle(wins: ArrayLike, tolerance: float = 1e-12, max_rounds: int = 100_000) -> FloatArray:
+@checked
+def bradley_terry_mle(
+    wins: Floats[Array, "K K", Range(0)], tolerance: Positive = 1e-12, max_rounds: Count = 100_000
+) -> FloatArray:
     """The strengths under which the observed wins are most probable.
 
     Args:
@@ -144,24 +138,26 @@ def bradley_terry_mle(wins: ArrayLike, tolerance: float = 1e-12, max_rounds: int
         (K,) strengths that sum to 1: the likelihood depends on their quotients only.
 
     Raises:
-        ValueError: a wrong shape, a negative count, a non-zero diagonal; no unique finite maximum, because
-            the items fall into two groups of which one never lost to the other (or never met it).
+        ValueError: fewer than two items, a non-zero diagonal; no unique finite maximum, because the items
+            fall into two groups of which one never lost to the other (or never met it).
 
     Source: Ford (1957) for when the maximum exists; Hunter (2004).
     """
-    table = _checked_wins(wins)
-    check_positive("tolerance", tolerance)
-    _require_maximum(table)
-    strengths = np.full(len(table), 1.0 / len(table))
-    for _ in range(check_count("max_rounds", max_rounds)):
-        new = bradley_terry_mm_step(table, strengths)
+    _require_games(wins)
+    _require_maximum(wins)
+    strengths = np.full(len(wins), 1.0 / len(wins))
+    for _ in range(max_rounds):
+        new = unchecked(bradley_terry_mm_step)(wins, strengths)
         if (np.abs(new - strengths) <= tolerance * new).all():
             return new
         strengths = new
     return strengths
 
 
-def bradley_terry_newton(wins: ArrayLike, rounds: int = 50) -> tuple[FloatArray, FloatArray]:
+@checked
+def bradley_terry_newton(
+    wins: Floats[Array, "K K", Range(0)], rounds: Count = 50
+) -> tuple[FloatArray, FloatArray]:
     """The same maximum by logistic regression: Newton's method on the log-strengths, with their uncertainty.
 
     Args:
@@ -175,8 +171,9 @@ def bradley_terry_newton(wins: ArrayLike, rounds: int = 50) -> tuple[FloatArray,
     Raises:
         ValueError: as ``bradley_terry_mle``.
     """
-    table = _checked_wins(wins)
-    _require_maximum(table)
+    _require_games(wins)
+    _require_maximum(wins)
+    table, exponent = _small(wins)
     games, free = table + table.T, slice(0, len(table) - 1)  # the last log-strength is held at 0
     scores = np.zeros(len(table))
 
@@ -196,7 +193,7 @@ def bradley_terry_newton(wins: ArrayLike, rounds: int = 50) -> tuple[FloatArray,
             break
     covariance = np.zeros(table.shape)
     chances = expit(scores[:, None] - scores[None, :])
-    covariance[free, free] = np.linalg.inv(_information(games, chances)[free, free])
+    covariance[free, free] = np.ldexp(np.linalg.inv(_information(games, chances)[free, free]), -exponent)
     strengths = np.exp(scores - scores.max())
     return strengths / strengths.sum(), covariance
 
@@ -207,20 +204,22 @@ def _information(games: FloatArray, chances: FloatArray) -> FloatArray:
     return np.diag(weights.sum(1)) - weights
 
 
-def _checked_wins(wins: ArrayLike) -> FloatArray:
-    table = np.asarray(wins, dtype=float)
-    if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < 2:
-        raise ValueError(f"wins has shape {table.shape}; expected (K, K) with K at least 2")
-    if not (np.isfinite(table) & (table >= 0)).all():
-        raise ValueError("wins holds negative or infinite values; expected counts")
-    if np.diag(table).any():
-        raise ValueError(f"wins has the diagonal {np.diag(table)}; expected 0: nobody beats himself")
-    return table
+def _small(wins: FloatArray) -> tuple[FloatArray, int]:
+    """The table over a power of two, and its exponent: no sum of counts overflows, and no digit is lost."""
+    exponent = int(np.frexp(wins.max())[1])
+    return np.ldexp(wins, -exponent), exponent
 
 
-def _require_maximum(table: FloatArray) -> None:
+def _require_games(wins: FloatArray) -> None:
+    if len(wins) < 2:
+        raise ValueError(f"wins has shape {wins.shape}; expected (K, K) with K at least 2")
+    if np.diag(wins).any():
+        raise ValueError(f"wins has the diagonal {np.diag(wins)}; expected 0: nobody beats himself")
+
+
+def _require_maximum(wins: FloatArray) -> None:
     """Up to the scale there is one finite maximum if and only if a chain of wins leads from every item to every other."""
-    groups, group = connected_components(table > 0, directed=True, connection="strong")
+    groups, group = connected_components(wins > 0, directed=True, connection="strong")
     if groups > 1:
         members = [np.flatnonzero(group == g).tolist() for g in range(groups)]
         raise ValueError(
@@ -231,7 +230,8 @@ def _require_maximum(table: FloatArray) -> None:
 # ------------------------------------------------------------------------------------------ the pairwise loss
 
 
-def preference_probability(score_chosen: Tensor, score_rejected: Tensor) -> Tensor:
+@checked(arrays="tensors")
+def preference_probability(score_chosen: Floats[Array, "..."], score_rejected: Floats[Array, "..."]) -> Array:
     """The chance that the first of two completions is preferred: sigmoid of the margin of their scores.
 
     Equation: eq-preference-probability
@@ -243,16 +243,13 @@ def preference_probability(score_chosen: Tensor, score_rejected: Tensor) -> Tens
     Returns:
         Probabilities of that shape; adding one number to both scores changes nothing.
 
-    Raises:
-        ValueError: shapes that differ.
-
     Source: Stiennon et al. (2020), section 3.4.
     """
-    _check_same_shape(score_chosen, score_rejected)
     return torch.sigmoid(score_chosen - score_rejected)
 
 
-def preference_loss(score_chosen: Tensor, score_rejected: Tensor) -> Tensor:
+@checked(arrays="tensors")
+def preference_loss(score_chosen: Floats[Array, "B"], score_rejected: Floats[Array, "B"]) -> Array:
     """Mean negative log-probability of the observed preferences: -log sigmoid(margin).
 
     Equation: eq-preference-loss
@@ -264,23 +261,9 @@ def preference_loss(score_chosen: Tensor, score_rejected: Tensor) -> Tensor:
     Returns:
         A scalar, to be minimized; log 2 where the scores say nothing.
 
-    Raises:
-        ValueError: shapes that differ, an empty batch, NaN.
-
     Source: Stiennon et al. (2020), section 3.4; Ouyang et al. (2022), equation 1.
     """
-    score_chosen, score_rejected = torch.as_tensor(score_chosen), torch.as_tensor(score_rejected)
-    _check_same_shape(score_chosen, score_rejected)
-    if not score_chosen.numel():
-        raise ValueError("score_chosen is empty; expected at least one pair")
-    if score_chosen.isnan().any() or score_rejected.isnan().any():
-        raise ValueError("score_chosen or score_rejected holds NaN; expected numbers")
     return -F.logsigmoid(score_chosen - score_rejected).mean()
-
-
-def _check_same_shape(one: Tensor, two: Tensor) -> None:
-    if one.shape != two.shape:
-        raise ValueError(f"score_rejected has shape {tuple(two.shape)}; score_chosen has {tuple(one.shape)}")
 
 
 # ------------------------------------------------------------------------------------------- the reward model
@@ -296,6 +279,7 @@ class RewardModel(nn.Module):
         model: the language model whose trunk is copied; it is not changed.
     """
 
+    @checked
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self.trunk = copy.deepcopy(model)
@@ -307,11 +291,13 @@ class RewardModel(nn.Module):
         nn.init.zeros_(self.score.weight)
         nn.init.zeros_(self.score.bias)
 
+    @checked
     def scores(self, completions: Completions) -> Tensor:
         """(B,): the scalar at the last real token of each completion."""
         last = completions.prompt_tokens.shape[1] + completions.lengths - 1  # (B,)
         return self._scalars(completions).gather(1, last[:, None])[:, 0]
 
+    @checked
     def values(self, completions: Completions) -> Tensor:
         """(B, N): the scalar BEFORE each completion token is written, when the prompt and the tokens so far are known."""
         first = completions.prompt_tokens.shape[1]
@@ -325,7 +311,7 @@ class RewardModel(nn.Module):
         return scalars
 
 
-@dataclass(frozen=True)
+@settings
 class RewardModelConfig:
     """Settings of a reward model's training.
 
@@ -337,25 +323,20 @@ class RewardModelConfig:
         max_gradient_norm: longer gradients are scaled down to this length.
     """
 
-    epochs: int = 4
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.01
-    max_gradient_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_count("epochs", self.epochs)
-        check_count("batch_size", self.batch_size)
-        check_positive("learning_rate", self.learning_rate)
-        check_positive("max_gradient_norm", self.max_gradient_norm)
+    epochs: Count = 4
+    batch_size: Count = 64
+    learning_rate: Positive = 1e-3
+    weight_decay: NotNegative = 0.01
+    max_gradient_norm: Positive = 1.0
 
 
+@checked
 def iterate_reward_model(
     model: RewardModel,
     pairs: PreferencePairs,
     config: RewardModelConfig | None = None,
     *,
-    seed: int,
+    seed: Seed,
     state: State | None = None,
 ) -> Iterator[Update]:
     """Fit a reward model to preference pairs, one epoch an update.
@@ -377,65 +358,38 @@ def iterate_reward_model(
     config = config or RewardModelConfig()
     if not len(pairs):
         raise ValueError("pairs is empty; expected at least one")
-    rng = np.random.default_rng(check_seed(seed))
+    rng = np.random.default_rng(seed)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
     )
-    epoch = 0
-    if state is not None:
-        check_state(state, config, seed)
-        epoch = state["update"]
-        unpack(model, state["model"])
-        unpack(optimizer, state["optimizer"])
-        set_rng_state(rng, state["rng"])
-
-    def snapshot() -> State:
-        return {
-            "config": config_dict(config), "seed": seed, "update": epoch,
-            "model": pack(model), "optimizer": pack(optimizer), "rng": rng_state(rng),
-        }  # fmt: skip
-
-    if epoch >= config.epochs:  # a state of a run that had ended
-        yield Update(epoch, epoch * len(pairs), {}, model, snapshot)
-    while epoch < config.epochs:
-        learning_rate = config.learning_rate * learning_rate_share(epoch, config.epochs, 1, 0.1)
+    run = Run(config, seed, model, model=model, optimizer=optimizer, rng=rng)
+    run.go_on(state)
+    if run.update >= config.epochs:  # a state of a run that had ended
+        yield run.record({})
+    while run.update < config.epochs:
+        share = unchecked(learning_rate_share)(run.update, config.epochs, 1, 0.1)
         losses, right = [], 0
         for index in torch.from_numpy(rng.permutation(len(pairs))).split(config.batch_size):
             part = pairs.take(index)
             chosen, rejected = model.scores(part.chosen), model.scores(part.rejected)
-            loss = preference_loss(chosen, rejected)
-            gradient_step(optimizer, loss, learning_rate, config.max_gradient_norm)
+            loss = unchecked(preference_loss)(chosen, rejected)
+            unchecked(gradient_step)(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
             losses.append(loss.item() * len(index))
             right += int((chosen > rejected).sum())
-        epoch += 1
         metrics = {"loss": sum(losses) / len(pairs), "accuracy": right / len(pairs)}
-        yield Update(epoch, epoch * len(pairs), metrics, model, snapshot)
+        yield run.record(metrics, len(pairs))
 
 
+@checked
 def train_reward_model(
     model: RewardModel,
     pairs: PreferencePairs,
     config: RewardModelConfig | None = None,
     *,
-    seed: int,
+    seed: Seed,
     **options: Any,
 ) -> TrainingResult:
-    """Run ``iterate_reward_model`` out.
-
-    Args:
-        model: the reward model; it is trained in place.
-        pairs: the training pairs.
-        config: the settings; default ``RewardModelConfig()``.
-        seed: of the order of the pairs.
-        options: state, progress, checkpoint, checkpoint_every and stop, as in ``training.train``.
-
-    Returns:
-        The trained reward model as ``policy``, and the curves.
-
-    Raises:
-        ValueError: no pairs; the state was made with other settings; a damaged checkpoint.
-        TrainingError: a loss or a parameter is NaN.
-    """
+    """Run ``iterate_reward_model`` out; options as in ``training.train``."""
 
     def iterate(_: Any, config: RewardModelConfig, **rest: Any) -> Iterator[Update]:
         return iterate_reward_model(model, pairs, config, **rest)
@@ -443,15 +397,16 @@ def train_reward_model(
     return train(iterate, None, config or RewardModelConfig(), seed=seed, **options)
 
 
+@checked
 @torch.no_grad()
-def preference_accuracy(model: RewardModel, pairs: PreferencePairs) -> float:
+def preference_accuracy(model: Scorer, pairs: PreferencePairs) -> float:
     """Share of pairs that the model ranks as the hidden score does; ties are left out.
 
     The judges' noise is left out too: a pair in which a judge erred counts as right if the model sides with
     the hidden score.
 
     Args:
-        model: the reward model.
+        model: a reward model, or anything with ``scores(completions)``.
         pairs: pairs that it was not trained on.
 
     Returns:

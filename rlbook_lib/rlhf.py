@@ -14,68 +14,55 @@ Shapes: B completions, N tokens.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook_lib.divergences import kl_divergence
-from rlbook_lib.experience import check_count, check_positive
-from rlbook_lib.fine_tuning import (
-    demonstrations,
-    frozen_copy,
-    gradient_step,
-    learning_rate_share,
-    masked_mean,
-    sft_loss,
-)
-from rlbook_lib.language_model import Completions, completion_log_probs, generate, sequence_log_prob
-from rlbook_lib.mdp import check_seed, check_unit_interval
-from rlbook_lib.ppo import clip_objective, value_loss
+from rlbook_lib.checks import (
+    Array, Count, Finite, Floats, Mask, MaskedFloats, Natural, NotNegative, OpenUnitInterval, Positive,
+    Probabilities, Seed, UnitInterval, checked, settings, unchecked,
+)  # fmt: skip
+from rlbook_lib.divergences import kl_divergence, kl_estimate
+from rlbook_lib.fine_tuning import demonstrations, masked_mean, sft_loss
+from rlbook_lib.language_model import (
+    Completions, LanguageModel, completion_log_probs, generate, sequence_log_prob,
+)  # fmt: skip
+from rlbook_lib.ppo import clip_objective, explained_variance, value_loss
 from rlbook_lib.returns import gae
 from rlbook_lib.reward_model import RewardModel
-from rlbook_lib.text_tasks import TextTask, evaluate_accuracy, score_completions
+from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
-    State,
-    TrainingResult,
-    Update,
-    check_state,
-    config_dict,
-    pack,
-    rng_state,
-    set_rng_state,
-    train,
-    unpack,
-)
+    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
+)  # fmt: skip
 
 __all__ = [
     "RLHFConfig",
-    "rlhf_objective",
-    "rlhf_optimum",
-    "sequence_kl",
     "shape_rewards",
     "completion_gae",
     "whiten",
     "rlhf_policy_loss",
     "rlhf_value_loss",
     "total_loss",
-    "adapt_beta",
-    "dpo_loss",
-    "score_with",
     "iterate_rlhf",
     "train_rlhf",
+    "adapt_beta",
+    "sequence_kl",
+    "rlhf_objective",
+    "rlhf_optimum",
+    "dpo_loss",
 ]
 
 FloatArray = NDArray[np.float64]
+Watch: TypeAlias = Callable[[Completions, Tensor], Mapping[str, float] | None]
 
 
-@dataclass(frozen=True)
+@settings
 class RLHFConfig:
     """Settings of PPO on a language model.
 
@@ -105,135 +92,49 @@ class RLHFConfig:
         evaluate_every: updates between greedy evaluations (metric "accuracy"); 0 for none.
     """
 
-    updates: int = 40
-    batch_size: int = 512
-    epochs: int = 2
-    minibatches: int = 4
-    learning_rate: float = 3e-4
-    value_learning_rate: float = 1e-3
-    warmup: int = 5
-    final_share: float = 0.1
-    value_warmup: int = 3
-    max_gradient_norm: float = 1.0
-    clip: float = 0.2
-    value_clip: float | None = 0.2
-    gamma: float = 1.0
-    lam: float = 0.95
-    beta: float = 0.02
-    kl_target: float | None = None
-    step_kl_limit: float | None = 0.05
-    entropy_coefficient: float = 0.0
-    pretraining_coefficient: float = 0.0
-    temperature: float = 1.0
-    evaluate_every: int = 0
+    updates: Count = 40
+    batch_size: Count = 512
+    epochs: Count = 2
+    minibatches: Count = 4
+    learning_rate: Positive = 3e-4
+    value_learning_rate: Positive = 1e-3
+    warmup: Natural = 5
+    final_share: UnitInterval = 0.1
+    value_warmup: Natural = 3
+    max_gradient_norm: Positive = 1.0
+    clip: OpenUnitInterval = 0.2
+    value_clip: Positive | None = 0.2
+    gamma: UnitInterval = 1.0
+    lam: UnitInterval = 0.95
+    beta: NotNegative = 0.02
+    kl_target: Positive | None = None
+    step_kl_limit: Positive | None = 0.05
+    entropy_coefficient: NotNegative = 0.0
+    pretraining_coefficient: NotNegative = 0.0
+    temperature: Positive = 1.0
+    evaluate_every: Natural = 0
 
-    def __post_init__(self) -> None:
-        for name in ("updates", "batch_size", "epochs", "minibatches"):
-            check_count(name, getattr(self, name))
+    def check_together(self) -> None:
+        """Every minibatch has as many completions, and a price that is steered is above 0."""
         if self.batch_size % self.minibatches:
             raise ValueError(
                 f"minibatches is {self.minibatches}; expected a divisor of batch_size = {self.batch_size}"
             )
-        for name in ("learning_rate", "value_learning_rate", "max_gradient_norm", "temperature"):
-            check_positive(name, getattr(self, name))
-        for name in ("gamma", "lam"):
-            check_unit_interval(name, getattr(self, name))
-        for name in ("value_clip", "kl_target", "step_kl_limit"):
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
-        for name in ("beta", "entropy_coefficient", "pretraining_coefficient"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected a finite number, 0 or more")
-        if not 0 < self.clip < 1:
-            raise ValueError(f"clip is {self.clip!r}; expected a number between 0 and 1")
-
-
-# ---------------------------------------------------------------------------------- the objective, exactly
-
-
-def rlhf_objective(policy: ArrayLike, rewards: ArrayLike, reference: ArrayLike, beta: float) -> float:
-    """What RLHF maximizes, for one prompt and a few answers: expected reward minus beta KL(policy || reference).
-
-    Equation: eq-rlhf-objective
-
-    Args:
-        policy: (A,) probabilities of the answers.
-        rewards: (A,).
-        reference: (A,) probabilities under the reference.
-        beta: price of a nat, 0 or more.
-
-    Returns:
-        A number in reward units.
-
-    Raises:
-        ValueError: rows that are no distributions, shapes that differ, beta negative.
-
-    Source: Ziegler et al. (2019), section 2.
-    """
-    policy, rewards = np.asarray(policy, dtype=float), np.asarray(rewards, dtype=float)
-    divergence = float(kl_divergence(policy, reference))
-    if rewards.shape != policy.shape:
-        raise ValueError(f"rewards has shape {rewards.shape}; the policy has {policy.shape}")
-    _check_not_negative("beta", beta)
-    return float(policy @ rewards) - (beta * divergence if beta > 0 else 0.0)
-
-
-def rlhf_optimum(rewards: ArrayLike, reference: ArrayLike, beta: float) -> FloatArray:
-    """The policy that maximizes it: the reference, reweighted by exp(reward / beta).
-
-    Equation: eq-rlhf-optimum
-
-    Args:
-        rewards: (A,).
-        reference: (A,) probabilities under the reference.
-        beta: price of a nat, above 0.
-
-    Returns:
-        (A,) probabilities.
-
-    Raises:
-        ValueError: shapes that differ, beta not above 0.
-
-    Source: Rafailov et al. (2023), equation 4.
-    """
-    rewards, reference = np.asarray(rewards, dtype=float), np.asarray(reference, dtype=float)
-    if rewards.shape != reference.shape or rewards.ndim != 1:
-        raise ValueError(
-            f"rewards has shape {rewards.shape} and reference {reference.shape}; expected (A,) twice"
-        )
-    check_positive("beta", beta)
-    weights = reference * np.exp((rewards - rewards.max()) / beta)
-    return np.asarray(weights / weights.sum())
+        if self.kl_target is not None and self.beta == 0:
+            raise ValueError("beta is 0.0 and kl_target is set; expected a beta above 0 to steer")
 
 
 # ------------------------------------------------------------------------------------ rewards and advantages
 
 
-def sequence_kl(log_prob: Tensor, log_prob_ref: Tensor, mask: Tensor) -> Tensor:
-    """How far each sampled completion says the policy is from the reference: log pi(o|q) - log pi_ref(o|q).
-
-    Equation: eq-sequence-kl
-
-    Its mean over samples of the policy is the divergence of the distributions over whole completions. A
-    single one may be negative.
-
-    Args:
-        log_prob: (B, N), of the policy that sampled.
-        log_prob_ref: (B, N), of the reference.
-        mask: (B, N) bool or 0/1.
-
-    Returns:
-        (B,) nats.
-
-    Raises:
-        ValueError: shapes that differ.
-    """
-    return sequence_log_prob(log_prob, mask) - sequence_log_prob(log_prob_ref, mask)
-
-
+@checked(arrays="tensors")
 def shape_rewards(
-    scores: Tensor, log_prob: Tensor, log_prob_ref: Tensor, mask: Tensor, beta: float
-) -> Tensor:
+    scores: Floats[Array, "B"],
+    log_prob: MaskedFloats[Array, "B N"],
+    log_prob_ref: MaskedFloats[Array, "B N"],
+    mask: Mask[Array, "B N"],
+    beta: NotNegative,
+) -> Array:
     """The reward of each token: it pays beta for its log-ratio to the reference, and the last one gets the score.
 
     Equation: eq-shaped-reward
@@ -248,24 +149,28 @@ def shape_rewards(
     Returns:
         (B, N); 0 where masked. A row's sum is its score minus beta times its ``sequence_kl``.
 
-    Raises:
-        ValueError: shapes that differ, an empty row, NaN at an unmasked position, beta negative.
-
     Source: Ouyang et al. (2022), equation 2; Shao et al. (2024), equation 2.
     """
-    mask = _checked_rows(mask, log_prob=log_prob, log_prob_ref=log_prob_ref)
-    if scores.shape != mask.shape[:1] or not scores.isfinite().all():
-        raise ValueError(f"scores has shape {tuple(scores.shape)}; expected ({len(mask)},) finite numbers")
-    _check_not_negative("beta", beta)
-    rewards = -beta * (log_prob - log_prob_ref).masked_fill(~mask, 0.0)
+    rewards = -beta * (log_prob - log_prob_ref)
     rows = torch.arange(len(mask), device=mask.device)
     rewards[rows, _last(mask)] += scores.to(rewards.dtype)
     return rewards
 
 
+def _last(mask: Tensor) -> Tensor:
+    """(B,) column of the last real token of each row."""
+    columns = torch.arange(mask.shape[1], device=mask.device)
+    return torch.where(mask, columns, -1).amax(1)
+
+
+@checked(arrays="tensors")
 def completion_gae(
-    rewards: Tensor, values: Tensor, mask: Tensor, gamma: float = 1.0, lam: float = 0.95
-) -> tuple[Tensor, Tensor]:
+    rewards: MaskedFloats[Array, "B N"],
+    values: MaskedFloats[Array, "B N"],
+    mask: Mask[Array, "B N"],
+    gamma: UnitInterval = 1.0,
+    lam: UnitInterval = 0.95,
+) -> tuple[Array, Array]:
     """Generalized advantages along each completion, which ends with its last real token.
 
     Equation: eq-completion-gae
@@ -283,51 +188,47 @@ def completion_gae(
     Returns:
         (advantages, value_targets), both (B, N), 0 where masked.
 
-    Raises:
-        ValueError: shapes that differ, an empty row, NaN at an unmasked position, gamma or lam out of range.
-
     Source: Schulman et al. (2016), section 3.
     """
-    mask = _checked_rows(mask, rewards=rewards, values=values)
-    rewards, values = rewards.masked_fill(~mask, 0.0), values.masked_fill(~mask, 0.0)
-    ends = ~mask
-    ends[torch.arange(len(mask), device=mask.device), _last(mask)] = (
-        True  # after it, padding: episodes of one empty step
-    )
+    ends = ~mask  # padding: episodes of one empty step
+    ends[torch.arange(len(mask), device=mask.device), _last(mask)] = True
     next_values = F.pad(values[:, 1:], (0, 1))
     truncated = torch.zeros_like(ends)
-    advantages, targets = gae(
+    advantages, targets = unchecked(gae)(
         rewards.T, values.T, next_values.T, ends.T, truncated.T, gamma, lam
     )  # time first
     return advantages.T.masked_fill(~mask, 0.0), targets.T.masked_fill(~mask, 0.0)
 
 
-def whiten(advantages: Tensor, mask: Tensor) -> Tensor:
+@checked(arrays="tensors")
+def whiten(advantages: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> Array:
     """Advantages with mean 0 and standard deviation 1 over the real tokens of a batch.
 
     Equation: eq-whitening
 
     Args:
         advantages: (B, N).
-        mask: (B, N) bool or 0/1.
+        mask: (B, N) bool or 0/1, no row empty.
 
     Returns:
         (B, N), 0 where masked; the standard deviation divides by the number of tokens (ddof 0), plus 1e-8.
-
-    Raises:
-        ValueError: shapes that differ, or no real token.
     """
-    centered = advantages - masked_mean(advantages, mask)
-    deviation = masked_mean(centered**2, mask).sqrt()
-    return (centered / (deviation + 1e-8)).masked_fill(~mask.bool(), 0.0)
+    centered = advantages - unchecked(masked_mean)(advantages, mask)
+    deviation = unchecked(masked_mean)(centered**2, mask).sqrt()
+    return (centered / (deviation + 1e-8)).masked_fill(~mask, 0.0)
 
 
 # ------------------------------------------------------------------------------------------------- the losses
 
 
+@checked(arrays="tensors")
 def rlhf_policy_loss(
-    log_prob: Tensor, log_prob_old: Tensor, advantages: Tensor, mask: Tensor, clip: float = 0.2
-) -> Tensor:
+    log_prob: MaskedFloats[Array, "B N"],
+    log_prob_old: MaskedFloats[Array, "B N"],
+    advantages: MaskedFloats[Array, "B N"],
+    mask: Mask[Array, "B N"],
+    clip: OpenUnitInterval = 0.2,
+) -> Array:
     """Minus PPO's clipped objective, averaged over the real tokens of the batch.
 
     Equation: eq-rlhf-policy-loss
@@ -342,25 +243,25 @@ def rlhf_policy_loss(
     Returns:
         A scalar, to be minimized.
 
-    Raises:
-        ValueError: shapes that differ, no real token, clip out of range, NaN at an unmasked position.
-
     Source: Schulman et al. (2017), equation 7; Ouyang et al. (2022).
     """
-    mask = _checked_rows(mask, log_prob=log_prob, log_prob_old=log_prob_old, advantages=advantages)
-    terms: Tensor = clip_objective(log_prob[mask], log_prob_old[mask], advantages[mask], clip)
-    return -terms.mean()
+    return -unchecked(clip_objective)(log_prob[mask], log_prob_old[mask], advantages[mask], clip).mean()
 
 
+@checked(arrays="tensors")
 def rlhf_value_loss(
-    values: Tensor, targets: Tensor, mask: Tensor, values_old: Tensor | None = None, clip: float | None = None
-) -> Tensor:
-    """PPO's value loss over the real tokens of a batch.
+    values: MaskedFloats[Array, "B N"],
+    targets: MaskedFloats[Array, "B N"],
+    mask: Mask[Array, "B N"],
+    values_old: MaskedFloats[Array, "B N"] | None = None,
+    clip: Positive | None = None,
+) -> Array:
+    """PPO's value loss over the real tokens of a batch: half the mean squared error (``ppo.value_loss``).
 
     Args:
         values: (B, N).
         targets: (B, N), constants.
-        mask: (B, N) bool or 0/1.
+        mask: (B, N) bool or 0/1, no row empty.
         values_old: (B, N), at the time of sampling; needed with a clip.
         clip: how far a value may move before its gradient stops; None for the plain loss.
 
@@ -368,22 +269,21 @@ def rlhf_value_loss(
         A scalar, to be minimized.
 
     Raises:
-        ValueError: shapes that differ, no real token, NaN at an unmasked position.
+        ValueError: one of ``values_old`` and ``clip`` without the other.
     """
-    mask = _checked_rows(mask, values=values, targets=targets)
     old = None if values_old is None else values_old[mask]
-    loss: Tensor = value_loss(values[mask], targets[mask], old, clip)
-    return loss
+    return unchecked(value_loss)(values[mask], targets[mask], old, clip)
 
 
+@checked(arrays="tensors")
 def total_loss(
-    policy_loss: Tensor,
+    policy_loss: Floats[Array, ""],
     *,
-    entropy: Tensor | float = 0.0,
-    entropy_coefficient: float = 0.0,
-    pretraining_loss: Tensor | float = 0.0,
-    pretraining_coefficient: float = 0.0,
-) -> Tensor:
+    entropy: Floats[Array, ""] = 0.0,
+    entropy_coefficient: NotNegative = 0.0,
+    pretraining_loss: Floats[Array, ""] = 0.0,
+    pretraining_coefficient: NotNegative = 0.0,
+) -> Array:
     """The policy's loss with an entropy bonus and the pretraining mix.
 
     Equation: eq-pretraining-mix
@@ -398,17 +298,207 @@ def total_loss(
     Returns:
         policy_loss - entropy_coefficient * entropy + pretraining_coefficient * pretraining_loss.
 
-    Raises:
-        ValueError: a negative coefficient.
-
     Source: Ouyang et al. (2022), equation 2, as a loss.
     """
-    _check_not_negative("entropy_coefficient", entropy_coefficient)
-    _check_not_negative("pretraining_coefficient", pretraining_coefficient)
     return policy_loss - entropy_coefficient * entropy + pretraining_coefficient * pretraining_loss
 
 
-def adapt_beta(beta: float, kl: float, target: float, gain: float = 0.1) -> float:
+# ----------------------------------------------------------------------------------------------- the training
+
+
+@checked
+def iterate_rlhf(
+    model: LanguageModel,
+    task: TextTask,
+    config: RLHFConfig | None = None,
+    *,
+    seed: Seed,
+    value_model: RewardModel | None = None,
+    reference: LanguageModel | None = None,
+    reward: Reward | Scorer | None = None,
+    watch: Watch | None = None,
+    state: State | None = None,
+) -> Iterator[Update]:
+    """Train a language model with PPO, one round of sampling and training an update.
+
+    Args:
+        model: the policy; it is trained in place.
+        task: makes training prompts, and rewards completions unless ``reward`` is given.
+        config: the settings; default ``RLHFConfig()``.
+        seed: of prompts, sampling and minibatches.
+        value_model: V of the token MDP, trained in place; default: the policy's trunk with a new scalar head.
+        reference: the frozen model; default: a copy of the policy as it comes. A run that goes on from a
+            state needs it again.
+        reward: called with prompt, completion and whether it ended; or an object with
+            ``scores(completions)``, a reward model.
+        watch: called with each round's completions and their scores (B,) before the models learn from them,
+            to keep a few or to measure them; what it returns joins the metrics.
+        state: to go on from, as an earlier record's ``state()`` gave it.
+
+    Yields:
+        One record an update; ``env_steps`` counts sampled tokens. Metrics: reward (mean score), kl (to the
+        reference, nats a completion), beta, length, entropy, clipped, step_kl (nats a token), policy_steps
+        (gradient steps before the limit), value_loss (half the mean squared error, before each step),
+        explained_variance (of the values before the update), and accuracy where it was evaluated.
+
+    Raises:
+        ValueError: the state was made with other settings, or comes without its reference.
+        RewardError: the reward raised or returned NaN; the sample is named.
+    """
+    config = config or RLHFConfig()
+    if state is not None and reference is None:
+        raise ValueError("reference is missing: a run goes on only with the reference it began with")
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator(next(model.parameters()).device).manual_seed(int(rng.integers(2**62)))
+    value_model = RewardModel(model) if value_model is None else value_model
+    reference = frozen_copy(model) if reference is None else reference
+    reward = task.reward if reward is None else reward
+    optimizer = _adam(model, config.learning_rate)
+    value_optimizer = _adam(value_model, config.value_learning_rate)
+    run = Run(
+        config, seed, model, model=model, value_model=value_model, optimizer=optimizer,
+        value_optimizer=value_optimizer, rng=rng, generator=generator, beta=config.beta,
+    )  # fmt: skip
+    run.go_on(state)
+    if run.update >= config.updates:  # a state of a run that had ended
+        yield run.record({})
+    while run.update < config.updates:
+        # sample a completion of each prompt, score it, and say of each token how good it was
+        batch = unchecked(generate)(
+            model, task.prompts(config.batch_size, rng, "train"),
+            max_new_tokens=task.max_new_tokens, temperature=config.temperature, generator=generator,
+        )  # fmt: skip
+        scores = unchecked(score_with)(reward, batch)  # (B,)
+        samples, metrics = _judge(batch, scores, value_model, reference, run.parts["beta"], config)
+        if watch is not None:
+            metrics |= watch(batch, scores) or {}
+        # learn: the values always, the policy after its time of waiting and until it has moved far enough
+        share = unchecked(learning_rate_share)(run.update, config.updates, config.warmup, config.final_share)
+        learns, rows, errors = run.update >= config.value_warmup, [], []
+        for _ in range(config.epochs):
+            order = torch.from_numpy(rng.permutation(len(batch))).to(scores.device)
+            for index in order.chunk(config.minibatches):
+                part = samples.take(index)
+                errors.append(_value_step(value_model, value_optimizer, part, share, config))
+                row = _policy_step(model, optimizer, part, share, config, task, rng) if learns else None
+                learns = row is not None
+                rows += [row] if row is not None else []
+        metrics |= {name: float(np.mean([row[name] for row in rows])) for name in (rows[0] if rows else {})}
+        metrics |= {"policy_steps": float(len(rows)), "value_loss": float(np.mean(errors))}
+        if config.kl_target is not None:
+            run.parts["beta"] = unchecked(adapt_beta)(run.parts["beta"], metrics["kl"], config.kl_target)
+        if config.evaluate_every and (run.update + 1) % config.evaluate_every == 0:
+            metrics["accuracy"] = unchecked(evaluate_accuracy)(model, task)
+        yield run.record(metrics, int(batch.mask.sum()))
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """What one round of sampling leaves for training; all tensors (B, N)."""
+
+    completions: Completions
+    values: Tensor
+    advantages: Tensor
+    targets: Tensor
+
+    def take(self, rows: Tensor) -> _Samples:
+        """Some of the rows, cut to their longest completion."""
+        part = self.completions.take(rows)
+        cut = (x[rows, : part.mask.shape[1]] for x in (self.values, self.advantages, self.targets))
+        return _Samples(part, *cut)
+
+
+@torch.no_grad()
+def _judge(
+    batch: Completions, scores: Tensor, value_model: RewardModel, reference: LanguageModel, beta: float,
+    config: RLHFConfig,
+) -> tuple[_Samples, dict[str, float]]:  # fmt: skip
+    """Token rewards, advantages and value targets of a round, all under the models as they are before it."""
+    log_prob_ref, _ = unchecked(completion_log_probs)(reference, batch, config.temperature)
+    rewards = unchecked(shape_rewards)(scores, batch.log_probs, log_prob_ref, batch.mask, beta)
+    values = value_model.values(batch)
+    advantages, targets = unchecked(completion_gae)(rewards, values, batch.mask, config.gamma, config.lam)
+    metrics = {
+        "reward": float(scores.mean()),
+        "kl": float(unchecked(sequence_kl)(batch.log_probs, log_prob_ref, batch.mask).mean()),
+        "beta": beta,
+        "length": float(batch.lengths.float().mean()),
+        "explained_variance": unchecked(explained_variance)(values[batch.mask], targets[batch.mask]),
+    }
+    return _Samples(batch, values, unchecked(whiten)(advantages, batch.mask), targets), metrics
+
+
+def _value_step(
+    value_model: RewardModel, optimizer: torch.optim.Optimizer, part: _Samples, share: float,
+    config: RLHFConfig,
+) -> float:  # fmt: skip
+    """One gradient step; half the mean squared error before it."""
+    values, mask = value_model.values(part.completions), part.completions.mask
+    old = None if config.value_clip is None else part.values
+    loss = unchecked(rlhf_value_loss)(values, part.targets, mask, old, config.value_clip)
+    unchecked(gradient_step)(optimizer, loss, config.value_learning_rate * share, config.max_gradient_norm)
+    return float(unchecked(rlhf_value_loss)(values.detach(), part.targets, mask))
+
+
+def _policy_step(
+    model: LanguageModel, optimizer: torch.optim.Optimizer, part: _Samples, share: float, config: RLHFConfig,
+    task: TextTask, rng: np.random.Generator,
+) -> dict[str, float] | None:  # fmt: skip
+    """One gradient step; None, and no step, if the policy is beyond the limit already."""
+    batch = part.completions
+    log_prob, entropies = unchecked(completion_log_probs)(model, batch, config.temperature)
+    new, old = log_prob.detach()[batch.mask], batch.log_probs[batch.mask]
+    step_kl = float(unchecked(kl_estimate)(old, new, "k3").mean())  # KL(old || new): the old one sampled
+    if config.step_kl_limit is not None and step_kl > config.step_kl_limit:
+        return None
+    entropy = unchecked(masked_mean)(entropies, batch.mask)
+    pretraining_loss: Tensor | float = 0.0
+    if config.pretraining_coefficient > 0:
+        shown = unchecked(demonstrations)(model, task, len(batch), rng)
+        pretraining_loss = unchecked(sft_loss)(unchecked(completion_log_probs)(model, shown)[0], shown.mask)
+    loss = unchecked(total_loss)(
+        unchecked(rlhf_policy_loss)(log_prob, batch.log_probs, part.advantages, batch.mask, config.clip),
+        entropy=entropy, entropy_coefficient=config.entropy_coefficient,
+        pretraining_loss=pretraining_loss, pretraining_coefficient=config.pretraining_coefficient,
+    )  # fmt: skip
+    unchecked(gradient_step)(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
+    clipped = float((torch.expm1(new - old).abs() > config.clip).float().mean())
+    return {"entropy": entropy.item(), "clipped": clipped, "step_kl": step_kl}
+
+
+def _adam(model: Any, learning_rate: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.99))
+
+
+@checked
+def train_rlhf(
+    model: LanguageModel,
+    task: TextTask,
+    config: RLHFConfig | None = None,
+    *,
+    seed: Seed,
+    value_model: RewardModel | None = None,
+    reference: LanguageModel | None = None,
+    reward: Reward | Scorer | None = None,
+    watch: Watch | None = None,
+    **options: Any,
+) -> TrainingResult:
+    """Run ``iterate_rlhf`` out; options as in ``training.train``."""
+
+    def iterate(_: Any, config: RLHFConfig, **rest: Any) -> Iterator[Update]:
+        return iterate_rlhf(
+            model, task, config, value_model=value_model, reference=reference, reward=reward, watch=watch,
+            **rest,
+        )  # fmt: skip
+
+    return train(iterate, None, config or RLHFConfig(), seed=seed, **options)
+
+
+# ------------------------------------------------------------------------------ the divergence and its price
+
+
+@checked
+def adapt_beta(beta: Positive, kl: Finite, target: Positive, gain: Positive = 0.1) -> float:
     """Steer the price of divergence: raise it when completions are further from the reference than wanted.
 
     Equation: eq-kl-controller
@@ -422,21 +512,92 @@ def adapt_beta(beta: float, kl: float, target: float, gain: float = 0.1) -> floa
     Returns:
         beta (1 + K clip(kl / target - 1, -0.2, 0.2)).
 
-    Raises:
-        ValueError: a number out of range.
-
     Source: Ziegler et al. (2019), section 2.2.
     """
-    for name, value in (("beta", beta), ("target", target), ("gain", gain)):
-        check_positive(name, value)
-    if not math.isfinite(kl):
-        raise ValueError(f"kl is {kl!r}; expected a finite number")
     return beta * (1 + gain * min(0.2, max(-0.2, kl / target - 1)))
 
 
+@checked(arrays="tensors")
+def sequence_kl(
+    log_prob: MaskedFloats[Array, "B N"], log_prob_ref: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]
+) -> Array:
+    """How far each sampled completion says the policy is from the reference: log pi(o|q) - log pi_ref(o|q).
+
+    Equation: eq-sequence-kl
+
+    Its mean over samples of the policy is the divergence of the distributions over whole completions. A
+    single one may be negative.
+
+    Args:
+        log_prob: (B, N), of the policy that sampled.
+        log_prob_ref: (B, N), of the reference.
+        mask: (B, N) bool or 0/1.
+
+    Returns:
+        (B,) nats.
+    """
+    return unchecked(sequence_log_prob)(log_prob, mask) - unchecked(sequence_log_prob)(log_prob_ref, mask)
+
+
+# ---------------------------------------------------------------------------------- the objective, exactly
+
+
+@checked
+def rlhf_objective(
+    policy: Probabilities[Array, "A"],
+    rewards: Floats[Array, "A"],
+    reference: Probabilities[Array, "A"],
+    beta: NotNegative,
+) -> float:
+    """What RLHF maximizes, for one prompt and a few answers: expected reward minus beta KL(policy || reference).
+
+    Equation: eq-rlhf-objective
+
+    Args:
+        policy: (A,) probabilities of the answers.
+        rewards: (A,).
+        reference: (A,) probabilities under the reference.
+        beta: price of a nat, 0 or more.
+
+    Returns:
+        A number in reward units.
+
+    Source: Ziegler et al. (2019), section 2.
+    """
+    divergence = float(unchecked(kl_divergence)(policy, reference))
+    return float(policy @ rewards) - (beta * divergence if beta > 0 else 0.0)
+
+
+@checked
+def rlhf_optimum(
+    rewards: Floats[Array, "A"], reference: Probabilities[Array, "A"], beta: Positive
+) -> FloatArray:
+    """The policy that maximizes it: the reference, reweighted by exp(reward / beta).
+
+    Equation: eq-rlhf-optimum
+
+    Args:
+        rewards: (A,).
+        reference: (A,) probabilities under the reference.
+        beta: price of a nat, above 0.
+
+    Returns:
+        (A,) probabilities.
+
+    Source: Rafailov et al. (2023), equation 4.
+    """
+    weights = reference * np.exp((rewards - rewards.max()) / beta)
+    return np.asarray(weights / weights.sum())
+
+
+@checked(arrays="tensors")
 def dpo_loss(
-    log_prob_chosen: Tensor, log_prob_rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor, beta: float
-) -> Tensor:
+    log_prob_chosen: Floats[Array, "..."],
+    log_prob_rejected: Floats[Array, "..."],
+    ref_chosen: Floats[Array, "..."],
+    ref_rejected: Floats[Array, "..."],
+    beta: Positive,
+) -> Array:
     """Direct preference optimization: the pairwise loss with beta times the log-ratio to the reference as the score.
 
     Equation: eq-dpo-loss
@@ -454,309 +615,7 @@ def dpo_loss(
     Returns:
         A scalar, to be minimized.
 
-    Raises:
-        ValueError: shapes that differ, beta not above 0.
-
     Source: Rafailov et al. (2023), equation 7.
     """
-    check_positive("beta", beta)
-    shapes = {tuple(x.shape) for x in (log_prob_chosen, log_prob_rejected, ref_chosen, ref_rejected)}
-    if len(shapes) != 1:
-        raise ValueError(f"the log-probabilities have shapes {sorted(shapes)}; expected one shape")
     margin = beta * ((log_prob_chosen - ref_chosen) - (log_prob_rejected - ref_rejected))
     return -F.logsigmoid(margin).mean()
-
-
-# ----------------------------------------------------------------------------------------------- the training
-
-
-def iterate_rlhf(
-    model: Any,
-    task: TextTask,
-    config: RLHFConfig | None = None,
-    *,
-    seed: int,
-    value_model: RewardModel | None = None,
-    reference: Any = None,
-    reward: Any = None,
-    state: State | None = None,
-) -> Iterator[Update]:
-    """Train a language model with PPO, one round of sampling and training an update.
-
-    Args:
-        model: the policy; it is trained in place.
-        task: makes training prompts, and rewards completions unless ``reward`` is given.
-        config: the settings; default ``RLHFConfig()``.
-        seed: of prompts, sampling and minibatches.
-        value_model: V of the token MDP, trained in place; default: the policy's trunk with a new scalar head.
-        reference: the frozen model; default: a copy of the policy as it comes. A run that goes on from a
-            state needs it again.
-        reward: called with prompt, completion and whether it ended; or an object with
-            ``scores(completions)``, a reward model.
-        state: to go on from, as an earlier record's ``state()`` gave it.
-
-    Yields:
-        One record an update; ``env_steps`` counts sampled tokens. Metrics: reward (mean score), kl (to the
-        reference, nats a completion), beta, length, entropy, clipped, step_kl (nats a token), policy_steps
-        (gradient steps before the limit), value_loss, explained_variance, and accuracy where it was
-        evaluated.
-
-    Raises:
-        ValueError: the state was made with other settings, or comes without its reference.
-        RewardError: the reward raised or returned NaN; the sample is named.
-    """
-    config = config or RLHFConfig()
-    if state is not None and reference is None:
-        raise ValueError("reference is missing: a run goes on only with the reference it began with")
-    run = _Run(model, task, config, seed, value_model, reference, reward)
-    if state is not None:
-        check_state(state, config, seed)
-        run.restore(state)
-    if run.update >= config.updates:  # a state of a run that had ended
-        yield Update(run.update, run.tokens, {}, model, run.snapshot)
-    while run.update < config.updates:
-        share = learning_rate_share(run.update, config.updates, config.warmup, config.final_share)
-        round_ = run.sample()
-        metrics = run.improve(round_, share) | round_.metrics
-        run.update, run.tokens = run.update + 1, run.tokens + int(round_.completions.mask.sum())
-        if config.kl_target is not None:
-            run.beta = adapt_beta(run.beta, metrics["kl"], config.kl_target)
-        if config.evaluate_every and run.update % config.evaluate_every == 0:
-            metrics["accuracy"] = evaluate_accuracy(model, task)
-        yield Update(run.update, run.tokens, metrics, model, run.snapshot)
-
-
-@dataclass(frozen=True)
-class _Round:
-    """What one round of sampling leaves for training; all tensors (B, N)."""
-
-    completions: Completions
-    values: Tensor
-    advantages: Tensor
-    targets: Tensor
-    metrics: dict[str, float]
-
-
-class _Run:
-    """The four models, two optimizers and generators of one training run."""
-
-    def __init__(
-        self,
-        model: Any,
-        task: TextTask,
-        config: RLHFConfig,
-        seed: int,
-        value_model: Any,
-        reference: Any,
-        reward: Any,
-    ) -> None:
-        self.model, self.task, self.config, self.seed = model, task, config, check_seed(seed)
-        self.value_model = value_model if value_model is not None else RewardModel(model)
-        self.reference = reference if reference is not None else frozen_copy(model)
-        self.reward = reward if reward is not None else task.reward
-        self.rng = np.random.default_rng(seed)
-        device = next(model.parameters()).device
-        self.generator = torch.Generator(device).manual_seed(int(self.rng.integers(2**62)))
-        self.optimizer = _adam(model, config.learning_rate)
-        self.value_optimizer = _adam(self.value_model, config.value_learning_rate)
-        self.update, self.tokens, self.beta = 0, 0, config.beta
-
-    @torch.no_grad()
-    def sample(self) -> _Round:
-        """Completions with shaped token rewards, advantages and value targets, all under the policy as it is now."""
-        config = self.config
-        prompts = self.task.prompts(config.batch_size, self.rng, "train")
-        batch = generate(
-            self.model, prompts, max_new_tokens=self.task.max_new_tokens,
-            temperature=config.temperature, generator=self.generator,
-        )  # fmt: skip
-        scores = score_with(self.reward, batch)  # (B,)
-        reference, _ = completion_log_probs(self.reference, batch, config.temperature)
-        rewards = shape_rewards(scores, batch.log_probs, reference, batch.mask, self.beta)
-        values = self.value_model.values(batch)
-        advantages, targets = completion_gae(rewards, values, batch.mask, config.gamma, config.lam)
-        metrics = {
-            "reward": float(scores.mean()),
-            "kl": float(sequence_kl(batch.log_probs, reference, batch.mask).mean()),
-            "beta": self.beta,
-            "length": float(batch.lengths.float().mean()),
-            "explained_variance": _explained(values[batch.mask], targets[batch.mask]),
-        }
-        return _Round(batch, values, whiten(advantages, batch.mask), targets, metrics)
-
-    def improve(self, round_: _Round, share: float) -> dict[str, float]:
-        """The epochs of gradient steps over one round; the policy stops early when it has moved far enough."""
-        config, rows, value_losses = self.config, [], []
-        policy_learns = self.update >= config.value_warmup
-        for _ in range(config.epochs):
-            order = torch.from_numpy(self.rng.permutation(config.batch_size)).to(round_.values.device)
-            for index in order.chunk(config.minibatches):
-                part = round_.completions.take(index)
-                columns = slice(0, part.mask.shape[1])
-                value_losses.append(self._value_step(part, round_, index, columns, share))
-                if policy_learns:
-                    row = self._policy_step(part, round_.advantages[index, columns], share)
-                    policy_learns = row is not None
-                    rows += [row] if row is not None else []
-        found = {name: float(np.mean([row[name] for row in rows])) for name in (rows[0] if rows else {})}
-        return found | {"policy_steps": float(len(rows)), "value_loss": float(np.mean(value_losses))}
-
-    def _value_step(
-        self, part: Completions, round_: _Round, index: Tensor, columns: slice, share: float
-    ) -> float:
-        old = round_.values[index, columns] if self.config.value_clip is not None else None
-        loss = rlhf_value_loss(
-            self.value_model.values(part),
-            round_.targets[index, columns],
-            part.mask,
-            old,
-            self.config.value_clip,
-        )
-        rate = self.config.value_learning_rate * share
-        gradient_step(self.value_optimizer, loss, rate, self.config.max_gradient_norm)
-        return loss.item()
-
-    def _policy_step(self, part: Completions, advantages: Tensor, share: float) -> dict[str, float] | None:
-        """One gradient step; None, and no step, if the policy is beyond the limit already."""
-        config = self.config
-        log_prob, entropies = completion_log_probs(self.model, part, config.temperature)
-        difference = (part.log_probs - log_prob.detach())[
-            part.mask
-        ]  # samples of the old policy: k3 of KL(old || new)
-        step_kl = float((torch.expm1(-difference) + difference).mean())
-        if config.step_kl_limit is not None and step_kl > config.step_kl_limit:
-            return None
-        entropy = masked_mean(entropies, part.mask)
-        loss = total_loss(
-            rlhf_policy_loss(log_prob, part.log_probs, advantages, part.mask, config.clip),
-            entropy=entropy, entropy_coefficient=config.entropy_coefficient,
-            pretraining_loss=self._pretraining_loss(len(part)), pretraining_coefficient=config.pretraining_coefficient,
-        )  # fmt: skip
-        gradient_step(self.optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
-        clipped = float((torch.expm1(-difference).abs() > config.clip).float().mean())
-        return {"entropy": entropy.item(), "clipped": clipped, "step_kl": step_kl}
-
-    def _pretraining_loss(self, count: int) -> Tensor | float:
-        if self.config.pretraining_coefficient == 0:
-            return 0.0
-        batch = demonstrations(self.model, self.task, count, self.rng)
-        return sft_loss(completion_log_probs(self.model, batch)[0], batch.mask)
-
-    def snapshot(self) -> State:
-        return {
-            "config": config_dict(self.config), "seed": self.seed, "update": self.update, "tokens": self.tokens,
-            "beta": self.beta, "model": pack(self.model), "value_model": pack(self.value_model),
-            "optimizer": pack(self.optimizer), "value_optimizer": pack(self.value_optimizer),
-            "rng": rng_state(self.rng), "generator": rng_state(self.generator),
-        }  # fmt: skip
-
-    def restore(self, state: State) -> None:
-        self.update, self.tokens, self.beta = state["update"], state["tokens"], state["beta"]
-        for name in ("model", "value_model", "optimizer", "value_optimizer"):
-            unpack(getattr(self, name), state[name])
-        set_rng_state(self.rng, state["rng"])
-        set_rng_state(self.generator, state["generator"])
-
-
-def train_rlhf(
-    model: Any,
-    task: TextTask,
-    config: RLHFConfig | None = None,
-    *,
-    seed: int,
-    value_model: RewardModel | None = None,
-    reference: Any = None,
-    reward: Any = None,
-    **options: Any,
-) -> TrainingResult:
-    """Run ``iterate_rlhf`` out.
-
-    Args:
-        model: the policy; it is trained in place.
-        task: makes training prompts, and rewards completions unless ``reward`` is given.
-        config: the settings; default ``RLHFConfig()``.
-        seed: of prompts, sampling and minibatches.
-        value_model: as in ``iterate_rlhf``.
-        reference: as in ``iterate_rlhf``.
-        reward: as in ``iterate_rlhf``.
-        options: state, progress, checkpoint, checkpoint_every and stop, as in ``training.train``.
-
-    Returns:
-        The trained policy, and the curves.
-
-    Raises:
-        ValueError: the state was made with other settings; a damaged checkpoint.
-        RewardError: the reward raised or returned NaN; the last good checkpoint stays.
-        TrainingError: a metric or a parameter is NaN.
-    """
-
-    def iterate(_: Any, config: RLHFConfig, **rest: Any) -> Iterator[Update]:
-        return iterate_rlhf(
-            model, task, config, value_model=value_model, reference=reference, reward=reward, **rest
-        )
-
-    return train(iterate, None, config or RLHFConfig(), seed=seed, **options)
-
-
-@torch.no_grad()
-def score_with(reward: Any, completions: Completions) -> Tensor:
-    """(B,) scores of completions, from a rule or from a reward model.
-
-    Args:
-        reward: called with prompt, completion and whether it ended; or an object with
-            ``scores(completions)``.
-        completions: B of them.
-
-    Returns:
-        (B,).
-
-    Raises:
-        RewardError: a rule raised or returned NaN; the sample is named.
-    """
-    scores: Tensor = (
-        reward.scores(completions) if hasattr(reward, "scores") else score_completions(reward, completions)
-    )
-    return scores
-
-
-def _adam(model: Any, learning_rate: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.99))
-
-
-def _explained(values: Tensor, targets: Tensor) -> float:
-    """1 - Var(target - value) / Var(target); 0 where the targets do not vary."""
-    spread = float(targets.var(correction=0))
-    return 1.0 - float((targets - values).var(correction=0)) / spread if spread > 0 else 0.0
-
-
-# --------------------------------------------------------------------------------------------------- the door
-
-
-def _last(mask: Tensor) -> Tensor:
-    """(B,) column of the last real token of each row."""
-    columns = torch.arange(mask.shape[1], device=mask.device)
-    return torch.where(mask, columns, -1).amax(1)
-
-
-def _checked_rows(mask: Tensor, **named: Tensor) -> Tensor:
-    """The mask as booleans, no row empty, of everybody's shape; finite numbers where it is True."""
-    if mask.dim() != 2 or 0 in mask.shape:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}; expected (B, N), not empty")
-    mask = mask.bool()
-    if not mask.any(1).all():
-        raise ValueError(
-            f"row {int((~mask.any(1)).nonzero()[0])} of mask is empty; expected a real token in each"
-        )
-    for name, x in named.items():
-        if x.shape != mask.shape:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; the mask has {tuple(mask.shape)}")
-        if not x[mask].isfinite().all():
-            raise ValueError(
-                f"{name} holds NaN or infinite values at unmasked positions; expected finite numbers"
-            )
-    return mask
-
-
-def _check_not_negative(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} is {value!r}; expected a finite number, 0 or more")

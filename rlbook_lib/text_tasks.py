@@ -1,11 +1,13 @@
 """Tasks for a small language model whose answers a rule can check (chapter 11).
 
-A task makes prompts, biased demonstrations of how people answer them, and a reward for an answer. Two tasks:
+A task makes prompts, demonstrations of how people answer them, and a reward for an answer. Three tasks:
 
 - ``Sorting``: ``5283=`` asks for the digits in order, ``2358``. The demonstrators have a habit: they often
   drop repeated digits, and sometimes swap two neighbors. A model that imitates them well is therefore wrong
   where it matters, and a reward can teach it better.
 - ``Arithmetic``: ``47+85=`` asks for the sum, ``132``. The demonstrators often forget to carry.
+- ``CheckDigit``: ``978026203924:`` asks for the last digit of a book's number, ``=6``. Some demonstrators
+  write their sums before it, ``908808003024=6``; the reward looks at the digit only (chapter 13).
 
 Prompts belong to one of two splits by a hash of their text: what is evaluated has never been trained on.
 """
@@ -17,7 +19,7 @@ import numbers
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,19 +27,21 @@ import torch.nn.functional as F
 from scipy.special import expit
 from torch import Tensor
 
-from rlbook_lib.experience import check_count
+from rlbook_lib.checks import Count, NotNegative, Seed, UnitInterval, checked, settings, unchecked
 from rlbook_lib.language_model import Completions, LanguageModel, generate
-from rlbook_lib.mdp import check_seed, check_unit_interval
 
 __all__ = [
     "TextTask",
     "Sorting",
     "Arithmetic",
+    "CheckDigit",
     "split_of",
     "correctness_reward",
     "format_reward",
     "RewardError",
     "score_completions",
+    "Scorer",
+    "score_with",
     "evaluate_accuracy",
     "hidden_score",
     "PreferencePairs",
@@ -45,30 +49,31 @@ __all__ = [
 ]
 
 Reward: TypeAlias = Callable[[str, str, bool], float]  # prompt, completion, whether it ended by itself
+Split: TypeAlias = Literal["train", "eval"]
 
 EVALUATION_SHARE = 5  # one prompt in five belongs to the evaluation split
 
 
+@runtime_checkable
 class TextTask(Protocol):
-    """What training asks of a task."""
+    """What training and evaluation ask of a task."""
 
-    alphabet: str
-    max_new_tokens: int  # the longest completion, end of sequence included
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest completion, end of sequence included."""
 
-    def prompts(self, count: int, rng: np.random.Generator, split: str = "train") -> list[str]:
+    def prompts(self, count: int, rng: np.random.Generator, split: Split = "train") -> list[str]:
         """Some prompts of one split, drawn independently."""
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
         """What a demonstrator answers."""
 
-    def answer(self, prompt: str) -> str:
-        """The right answer."""
-
     def reward(self, prompt: str, text: str, finished: bool) -> float:
-        """How good a completion is."""
+        """How good a completion is: 1 if it is right, less if it is not."""
 
 
-def split_of(prompt: str) -> str:
+@checked
+def split_of(prompt: str) -> Split:
     """The split that a prompt belongs to, by a hash of its text: the same on every machine.
 
     Args:
@@ -80,20 +85,17 @@ def split_of(prompt: str) -> str:
     return "eval" if zlib.crc32(prompt.encode()) % EVALUATION_SHARE == 0 else "train"
 
 
-def _draw_prompts(draw: Callable[[], str], count: int, split: str) -> list[str]:
+def _draw_prompts(draw: Callable[[], str], count: int, split: Split) -> list[str]:
     """Draw until enough prompts of the split have come."""
-    check_count("count", count)
-    if split not in ("train", "eval"):
-        raise ValueError(f"split is {split!r}; expected 'train' or 'eval'")
     prompts: list[str] = []
     while len(prompts) < count:
         prompt = draw()
-        if split_of(prompt) == split:
+        if unchecked(split_of)(prompt) == split:
             prompts.append(prompt)
     return prompts
 
 
-@dataclass(frozen=True)
+@settings
 class Sorting:
     """Sort the digits of a prompt: ``5283=`` asks for ``2358``.
 
@@ -105,26 +107,24 @@ class Sorting:
         swap: chance that a demonstrator then swaps two neighbors, in [0, 1].
     """
 
-    shortest: int = 4
-    longest: int = 7
-    drop: float = 0.6
-    swap: float = 0.2
+    shortest: Count = 4
+    longest: Count = 7
+    drop: UnitInterval = 0.6
+    swap: UnitInterval = 0.2
     alphabet: str = "0123456789="
 
-    def __post_init__(self) -> None:
-        check_count("shortest", self.shortest)
-        check_count("longest", self.longest)
+    def check_together(self) -> None:
+        """The longest prompt is no shorter than the shortest."""
         if self.longest < self.shortest:
             raise ValueError(f"longest is {self.longest}; expected at least shortest, {self.shortest}")
-        check_unit_interval("drop", self.drop)
-        check_unit_interval("swap", self.swap)
 
     @property
     def max_new_tokens(self) -> int:
         """Room for the answer, two digits too many, and the end of sequence."""
         return self.longest + 3
 
-    def prompts(self, count: int, rng: np.random.Generator, split: str = "train") -> list[str]:
+    @checked
+    def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
         """Some prompts of one split, drawn independently."""
 
         def draw() -> str:
@@ -148,10 +148,10 @@ class Sorting:
 
     def reward(self, prompt: str, text: str, finished: bool) -> float:
         """1 for the right answer that ends by itself, else 0."""
-        return correctness_reward(self.answer(prompt), text, finished)
+        return unchecked(correctness_reward)(self.answer(prompt), text, finished)
 
 
-@dataclass(frozen=True)
+@settings
 class Arithmetic:
     """Add two numbers: ``47+85=`` asks for ``132``.
 
@@ -160,20 +160,17 @@ class Arithmetic:
         no_carry: chance that a demonstrator adds each column without carrying, in [0, 1].
     """
 
-    digits: int = 2
-    no_carry: float = 0.6
+    digits: Count = 2
+    no_carry: UnitInterval = 0.6
     alphabet: str = "0123456789+="
-
-    def __post_init__(self) -> None:
-        check_count("digits", self.digits)
-        check_unit_interval("no_carry", self.no_carry)
 
     @property
     def max_new_tokens(self) -> int:
         """Room for the sum, one digit too many, and the end of sequence."""
         return self.digits + 3
 
-    def prompts(self, count: int, rng: np.random.Generator, split: str = "train") -> list[str]:
+    @checked
+    def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
         """Some prompts of one split, drawn independently."""
 
         def draw() -> str:
@@ -197,13 +194,81 @@ class Arithmetic:
 
     def reward(self, prompt: str, text: str, finished: bool) -> float:
         """1 for the right answer that ends by itself, else a tenth for anything of the right form."""
-        right = correctness_reward(self.answer(prompt), text, finished)
-        return right if right == 1.0 else 0.1 * format_reward(text, finished, self.alphabet[:10])
+        right = unchecked(correctness_reward)(self.answer(prompt), text, finished)
+        return right if right == 1.0 else 0.1 * unchecked(format_reward)(text, finished, self.alphabet[:10])
+
+
+@settings
+class CheckDigit:
+    """Find the check digit of a number: ``978026203924:`` asks for ``=6``, after written work or at once.
+
+    The digits are multiplied by the weights in turn; the check digit brings their sum to a multiple of ten.
+    The written work is the last digit of each running sum. All demonstrators are right, but only some write
+    their work, and some of these stop early and give the answer from the head.
+
+    Args:
+        digits: of a prompt; 12 for the number of a book or of goods in a shop (ISBN-13, EAN-13), 7 for EAN-8.
+        weights: repeated so that the last digit has the last weight.
+        written: share of demonstrators who write their work, in [0, 1].
+        stop: chance that one of these stops writing after any sum, in [0, 1].
+    """
+
+    digits: Count = 12
+    weights: tuple[Count, ...] = (1, 3)
+    written: UnitInterval = 0.5
+    stop: UnitInterval = 0.05
+    alphabet: str = "0123456789:="
+
+    def check_together(self) -> None:
+        """There is a weight."""
+        if not self.weights:
+            raise ValueError("weights is empty; expected at least one")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Room for all sums, "=", the digit, two characters too many, and the end of sequence."""
+        return self.digits + 5
+
+    @checked
+    def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
+        """Some prompts of one split, drawn independently."""
+
+        def draw() -> str:
+            return "".join(map(str, rng.integers(10, size=self.digits))) + ":"
+
+        return _draw_prompts(draw, count, split)
+
+    def work(self, prompt: str) -> str:
+        """The last digit of each running sum of the weighted digits."""
+        total, text = 0, ""
+        for place, digit in enumerate(prompt[:-1]):
+            total += int(digit) * self.weights[(place - self.digits) % len(self.weights)]
+            text += str(total % 10)
+        return text
+
+    def answer(self, prompt: str) -> str:
+        """The check digit: what the last sum lacks to a multiple of ten."""
+        return str(-int(self.work(prompt)[-1]) % 10)
+
+    def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
+        """Written work or none, "=", and the right digit."""
+        work, sums = self.work(prompt), 0
+        if rng.random() < self.written:
+            sums = 1
+            while sums < len(work) and rng.random() >= self.stop:
+                sums += 1
+        return f"{work[:sums]}={self.answer(prompt)}"
+
+    def reward(self, prompt: str, text: str, finished: bool) -> float:
+        """1 if the text ended and the right digit follows its last "=", else 0: nothing asks for work."""
+        _, sign, last = text.rpartition("=")
+        return unchecked(correctness_reward)("=" + self.answer(prompt), sign + last, finished)
 
 
 # -------------------------------------------------------------------------------------------- rewards by rule
 
 
+@checked
 def correctness_reward(answer: str, text: str, finished: bool) -> float:
     """1 if the completion is the answer and ended by itself, else 0: a cut-off completion has not answered.
 
@@ -215,6 +280,7 @@ def correctness_reward(answer: str, text: str, finished: bool) -> float:
     return float(finished and text == answer)
 
 
+@checked
 def format_reward(text: str, finished: bool, allowed: str) -> float:
     """1 if the completion is not empty, holds allowed characters only and ended by itself, else 0.
 
@@ -230,6 +296,7 @@ class RewardError(ValueError):
     """A reward function raised, or returned something that is not a finite number; the message shows the sample."""
 
 
+@checked
 def score_completions(reward: Reward, completions: Completions) -> Tensor:
     """The reward of each completion.
 
@@ -244,6 +311,7 @@ def score_completions(reward: Reward, completions: Completions) -> Tensor:
     Raises:
         RewardError: the reward raised or returned NaN or something else than a number; the sample is named.
     """
+    reward = unchecked(reward)
     scores: list[float] = []
     rows = zip(completions.prompts, completions.texts, completions.finished.tolist(), strict=True)
     for row, (prompt, text, finished) in enumerate(rows):
@@ -260,29 +328,69 @@ def score_completions(reward: Reward, completions: Completions) -> Tensor:
     return torch.tensor(scores, device=completions.tokens.device)
 
 
+@runtime_checkable
+class Scorer(Protocol):
+    """What scores completions many at a time, as a reward model does."""
+
+    def scores(self, completions: Completions) -> Tensor:
+        """(B,) scores."""
+
+
+@checked
+@torch.no_grad()
+def score_with(reward: Reward | Scorer, completions: Completions) -> Tensor:
+    """(B,) scores of completions, from a rule or from a reward model.
+
+    Args:
+        reward: called with prompt, completion and whether it ended; or an object with
+            ``scores(completions)``.
+        completions: B of them.
+
+    Returns:
+        (B,).
+
+    Raises:
+        RewardError: a rule raised, or a score is not a finite number; the sample is named.
+    """
+    if not isinstance(reward, Scorer):
+        return unchecked(score_completions)(reward, completions)
+    scores = reward.scores(completions)
+    if not scores.isfinite().all():
+        row = int((~scores.isfinite()).nonzero()[0])
+        raise RewardError(
+            f"the reward model gave {float(scores[row])}; expected a finite number "
+            f"(sample {row}: prompt {completions.prompts[row]!r}, completion {completions.texts[row]!r})"
+        )
+    return scores
+
+
+@checked
 def evaluate_accuracy(
-    model: LanguageModel, task: TextTask, *, count: int = 512, seed: int = 1_000_000
+    model: LanguageModel, task: TextTask, *, count: Count = 512, seed: Seed = 1_000_000
 ) -> float:
-    """Share of evaluation prompts that the model answers exactly right, greedily.
+    """Share of evaluation prompts that the model answers right, greedily.
 
     Args:
         model: the language model.
-        task: makes the prompts and knows the answers.
+        task: makes the prompts and knows what is right: a reward of 1.
         count: prompts of the evaluation split; at 512 the standard error is about two points at worst.
         seed: of the prompts.
 
     Returns:
-        A share in [0, 1]; an answer that does not end counts as wrong.
+        A share in [0, 1].
+
+    Raises:
+        RewardError: the task's reward raised or returned NaN; the sample is named.
     """
-    prompts = task.prompts(count, np.random.default_rng(check_seed(seed)), "eval")
-    written = generate(model, prompts, max_new_tokens=task.max_new_tokens, greedy=True)
-    rows = zip(prompts, written.texts, written.finished.tolist(), strict=True)
-    return sum(correctness_reward(task.answer(p), text, done) for p, text, done in rows) / count
+    prompts = task.prompts(count, np.random.default_rng(seed), "eval")
+    written = unchecked(generate)(model, prompts, max_new_tokens=task.max_new_tokens, greedy=True)
+    return int((unchecked(score_completions)(task.reward, written) >= 1).sum()) / count
 
 
 # ------------------------------------------------------------------------------ preferences by a hidden score
 
 
+@checked
 def hidden_score(prompt: str, text: str, finished: bool) -> float:
     """How well a completion sorts, graded: what the synthetic judges of chapter 11 look at and the model never sees.
 
@@ -325,15 +433,16 @@ class PreferencePairs:
         return PreferencePairs(self.chosen.take(rows), self.rejected.take(rows), self.margins[rows])
 
 
+@checked
 def preference_pairs(
     model: LanguageModel,
     task: TextTask,
-    count: int,
+    count: Count,
     *,
-    seed: int,
+    seed: Seed,
     score: Reward = hidden_score,
-    sharpness: float = 3.0,
-    split: str = "train",
+    sharpness: NotNegative = 3.0,
+    split: Split = "train",
 ) -> PreferencePairs:
     """Sample two completions for each prompt and let a judge choose: P(first wins) = sigmoid(sharpness * margin).
 
@@ -350,15 +459,16 @@ def preference_pairs(
         The pairs.
 
     Raises:
-        ValueError: sharpness negative, count or seed out of range, an unknown split.
+        RewardError: the score raised or returned NaN; the sample is named.
     """
-    if not sharpness >= 0:
-        raise ValueError(f"sharpness is {sharpness!r}; expected 0 or more")
-    rng = np.random.default_rng(check_seed(seed))
+    rng = np.random.default_rng(seed)
     prompts = task.prompts(count, rng, split)
     seeds = [int(s) for s in rng.integers(2**31, size=2)]
-    one, two = (generate(model, prompts, max_new_tokens=task.max_new_tokens, seed=s) for s in seeds)
-    margin = (score_completions(score, one) - score_completions(score, two)).double().cpu().numpy()
+    one, two = (
+        unchecked(generate)(model, prompts, max_new_tokens=task.max_new_tokens, seed=s) for s in seeds
+    )
+    score_one, score_two = (unchecked(score_completions)(score, written) for written in (one, two))
+    margin = (score_one - score_two).double().cpu().numpy()
     first_wins = rng.random(count) < expit(sharpness * margin)
     margins = torch.tensor(np.where(first_wins, margin, -margin), dtype=torch.float32)
     wins = torch.from_numpy(first_wins).to(one.tokens.device)

@@ -52,6 +52,9 @@ class Coin:
     def demonstration(self, prompt, rng):
         return "1" if rng.random() < 0.7 else "0"
 
+    def reward(self, prompt, text, finished):
+        return float(text == "1" and finished)
+
 
 @pytest.mark.equation("eq-masked-mean")
 def test_masked_mean_by_hand():
@@ -63,7 +66,7 @@ def test_masked_mean_by_hand():
     assert torch.allclose(x.grad, torch.tensor([[1 / 3, 1 / 3, 0.0], [1 / 3, 0.0, 0.0]]))
 
 
-@pytest.mark.parametrize(("mask", "message"), [(torch.zeros(1, 2), "all zero"), (torch.ones(2), "mask has shape")])
+@pytest.mark.parametrize(("mask", "message"), [(torch.zeros(1, 2), "mask is empty in row 0"), (torch.ones(2), "mask has shape")])
 def test_bad_masks(mask, message):
     with pytest.raises(ValueError, match=message):
         masked_mean(torch.ones(1, 2), mask)
@@ -170,7 +173,11 @@ def test_a_frozen_copy_does_not_learn():
     assert not completion_log_probs(copy, batch)[0].requires_grad
 
 
-@pytest.mark.parametrize("bad", [{"updates": 0}, {"batch_size": 0}, {"learning_rate": -1.0}, {"max_gradient_norm": math.nan}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"updates": 0}, {"batch_size": 0}, {"learning_rate": -1.0}, {"max_gradient_norm": math.nan}, {"weight_decay": math.nan},
+     {"final_share": -3}],
+)  # fmt: skip
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         SFTConfig(**bad)

@@ -285,14 +285,15 @@ def test_a_batch_in_parts_gives_the_same_loss_and_gradient(normalize):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mask": torch.zeros(4, 6)}, "row 0 of mask is empty"),
+        ({"mask": torch.zeros(4, 6)}, "mask is empty in row 0"),
         ({"mask": torch.ones(4, 5)}, "mask has shape"),
         ({"mask": 0.5 * torch.ones(4, 6)}, "other than 0 and 1"),
         ({"advantages": torch.ones(4, 1)}, "advantages has shape"),
+        ({"advantages": torch.ones(4, 6)}, "advantages has shape"),
         ({"advantages": torch.tensor([1.0, math.nan, 0.0, 0.0])}, "advantages holds NaN"),
         ({"log_prob_old": torch.full((4, 6), math.nan)}, "log_prob_old holds NaN"),
         ({"log_prob_old": torch.zeros(4, 5)}, "log_prob_old has shape"),
-        ({"beta": 0.1, "log_prob_ref": None}, "log_prob_ref is missing"),
+        ({"beta": 0.1, "log_prob_ref": None}, "log_prob_ref is None and beta is 0.1"),
         ({"beta": -0.1}, "beta"),
         ({"clip": (0.2,)}, "clip"),
         ({"clip": (1.0, 0.2)}, "clip"),
@@ -434,6 +435,32 @@ def test_a_broken_reward_stops_the_run_with_its_sample(broken, tmp_path):
     assert load_checkpoint(path)["update"] == 2
 
 
+def test_a_watcher_sees_every_round_and_may_add_metrics():
+    seen = []
+
+    def watch(completions, rewards):
+        seen.append((completions.texts[0], rewards))
+        return {"longest": float(completions.lengths.max())}
+
+    length = lambda prompt, text, finished: float(len(text))  # noqa: E731
+    watched, plain = small_model(), small_model()
+    result = train_grpo(watched, Sorting(), SHORT, seed=0, reward=length, watch=watch)
+    train_grpo(plain, Sorting(), SHORT, seed=0, reward=length)
+    assert torch.equal(weights(watched), weights(plain))
+    assert [rewards.shape for _, rewards in seen] == [(4, 4)] * SHORT.updates
+    assert [float(rewards[0, 0]) for _, rewards in seen] == [len(text) for text, _ in seen]
+    assert result.history["reward"].tolist() == pytest.approx([float(rewards.mean()) for _, rewards in seen])
+    assert (result.history["longest"] >= result.history["length"]).all()
+    train_grpo(small_model(), Sorting(), SHORT, seed=0, watch=lambda completions, rewards: None)
+
+
+def test_a_wrong_call_is_refused_before_anything_runs():
+    for arguments in ({"config": 3}, {"seed": -1}, {"task": None}, {"reward": 3}, {"watch": 3}):
+        arguments = {"model": small_model(), "task": Sorting(), "config": SHORT, "seed": 0} | arguments
+        with pytest.raises((TypeError, ValueError), match="config is 3|seed is -1|task is None|reward is 3|watch is 3"):
+            iterate_grpo(**arguments)
+
+
 def test_accuracy_is_evaluated_when_asked():
     run = iterate_grpo(small_model(), Sorting(), replace(SHORT, evaluate_every=2), seed=0)
     found = ["accuracy" in next(run).metrics for _ in range(4)]
@@ -443,11 +470,25 @@ def test_accuracy_is_evaluated_when_asked():
 @pytest.mark.parametrize(
     "bad",
     [{"group": 1}, {"minibatches": 5}, {"prompts": 0}, {"clip": (0.0, 0.2)}, {"beta": -1.0}, {"kl": "k0"}, {"scale": "var"},
-     {"normalize": "none"}, {"learning_rate": 0.0}, {"temperature": 0.0}],
+     {"normalize": "none"}, {"learning_rate": 0.0}, {"temperature": 0.0}, {"ddof": 7}, {"final_share": -3}],
 )  # fmt: skip
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         GRPOConfig(**bad)
+
+
+@pytest.mark.parametrize("bad", [{"group": 2.5}, {"beta": "x"}, {"clip": 0.2}, {"learning_rate": None}, {"kl": 3}])
+def test_settings_of_the_wrong_kind(bad):
+    with pytest.raises(TypeError, match=next(iter(bad))):
+        GRPOConfig(**bad)
+
+
+def test_text_is_no_price():
+    with pytest.raises(TypeError, match="epsilon is 'x'; expected a number, 0 or more"):
+        group_advantages(torch.ones(1, 2), epsilon="x")
+    new, old, ref, advantages, mask = batch()
+    with pytest.raises(TypeError, match="beta is 'x'; expected a number, 0 or more"):
+        grpo_loss(new, old, advantages, mask, log_prob_ref=ref, beta="x")
 
 
 # ------------------------------------------------------------------------------------------------ what a run costs

@@ -231,7 +231,7 @@ def test_bad_input_to_generate(prompts, options, message):
 
 
 def test_a_single_string_is_no_list_of_prompts():
-    with pytest.raises(TypeError, match="list of strings"):
+    with pytest.raises(TypeError, match="prompts is '4='; expected a list"):
         generate(small_model(), "4=", max_new_tokens=4)
 
 
@@ -297,8 +297,8 @@ def test_token_log_probs_agree_with_the_sampler_and_ignore_padding():
     [
         (torch.tensor([2, 3]), torch.ones(2), "tokens has shape"),
         (torch.tensor([[2, 3]]), torch.ones(2), "mask has shape"),
-        (torch.tensor([[2, 3], [2, 3]]), torch.tensor([[1, 1], [0, 0]]), "row 1 of mask is empty"),
-        (torch.tensor([[2, 99]]), torch.ones(1, 2), "outside 0 to 12"),
+        (torch.tensor([[2, 3], [2, 3]]), torch.tensor([[1, 1], [0, 0]]), "mask is empty in row 1"),
+        (torch.tensor([[2, 99]]), torch.ones(1, 2), "tokens holds numbers of no token; expected whole numbers, 0 to 12"),
     ],
 )
 def test_bad_input_to_token_log_probs(tokens, mask, message):

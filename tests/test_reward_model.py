@@ -116,7 +116,7 @@ def test_a_round_is_fair_at_the_maximum_and_never_lowers_the_likelihood():
         ([[0, 1, 0], [1, 0, 0], [0, 0, 0]], "no unique finite maximum"),  # one never played
         ([[0, 2, 1], [1, 0, 1], [0, 0, 0]], "no unique finite maximum"),  # one never won
         ([[1, 2], [1, 0]], "diagonal"),
-        ([[0, -1], [1, 0]], "negative"),
+        ([[0, -1], [1, 0]], "wins .*; expected .* 0 or more"),
         ([[0, 1, 2], [1, 0, 1]], "shape"),
         ([[0]], "shape"),
         ([[0, math.nan], [1, 0]], "infinite"),
@@ -130,10 +130,31 @@ def test_bad_tables(fit, wins, message):
 
 @pytest.mark.parametrize("strength", [0.0, -1.0, math.inf])
 def test_bad_strengths(strength):
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="strength holds"):
         bradley_terry_probability(strength, 1.0)
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="strengths holds"):
         bradley_terry_log_likelihood(WINS, [strength, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("power", [-1000, 3, 1018])
+def test_a_power_of_two_in_the_counts_changes_no_digit(power):
+    """2^1018 times six wins stands at 1.7e307, whose sums would overflow."""
+    factor = 2.0**power
+    assert np.array_equal(bradley_terry_mle(WINS * factor), bradley_terry_mle(WINS))
+    assert np.array_equal(bradley_terry_mm_step(WINS * factor, np.ones(3)), bradley_terry_mm_step(WINS, np.ones(3)))
+    (strengths, covariance), (as_counted, spread) = bradley_terry_newton(WINS * factor), bradley_terry_newton(WINS)
+    assert np.array_equal(strengths, as_counted)
+    assert covariance * factor == pytest.approx(spread, rel=1e-9)
+
+
+def test_counts_near_the_largest_number():
+    assert bradley_terry_mle([[0, 1.6e308], [0.8e308, 0]]) == pytest.approx([2 / 3, 1 / 3])
+    assert bradley_terry_newton([[0, 1.6e308], [0.8e308, 0]])[0] == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_text_is_no_table():
+    with pytest.raises(TypeError, match="wins is 'abc'; expected real numbers"):
+        bradley_terry_mle("abc")
 
 
 # ---------------------------------------------------------------------------------------------- the pairwise loss
@@ -177,6 +198,12 @@ def test_the_loss_rises_with_a_wrong_margin_and_survives_large_ones():
 def test_bad_scores(chosen, rejected, message):
     with pytest.raises(ValueError, match=message):
         preference_loss(torch.tensor(chosen), torch.tensor(rejected))
+
+
+def test_integers_are_scores_too():
+    assert preference_loss(torch.tensor([1, 2]), torch.tensor([0, 3])).item() == pytest.approx(
+        (math.log1p(math.exp(-1)) + math.log1p(math.exp(1))) / 2
+    )
 
 
 # ---------------------------------------------------------------------------------------------- the reward model
@@ -283,7 +310,7 @@ def test_no_pairs_are_refused():
         train_reward_model(RewardModel(model), Empty(pairs.chosen, pairs.rejected, pairs.margins), seed=0)
 
 
-@pytest.mark.parametrize("bad", [{"epochs": 0}, {"batch_size": 0}, {"learning_rate": 0.0}])
+@pytest.mark.parametrize("bad", [{"epochs": 0}, {"batch_size": 0}, {"learning_rate": 0.0}, {"weight_decay": math.nan}])
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         RewardModelConfig(**bad)

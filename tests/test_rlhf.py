@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from rlbook_lib import rlhf
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.fine_tuning import frozen_copy
 from rlbook_lib.language_model import (
@@ -169,9 +170,9 @@ def test_the_reference_stands_in_the_ratio_not_the_old_policy():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scores": torch.zeros(3)}, "scores has shape"),
+        ({"scores": torch.zeros(3)}, r"log_prob has shape \(2, 4\); expected \(3, N\), like scores"),
         ({"scores": torch.tensor([math.nan, 0.0])}, "finite"),
-        ({"mask": torch.zeros(2, 4)}, "row 0 of mask is empty"),
+        ({"mask": torch.zeros(2, 4)}, "mask is empty in row 0"),
         ({"mask": torch.ones(2, 4)}, "log_prob holds NaN"),
         ({"log_prob_ref": LOG_REF[:1]}, "log_prob_ref has shape"),
         ({"beta": -0.1}, "beta"),
@@ -390,6 +391,58 @@ def test_the_pass_ends_at_the_limit():
     assert free["policy_steps"] == 8
 
 
+def test_the_metrics_of_the_value_model_against_numpy():
+    """One minibatch a pass, no discount, no price: the target of a token is value + advantage at lambda 0.95."""
+    model, seen = small_model(), []
+    value_model = RewardModel(model)
+    with torch.no_grad():
+        value_model.score.weight.normal_(generator=torch.Generator().manual_seed(0))
+    before = RewardModel(model)
+    before.load_state_dict(value_model.state_dict())
+    config = replace(SHORT, beta=0.0, epochs=1, minibatches=1, value_clip=1e-6)
+    options = {"seed": 0, "watch": lambda c, s: seen.append((c, s)), "reward": lambda p, t, f: len(t)}
+    twice_model = RewardModel(model)
+    twice_model.load_state_dict(before.state_dict())
+    twice = next(iterate_rlhf(model, Sorting(), replace(config, epochs=2), value_model=twice_model, **options)).metrics
+    metrics = next(iterate_rlhf(model, Sorting(), config, value_model=value_model, **options)).metrics
+    (completions, scores), values = seen[-1], before.values(seen[-1][0]).detach()
+    table = np.full(values.shape, np.nan)
+    for row, length in enumerate(completions.lengths.tolist()):
+        v = values[row].double().numpy()
+        for t in reversed(range(length)):
+            last = t == length - 1
+            table[row, t] = (float(scores[row]) if last else v[t + 1]) - v[t] + (0.0 if last else 0.95 * table[row, t + 1])
+    real = completions.mask.numpy()
+    errors, targets = table[real], (values.double().numpy() + table)[real]
+    first = 0.5 * np.mean(np.square(errors))
+    after = value_model.values(completions).detach()[completions.mask].double().numpy()  # after one gradient step
+    second = 0.5 * np.mean((after - targets) ** 2)
+    assert metrics["value_loss"] == pytest.approx(first, rel=1e-4)
+    assert second < 0.999 * first
+    assert twice["value_loss"] == pytest.approx((first + second) / 2, rel=1e-4)  # not the clipped loss
+    assert metrics["explained_variance"] == pytest.approx(1 - np.var(errors) / np.var(targets), rel=1e-3)
+
+
+def test_constants_that_are_foreseen_exactly_are_explained():
+    record = next(iterate_rlhf(small_model(), Sorting(), replace(SHORT, beta=0.0), seed=0, reward=lambda p, t, f: 0.0))
+    assert record.metrics["explained_variance"] == 1.0
+    assert record.metrics["value_loss"] == 0.0
+
+
+def test_a_wrong_call_is_refused_before_anything_runs():
+    for arguments in ({"config": 3}, {"seed": -1}, {"task": None}, {"reward": 3}, {"value_model": 3}):
+        arguments = {"model": small_model(), "task": Sorting(), "config": SHORT, "seed": 0} | arguments
+        with pytest.raises((TypeError, ValueError), match="config is 3|seed is -1|task is None|reward is 3|value_model is 3"):
+            iterate_rlhf(**arguments)
+
+
+def test_a_policy_beyond_the_limit_waits_for_the_next_round(monkeypatch):
+    answers = iter([{"step_kl": 0.01}, None, {"step_kl": 0.0}, {"step_kl": 0.0}])
+    monkeypatch.setattr(rlhf, "_policy_step", lambda *_: next(answers))
+    run = iterate_rlhf(small_model(), Sorting(), replace(SHORT, value_warmup=0), seed=0)
+    assert next(run).metrics["policy_steps"] == 1.0
+
+
 def test_the_first_ratio_is_one():
     model = small_model()
     batch = generate(model, Sorting().prompts(16, np.random.default_rng(0)), max_new_tokens=8, seed=0)
@@ -451,7 +504,8 @@ def test_a_batch_without_an_end_of_sequence_trains_on():
 @pytest.mark.parametrize(
     "bad",
     [{"batch_size": 10, "minibatches": 4}, {"updates": 0}, {"lam": 1.5}, {"gamma": -0.1}, {"beta": -1.0}, {"clip": 1.0},
-     {"learning_rate": 0.0}, {"value_clip": -1.0}, {"temperature": math.inf}, {"entropy_coefficient": math.nan}],
+     {"learning_rate": 0.0}, {"value_clip": -1.0}, {"temperature": math.inf}, {"entropy_coefficient": math.nan},
+     {"value_warmup": -2}, {"final_share": -3}, {"kl_target": 2.0, "beta": 0.0}],
 )  # fmt: skip
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=list(bad)[-1]):

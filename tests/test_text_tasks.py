@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, encode_completions
+from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, encode_completions, generate
 from rlbook_lib.text_tasks import (
     Arithmetic,
+    CheckDigit,
     RewardError,
     Sorting,
     correctness_reward,
@@ -17,10 +18,11 @@ from rlbook_lib.text_tasks import (
     hidden_score,
     preference_pairs,
     score_completions,
+    score_with,
     split_of,
 )
 
-TASKS = [Sorting(), Arithmetic(), Arithmetic(digits=1)]
+TASKS = [Sorting(), Arithmetic(), Arithmetic(digits=1), CheckDigit()]
 
 
 def small_model(task, seed: int = 0) -> Transformer:
@@ -65,7 +67,7 @@ def test_bad_arguments_of_prompts(count, split):
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [(Sorting, {"shortest": 0}), (Sorting, {"longest": 3}), (Sorting, {"drop": 1.5}), (Sorting, {"swap": -0.1}),
-     (Arithmetic, {"digits": 0}), (Arithmetic, {"no_carry": 2.0})],
+     (Arithmetic, {"digits": 0}), (Arithmetic, {"no_carry": 2.0}), (CheckDigit, {"weights": ()}), (CheckDigit, {"stop": 2.0})],
 )  # fmt: skip
 def test_bad_settings(kind, arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
@@ -98,6 +100,51 @@ def test_arithmetic_answers_and_demonstrations():
     assert Arithmetic(no_carry=1.0).demonstration("47+85=", np.random.default_rng(0)) == "22"
     assert Arithmetic(no_carry=0.0).demonstration("47+85=", np.random.default_rng(0)) == "132"
     assert Arithmetic(no_carry=1.0).demonstration("41+8=", np.random.default_rng(0)) == "49"
+
+
+NUMBERS = {  # as printed on books and cans: ISBN-13, EAN-13, EAN-8, UPC-A
+    "978026203924": "6", "978030640615": "7", "978316148410": "0", "544900000099": "6", "9638507": "4", "03600029145": "2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_check_digits_of_real_numbers(number):
+    assert CheckDigit(digits=len(number)).answer(number + ":") == NUMBERS[number]
+
+
+def test_check_digits_bring_the_weighted_sum_to_a_multiple_of_ten():
+    task = CheckDigit()
+    for prompt in task.prompts(200, np.random.default_rng(0)):
+        digits = [int(c) for c in prompt[:-1] + task.answer(prompt)]
+        assert (sum(digits[0::2]) + 3 * sum(digits[1::2])) % 10 == 0
+        sums = [sum(d * (3 if k % 2 else 1) for k, d in enumerate(digits[:n])) for n in range(1, 13)]
+        assert task.work(prompt) == "".join(str(s)[-1] for s in sums)
+
+
+def test_any_weights():
+    assert CheckDigit(digits=3, weights=(4, 3, 2)).answer("123:") == str(-(4 + 6 + 6) % 10)
+    assert CheckDigit(digits=3, weights=(1,)).work("789:") == "754"
+
+
+def test_demonstrators_are_right_and_some_write_some_of_their_work():
+    task, prompt, rng = CheckDigit(written=0.4, stop=0.1), "978026203924:", np.random.default_rng(0)
+    given = [task.demonstration(prompt, rng) for _ in range(20_000)]
+    assert all(task.reward(prompt, text, True) == 1.0 for text in given)
+    assert all("908808003024".startswith(text[:-2]) for text in given)
+    written = np.bincount([len(text) - 2 for text in given], minlength=13) / 20_000
+    expected = [0.6, *(0.4 * 0.9 ** (k - 1) * 0.1 for k in range(1, 12)), 0.4 * 0.9**11]
+    assert written == pytest.approx(expected, abs=0.012)
+    assert CheckDigit(written=1.0, stop=0.0).demonstration(prompt, rng) == "908808003024=6"
+    assert CheckDigit(written=0.0).demonstration(prompt, rng) == "=6"
+
+
+@pytest.mark.parametrize(
+    ("text", "finished", "reward"),
+    [("=6", True, 1), ("908808003024=6", True, 1), ("anything=1=6", True, 1), ("=6", False, 0), ("=7", True, 0), ("6", True, 0),
+     ("=", True, 0), ("", True, 0), ("=6=", True, 0), ("=66", True, 0)],
+)  # fmt: skip
+def test_the_digit_after_the_last_sign_counts_and_nothing_else(text, finished, reward):
+    assert CheckDigit().reward("978026203924:", text, finished) == reward
 
 
 def test_rewards():
@@ -153,6 +200,25 @@ def test_a_broken_reward_names_the_sample(reward, message):
         score_completions(reward, batch())
 
 
+class Judge:
+    """Scores completions many at a time, as a reward model does."""
+
+    def __init__(self, *scores):
+        self.table = torch.tensor(scores)
+
+    def scores(self, completions):
+        return self.table
+
+
+def test_scores_from_a_rule_or_from_a_reward_model():
+    assert score_with(Sorting().reward, batch()).tolist() == [1.0, 0.0]
+    assert score_with(Judge(0.5, -2.0), batch()).tolist() == [0.5, -2.0]
+    with pytest.raises(RewardError, match="the reward model gave nan.*sample 1: prompt '10=', completion '10'"):
+        score_with(Judge(0.5, math.nan), batch())
+    with pytest.raises(TypeError, match="reward is None; expected a function or a Scorer"):
+        score_with(None, batch())
+
+
 class Oracle(Transformer):
     """Writes the right answer greedily: the logits are looked up, so the accuracy is known."""
 
@@ -162,9 +228,15 @@ class Oracle(Transformer):
 
     def prefill(self, tokens, mask, room):
         prompts = [self.tokenizer.decode(row) for row in tokens.tolist()]
-        ends = [*(self.tokenizer.encode(self.task.answer(p)) for p in prompts)]
-        self.plan = [[*e, 1] if k % self.wrong else [1] for k, e in enumerate(ends)]
+        ends = [self.tokenizer.encode(self.written(k, prompt)) for k, prompt in enumerate(prompts)]
+        self.plan = [[*e, 1] for e in ends]
         return self.logits(0), 1
+
+    def written(self, k, prompt):
+        right = self.task.answer(prompt)
+        if isinstance(self.task, CheckDigit):
+            right = f"{self.task.work(prompt)[:k]}={right}"
+        return right if k % self.wrong else right[:-1]
 
     def decode(self, tokens, mask, cache):
         return self.logits(cache), cache + 1
@@ -176,9 +248,25 @@ class Oracle(Transformer):
         return rows
 
 
-def test_accuracy_of_a_model_that_is_wrong_every_fourth_time():
-    task = Sorting()
-    assert evaluate_accuracy(Oracle(task, wrong=4), task, count=40) == pytest.approx(0.75)
+@pytest.mark.parametrize("task", [Sorting(), Arithmetic(), CheckDigit(digits=6)])
+def test_accuracy_of_a_model_that_is_wrong_every_fourth_time(task):
+    """Also where a wrong answer of the right form gets a tenth."""
+    assert evaluate_accuracy(Oracle(task, wrong=4), task, count=40) == 0.75
+
+
+@pytest.mark.parametrize("task", [Sorting(), Arithmetic()])
+def test_accuracy_is_the_share_of_texts_that_equal_the_answer(task):
+    model = Oracle(task, wrong=3)
+    prompts = task.prompts(50, np.random.default_rng(7), "eval")
+    texts = generate(model, prompts, max_new_tokens=task.max_new_tokens, greedy=True).texts
+    share = np.mean([text == task.answer(prompt) for prompt, text in zip(prompts, texts, strict=True)])
+    assert evaluate_accuracy(model, task, count=50, seed=7) == pytest.approx(share)
+    assert 0.6 < share < 0.7
+
+
+def test_what_is_no_task_is_named():
+    with pytest.raises(TypeError, match="task is None; expected a TextTask"):
+        evaluate_accuracy(small_model(Sorting()), None)
 
 
 # ---------------------------------------------------------------------------------------------------- preferences
