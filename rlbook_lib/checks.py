@@ -37,7 +37,7 @@ import numpy as np
 
 __all__ = [
     "Array", "Range", "Finite", "Positive", "NotNegative", "UnitInterval", "OpenUnitInterval", "Count", "Natural", "Seed",
-    "Axes", "Floats", "Numbers", "Probabilities", "LogProbs", "Integers", "Flags", "Mask", "MaskedFloats",
+    "Offers", "Environment", "Space", "Actor", "Axes", "Floats", "Numbers", "Probabilities", "LogProbs", "Integers", "Flags", "Mask", "MaskedFloats",
     "checked", "unchecked", "settings", "check", "library_of",
 ]  # fmt: skip
 
@@ -85,6 +85,19 @@ OpenUnitInterval = Annotated[float, Range(0, 1, True, True)]
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
 Seed = Annotated[int, Range(0)]
+
+
+@dataclass(frozen=True)
+class Offers:
+    """Any object that has these attributes; an error calls it what ``says`` says."""
+
+    says: str
+    names: tuple[str, ...]
+
+
+Environment = str | Callable[..., Any] | Annotated[Any, Offers("an environment", ("reset", "step"))]
+Space = Annotated[Any, Offers("a Gymnasium space", ("shape", "contains"))]
+Actor = Annotated[Any, Offers("a policy with act", ("act",))]
 
 
 # -------------------------------------------------------------------------------------------------- many numbers
@@ -225,7 +238,7 @@ def check(name: str, value: Any, kind: Any) -> Any:
         name: what the error calls it.
         value: what came.
         kind: an annotation: one of this module's, a Literal, a class, a Callable, a tuple, list, Sequence or Mapping
-            of such, a union of them. Any, a type variable and a Protocol that cannot be asked accept everything.
+            a Protocol, of such, a union of them. Any and a type variable accept everything.
 
     Returns:
         The value: numbers as int or float, sequences of a tuple annotation as a tuple, arrays as numpy arrays or
@@ -241,6 +254,9 @@ def check(name: str, value: Any, kind: Any) -> Any:
             return _check_number(name, value, parts[0], parts[1])
         if isinstance(parts[1], Axes):
             return _check_arrays({name: value}, {name: parts[1]}, _is_tensor(value), {})[name]
+        if isinstance(parts[1], Offers):
+            _require(all(hasattr(value, part) for part in parts[1].names), name, value, parts[1].says)
+            return value
         return check(name, value, parts[0])
     if kind is Any:
         return value
@@ -264,7 +280,9 @@ def check(name: str, value: Any, kind: Any) -> Any:
     elif kind is bool:
         _require(isinstance(value, (bool, np.bool_)), name, value, "True or False")
         return bool(value)
-    elif isinstance(origin or kind, type) and not _cannot_be_asked(origin or kind):
+    elif getattr(kind, "_is_protocol", False):
+        _require(all(hasattr(value, part) for part in _members(kind)), name, value, _described(kind))
+    elif isinstance(origin or kind, type):
         _require(isinstance(value, origin or kind), name, value, _described(origin or kind))
     return value
 
@@ -327,9 +345,10 @@ def _described(kind: type) -> str:
     return f"{'an' if kind.__name__[0] in 'AEIOU' or kind.__name__.startswith('MDP') else 'a'} {kind.__name__}"
 
 
-def _cannot_be_asked(kind: type) -> bool:
-    """A Protocol that isinstance does not know."""
-    return getattr(kind, "_is_protocol", False) and not getattr(kind, "_is_runtime_protocol", False)
+def _members(protocol: type) -> list[str]:
+    """The public names that a Protocol asks for."""
+    named = {**vars(protocol), **getattr(protocol, "__annotations__", {})}
+    return [name for name in named if not name.startswith("_")]
 
 
 # --------------------------------------------------------------------------------------------- arrays of a call

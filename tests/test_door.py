@@ -1,0 +1,189 @@
+"""Every public function and every config goes through the door: found by introspection, so that a new one without a check fails.
+
+``FREE`` lists what is let in unchecked, each with the reason. One row is an argument and a value that it must refuse.
+"""
+
+import ast
+import dataclasses
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+
+from rlbook_lib.checks import Axes, Range, check, kinds_of
+from tests.test_library import LISTED, PACKAGE
+
+INNER_LOOP = "called in inner loops with data that was checked before"
+DOMAIN = "any object; the body says what it must offer"
+# "module.function" or "module.function(argument)": why nothing is checked there
+FREE: dict[str, str] = {}
+CHECKED = [name for name in LISTED if name != "checks"]
+
+
+def public_callables(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Functions, and constructors and methods of classes, that a module defines under a public name."""
+    module = import_module(f"rlbook_lib.{name}")
+    for key, value in vars(module).items():
+        if key.startswith("_") or getattr(value, "__module__", None) != module.__name__:
+            continue
+        if inspect.isfunction(value):
+            yield f"{name}.{key}", value
+        elif inspect.isclass(value) and not issubclass(value, BaseException) and not is_record(value):
+            for method, member in vars(value).items():
+                function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+                if inspect.isfunction(function) and (method == "__init__" or not method.startswith("_")):
+                    yield f"{name}.{key}.{method}", function
+
+
+def is_record(cls: type) -> bool:
+    """What the library makes itself and hands out: a record's constructor is no door, and a Protocol has none."""
+    return hasattr(cls, "_fields") or getattr(cls, "_is_protocol", False) or (dataclasses.is_dataclass(cls) and not is_config(cls))
+
+
+def is_config(cls: type) -> bool:
+    return cls.__name__.endswith("Config")
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found = inspect.signature(function).parameters.values()
+    return [p.name for p in found if p.name not in ("self", "cls") and p.kind not in several]
+
+
+def refused(kind: Any) -> list[Any]:
+    """Values that an argument of this kind must not let in."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        each = [refused(part) for part in parts if part is not type(None)]
+        common = [bad for bad in each[0] if all(any(bad is other for other in more) for more in each[1:])]
+        return [bad for bad in common if not (bad is None and type(None) in parts)]
+    if origin is Annotated and isinstance(parts[1], Range):
+        limits = parts[1]
+        ends = [limits.low - 1.0 * (not limits.open_low), limits.high + 1.0 * (not limits.open_high)]
+        beyond = [(int(end) if parts[0] is int else end) for end in ends if math.isfinite(end)]
+        return [None, WORD, THING, math.nan, math.inf, True, *beyond, *([2.5] if parts[0] is int else [])]
+    if origin is Annotated and isinstance(parts[1], Axes):
+        return [None, WORD, THING, EMPTY, RAGGED]
+    if origin is Annotated:
+        return refused(parts[0])
+    if kind in (int, float):
+        return [None, WORD, THING, math.nan, True]
+    if origin is Literal:
+        return [None, WORD, THING, 2.5]
+    if kind is bool:
+        return [None, WORD, THING, 1]
+    if kind is str:
+        return [None, THING, 1]
+    if origin in (tuple, list, typing.get_origin(typing.Sequence[int])):
+        return [None, WORD, THING, 1]
+    return [None, THING] if kind is not object else []
+
+
+WORD, THING, EMPTY, RAGGED = "no such word", object(), [], [[1], [1, 2]]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_every_public_function_has_a_door(name: str) -> None:
+    unguarded = [key for key, f in public_callables(name) if parameters(f) and not hasattr(f, "__unchecked__") and key not in FREE]
+    assert not unguarded, f"without @checked: {unguarded}"
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_every_argument_says_what_it_is_and_refuses_what_it_is_not(name: str) -> None:
+    faults = []
+    for key, function in public_callables(name):
+        if not hasattr(function, "__unchecked__"):
+            continue
+        for argument, kind in kinds_of(function).items():
+            place = f"{key}({argument})"
+            if argument in ("self", "cls") or argument not in parameters(function) or place in FREE:
+                continue
+            if not (bad := refused(kind)) or kind is Any:
+                faults.append(f"{place}: {kind} says nothing that can be checked")
+            faults += [f"{place} accepts {value!r}" for value in bad if kind is not Any and accepts(argument, value, kind)]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_every_field_of_a_config_says_what_it_is_and_refuses_what_it_is_not(name: str) -> None:
+    module, faults = import_module(f"rlbook_lib.{name}"), []
+    for cls in vars(module).values():
+        if not (inspect.isclass(cls) and is_config(cls) and cls.__module__ == module.__name__):
+            continue
+        kinds = get_type_hints(cls, include_extras=True)
+        for field in dataclasses.fields(cls):
+            if not refused(kinds[field.name]):
+                faults.append(f"{cls.__name__}.{field.name}: {kinds[field.name]} says nothing that can be checked")
+            for value in refused(kinds[field.name]):
+                try:
+                    cls(**{field.name: value})
+                    faults.append(f"{cls.__name__}({field.name}={value!r}) is accepted")
+                except (TypeError, ValueError) as error:
+                    if field.name not in str(error) or "expected" not in str(error):
+                        faults.append(f"{cls.__name__}({field.name}={value!r}): {error}")
+    assert not faults, "\n".join(faults)
+
+
+def accepts(argument: str, value: Any, kind: Any) -> bool:
+    try:
+        check(argument, value, kind)
+    except (TypeError, ValueError) as error:
+        return argument not in str(error) or "expected" not in str(error)
+    return True
+
+
+def test_nothing_is_free_that_does_not_exist() -> None:
+    known = set()
+    for name in CHECKED:
+        for key, function in public_callables(name):
+            known |= {key, *(f"{key}({argument})" for argument in parameters(function))}
+    assert FREE.keys() <= known
+
+
+# ------------------------------------------------------------------------------------------- rules of the house
+
+
+def tree(name: str) -> ast.Module:
+    return ast.parse((PACKAGE / f"{name}.py").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_no_module_checks_by_hand(name: str) -> None:
+    faults = []
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("_check"):
+            faults.append(f"line {node.lineno}: {node.name}")
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and "bool" in ast.unparse(node.args[1]):
+            faults.append(f"line {node.lineno}: {ast.unparse(node)}")
+    assert not faults, "the door does that: " + ", ".join(faults)
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_no_private_name_crosses_a_module(name: str) -> None:
+    found = [
+        f"line {node.lineno}: {alias.name}"
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rlbook_lib")
+        for alias in node.names
+        if alias.name.startswith("_")
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_no_public_function_has_an_underscore_twin(name: str) -> None:
+    functions = {node.name for node in tree(name).body if isinstance(node, ast.FunctionDef)}
+    assert not {f for f in functions if f"_{f}" in functions}
+
+
+@pytest.mark.parametrize("name", ["dynamic_programming", "returns", "dqn", "policy_gradient", "trpo", "ppo", "grpo", "rlhf"])
+def test_an_algorithm_opens_with_its_settings_or_its_formula(name: str) -> None:
+    first = next(node for node in tree(name).body if isinstance(node, ast.ClassDef | ast.FunctionDef))
+    is_formula = "Equation:" in (ast.get_docstring(first) or "")
+    assert is_formula or first.name.endswith("Config"), f"line {first.lineno}: {first.name}"
