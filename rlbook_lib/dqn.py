@@ -188,7 +188,7 @@ def iterate_dqn(
         online = _q_network(environments, config, network_seed)
         target = frozen_copy(online)
         optimizer = torch.optim.Adam(online.parameters(), lr=config.learning_rate, fused=True)
-        size, rng = environments.observation_size, environments.generator(action_seed)
+        size, rng = environments.observation_size, np.random.default_rng(action_seed)
         buffer = ReplayBuffer(config.buffer_capacity, size, seed=buffer_seed, device=choose_device(config.device))
         window = NStepWindow(environments.copies, size, config.n_step, config.gamma)
         epsilon = linear_decay(config.epsilon_start, config.epsilon_end, config.epsilon_steps)

@@ -17,6 +17,7 @@ from rlbook_lib.environments import (
     TorchCartPole,
     VectorEnvironment,
     cartpole_change,
+    opened,
     vectorize,
 )
 from rlbook_lib.maze import Maze
@@ -434,9 +435,10 @@ def test_a_state_from_before_the_first_reset_brings_that_moment_back(name):
     with pytest.raises(ValueError, match="call reset"):
         run(other, np.random.default_rng(0), 1)
     assert np.array_equal(np.asarray(other.reset()), np.asarray(environment.reset()))
-    for nothing in ({}, None):
-        with pytest.raises(ValueError, match="state must be what state"):
-            other.load_state(nothing)
+    with pytest.raises(ValueError, match=r"state is {}; expected what state\(\)"):
+        other.load_state({})
+    with pytest.raises(TypeError, match="state is None; expected a mapping"):
+        other.load_state(None)
 
 
 def test_a_state_that_cannot_be_exact_is_refused():
@@ -625,14 +627,35 @@ def test_bad_environments():
         with pytest.raises(ValueError, match="which Gymnasium cannot make"):
             vectorize(env, 2, seed=0)
     for env in (Maze(), 3, None):
-        with pytest.raises(TypeError, match="env must be a Gymnasium id, a constructor"):
+        with pytest.raises(TypeError, match="env is .*; expected a Gymnasium id, a constructor"):
             vectorize(env, 2, seed=0)
-    with pytest.raises(TypeError, match="expected a Gymnasium environment"):
+    with pytest.raises(TypeError, match="environments holds 3; expected Gymnasium environments"):
         vectorize(lambda: 3, 2, seed=0)
     with pytest.raises(ValueError, match="empty"):
         GymnasiumEnvironments([], seed=0)
     with pytest.raises(ValueError, match="max_steps"):
         BatchedCartPole(2, seed=0, max_steps=0)
+
+
+def test_opened_environments_are_closed_also_after_an_error(monkeypatch):
+    closed = []
+    monkeypatch.setattr(Maze, "close", lambda self: closed.append(self))
+    with pytest.raises(ZeroDivisionError), opened(Maze, 2, seed=0) as environments:
+        assert environments.reset().shape == (2, 6) and not closed
+        1 / 0
+    assert closed == environments.environments
+    with opened(environments, 5, seed=0) as same:
+        assert same is environments
+    assert len(closed) == 2
+    with pytest.raises(ValueError, match="copies is 0"):  # at the call, before "with"
+        opened(Maze, 0, seed=0)
+
+
+def test_each_environment_says_what_draws_its_actions():
+    numpy, tensors = vectorize("CartPole-v1", 2, seed=0), TorchCartPole(2, seed=0, device="cpu")
+    assert numpy.generator(3).random() == np.random.default_rng(3).random() and not numpy.in_tensors
+    drawn = [torch.rand(1, generator=g) for g in (tensors.generator(3), torch.Generator().manual_seed(3))]
+    assert tensors.in_tensors and drawn[0] == drawn[1] and vectorize(tensors, seed=0) is tensors
 
 
 def test_a_vector_environment_comes_back_as_it_is():

@@ -20,11 +20,13 @@ import torch
 from rlbook_lib.dqn import DQNConfig, train_dqn
 from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy
 from rlbook_lib.training import (
+    Run,
     TrainingError,
     Update,
     check_state,
     config_dict,
     evaluate_policy,
+    gradient_step,
     load_checkpoint,
     pack,
     resume_state,
@@ -32,6 +34,7 @@ from rlbook_lib.training import (
     run_updates,
     save_checkpoint,
     set_rng_state,
+    split_seed,
     train,
     unpack,
 )
@@ -455,11 +458,11 @@ def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path
 
 def test_what_cannot_be_a_checkpoint_is_refused_before_the_first_update(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere" / "run.pt"):
-        with pytest.raises(ValueError, match="checkpoint must be a file in a folder that exists, got"):
+        with pytest.raises(ValueError, match="checkpoint is .*; expected a file in a folder that exists"):
             train_toy(checkpoint=path, stop=lambda record: pytest.fail("an update was made"))
-    with pytest.raises(TypeError, match="stop must be a function of one record, got 3"):
+    with pytest.raises(TypeError, match="stop is 3; expected a function"):
         train_toy(stop=3)
-    with pytest.raises(TypeError, match="state must be a dict, got list"):
+    with pytest.raises(TypeError, match=r"state is \[1, 2\]; expected a mapping"):
         save_checkpoint(tmp_path / "a.pt", [1, 2])
 
 
@@ -485,7 +488,7 @@ def test_only_generators_with_plain_states_are_packed():
             rng_state(rng)
     ours, torchs = np.random.default_rng(0), torch.Generator()
     for rng, other in ((ours, torchs), (torchs, ours)):
-        with pytest.raises(TypeError, match="state must be that of a generator like rng"):
+        with pytest.raises(TypeError, match="state is .*; expected that of a generator like rng"):
             set_rng_state(rng, rng_state(other))
 
 
@@ -550,11 +553,38 @@ def test_actions_of_real_numbers_reach_the_environment_within_its_bounds():
     assert returns.shape == (3,) and (returns < -100).all() and (returns > -3300).all()
 
 
+def test_split_seeds_are_those_of_numpy_and_the_first_ones_stay():
+    assert split_seed(7, 3) == np.random.SeedSequence(7).generate_state(3).tolist() == split_seed(7, 5)[:3]
+    assert len({*split_seed(7, 5), *split_seed(8, 5)}) == 10
+
+
+def test_a_number_is_a_part_of_a_run():
+    run = Run(ToyConfig(), 0, None, beta=0.5)
+    run.parts["beta"] = 0.25
+    run.record({}, 8)
+    state, other = run.state(), Run(ToyConfig(), 0, None, beta=0.5)
+    other.go_on(state)
+    assert (other.parts["beta"], other.update, other.env_steps) == (0.25, 1, 8)
+
+
+def test_a_gradient_step_by_hand():
+    x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    optimizer = torch.optim.SGD([x], lr=1.0)
+    assert math.isnan(gradient_step(optimizer, (x**2).sum() / 2))  # to 0: the gradient is x
+    assert x.tolist() == [0.0, 0.0]
+    norm = gradient_step(optimizer, (x * torch.tensor([3.0, 4.0])).sum(), learning_rate=0.5, max_norm=1.0)
+    assert norm == pytest.approx(5.0) and x.tolist() == pytest.approx([-0.3, -0.4])
+    for broken in (math.nan, math.inf):
+        with pytest.raises(TrainingError, match=f"the loss is -?{broken}"):
+            gradient_step(optimizer, (x * broken).sum())
+    assert x.tolist() == pytest.approx([-0.3, -0.4])
+
+
 def test_evaluation_does_not_use_up_an_environment():
     for env in (Countdown(), gym.make_vec("CartPole-v1", 2), 3):
         with pytest.raises(TypeError, match="env"):
             evaluate_policy(Always(0), env, seed=0)
-    with pytest.raises(TypeError, match="policy must have a method act"):
+    with pytest.raises(TypeError, match="policy is None; expected something with a method act"):
         evaluate_policy(None, "CartPole-v1", seed=0)
 
 
