@@ -37,7 +37,7 @@ import numpy as np
 
 __all__ = [
     "Array", "Range", "Finite", "Positive", "NotNegative", "UnitInterval", "OpenUnitInterval", "Count", "Natural", "Seed",
-    "Offers", "Environment", "Space", "Actor", "Axes", "Floats", "Numbers", "Probabilities", "LogProbs", "Integers", "Flags", "Mask", "MaskedFloats",
+    "Offers", "Environment", "Space", "Actor", "Network", "Settings", "Axes", "Floats", "Numbers", "Probabilities", "LogProbs", "Integers", "Flags", "Mask", "MaskedFloats",
     "checked", "unchecked", "settings", "check", "library_of",
 ]  # fmt: skip
 
@@ -98,6 +98,8 @@ class Offers:
 Environment = str | Callable[..., Any] | Annotated[Any, Offers("an environment", ("reset", "step"))]
 Space = Annotated[Any, Offers("a Gymnasium space", ("shape", "contains"))]
 Actor = Annotated[Any, Offers("a policy with act", ("act",))]
+Network = Annotated[Any, Offers("a network", ("parameters",))]
+Settings = Annotated[Any, Offers("a config", ("__dataclass_fields__",))]
 
 
 # -------------------------------------------------------------------------------------------------- many numbers

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlbook_lib.checks import (
-    Array, Count, Flags, Floats, Integers, Natural, Positive, Probabilities, Range, Seed, UnitInterval, checked,
-    library_of, settings, unchecked,
+    Array, Count, Environment, Flags, Floats, Integers, Natural, Positive, Probabilities, Range, Seed,
+    UnitInterval, checked, library_of, settings, unchecked,
 )  # fmt: skip
 from rlbook_lib.devices import choose_device
 from rlbook_lib.environments import VectorStep, opened
@@ -58,6 +58,7 @@ class DQNConfig:
     device: str = "cpu"  #: where the networks and the buffer are: "cpu", "cuda" or "auto"
 
     def check_together(self) -> None:
+        """Learning starts before the run ends."""
         if self.learning_starts >= self.total_steps:
             raise ValueError(f"learning_starts is {self.learning_starts}; expected less than total_steps, "
                              f"{self.total_steps}")  # fmt: skip
@@ -161,7 +162,7 @@ def dqn_update(
 
 @checked
 def iterate_dqn(
-    env: Any, config: DQNConfig | None = None, *, seed: Seed, state: State | None = None
+    env: Environment, config: DQNConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
     """DQN: act epsilon-greedily, remember, train on random memories. Yields after each update.
 
@@ -233,7 +234,7 @@ def _q_network(environments: Any, config: DQNConfig, seed: int) -> QNetwork:
 
 @checked
 def train_dqn(
-    env: Any, config: DQNConfig | None = None, *, seed: Seed, checkpoint_every: Count = 100, **options: Any
+    env: Environment, config: DQNConfig | None = None, *, seed: Seed, checkpoint_every: Count = 100, **options: Any
 ) -> TrainingResult:
     """Run ``iterate_dqn`` out, or until ``stop`` says so; see ``training.train``.
 

@@ -32,7 +32,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from numpy.typing import NDArray
 
 import rlbook_lib.maze  # noqa: F401  (registers the maze)
-from rlbook_lib.checks import Count, Seed, checked
+from rlbook_lib.checks import Count, Environment, Seed, Space, checked
 
 Array = NDArray[Any]
 Tensor = torch.Tensor
@@ -83,7 +83,7 @@ class VectorEnvironment:
     in_tensors = False
 
     @checked
-    def __init__(self, name: str, copies: Count, observation_space: Any, action_space: Any) -> None:
+    def __init__(self, name: str, copies: Count, observation_space: Space, action_space: Space) -> None:
         self.name, self.copies = name, copies
         self.action_space = _usable_space(name, "action", action_space)
         self.raw_observation_space = _usable_space(name, "observation", observation_space)
@@ -570,7 +570,7 @@ class GymnasiumEnvironments(VectorEnvironment):
         self, environments: Sequence[gymnasium.Env[Any, Any] | Callable[[], Any]], *, seed: Seed,
         name: str | None = None,
     ) -> None:
-        self.environments = [_opened(environment) for environment in environments]
+        self.environments = [_made(environment) for environment in environments]
         if not self.environments:
             raise ValueError("environments is empty; expected at least one")
         first = self.environments[0]
@@ -696,7 +696,7 @@ class GymnasiumEnvironments(VectorEnvironment):
         return np.array(action, dtype=space.dtype).reshape(space.shape)
 
 
-def _opened(environment: Any) -> gymnasium.Env[Any, Any]:
+def _made(environment: Any) -> gymnasium.Env[Any, Any]:
     made = environment if isinstance(environment, gymnasium.Env) else environment()
     if not isinstance(made, gymnasium.Env):
         raise TypeError(f"environments holds {made!r}; expected Gymnasium environments")
@@ -897,7 +897,7 @@ def is_ready_made(env: Any) -> bool:
 
 
 @checked
-def vectorize(env: Any, copies: Count = 16, *, seed: Seed) -> VectorEnvironment:
+def vectorize(env: Environment, copies: Count = 16, *, seed: Seed) -> VectorEnvironment:
     """Copies of an environment side by side, with the resets of this module.
 
     Args:
@@ -933,7 +933,7 @@ def vectorize(env: Any, copies: Count = 16, *, seed: Seed) -> VectorEnvironment:
 
 @checked
 @contextmanager
-def opened(env: Any, copies: Count = 16, *, seed: Seed) -> Iterator[VectorEnvironment]:
+def opened(env: Environment, copies: Count = 16, *, seed: Seed) -> Iterator[VectorEnvironment]:
     """``with opened(...) as environments``: the same, closed afterwards unless they came ready-made.
 
     Args:

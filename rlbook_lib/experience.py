@@ -26,7 +26,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook_lib.checks import Array, Count, Floats, Positive, Seed, UnitInterval, check, checked, unchecked
+from rlbook_lib.checks import (
+    Array, Count, Environment, Floats, Positive, Seed, UnitInterval, check, checked, unchecked,
+)  # fmt: skip
 from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
 
 Schedule: TypeAlias = UnitInterval | Callable[[int], float]  # one number, or a number for each count from 1
@@ -560,7 +562,7 @@ def cumulative_chances(chances: FloatArray) -> FloatArray:
 
 @checked
 def open_walk(
-    env_or_mdp: Any, *, runs: Count, episodes: Count, seed: Seed, max_steps: Count | None,
+    env_or_mdp: MDP | Environment, *, runs: Count, episodes: Count, seed: Seed, max_steps: Count | None,
     columns: tuple[str, ...] = ("action",), together: bool = False,
 ) -> Walk:
     """Experience for a learner: a ``TableWalk`` if the dynamics are known, else an ``EnvironmentWalk``.
@@ -629,29 +631,6 @@ def discrete_size(which: str, env: Any) -> int:
 
 
 # ---------------------------------------------------------------------- small things that learners share
-
-def check_count(name: str, value: Any) -> int:
-    """``value`` as an int of at least 1, or an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer of at least 1, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value}")
-    return int(value)
-
-
-def check_positive(name: str, value: float) -> float:
-    """``value`` as a float above 0 and finite, or an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}")
-    return float(value)
-
-
-def check_flag(name: str, value: Any) -> bool:
-    """``value`` as a bool, or an error that names it."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
-
 
 def new_history(wanted: bool, episodes: int, table: FloatArray) -> FloatArray | None:
     """Room for the tables before the first and after every episode, filled with the first; or None."""

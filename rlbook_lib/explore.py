@@ -395,7 +395,7 @@ class Explore:
             drawn, defined = self._picture.draw()
             drawings.append(drawn)
             definitions.update(defined)
-        self._check_reuse(states[-1], drawings[-1])
+        self._require_right_memory(states[-1], drawings[-1])
         order = keep_order([list(drawn) for drawn in drawings], {id(a): a for a in self._picture.artists})
         base = states.index(tuple(self._start))
         svg = self._picture.svg(order, drawings[base], definitions, self.alt)
@@ -446,7 +446,7 @@ class Explore:
             handles.append([index, self._picture.box(axes), points, where if where in ("x", "y") else "xy"])
         return handles
 
-    def _check_reuse(self, state: Sequence[int], drawn: Mapping[int, list[Element]]) -> None:
+    def _require_right_memory(self, state: Sequence[int], drawn: Mapping[int, list[Element]]) -> None:
         """The last state once more, with every artist drawn anew: what was kept must have been right."""
         self._move(state)
         fresh, _ = self._picture.draw(reuse=False)

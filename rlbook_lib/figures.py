@@ -7,7 +7,7 @@ on light and on dark pages; black is drawn in the page's text color.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import matplotlib
 import numpy as np
@@ -20,12 +20,15 @@ from matplotlib.patches import Arc, Circle, FancyArrowPatch, FancyBboxPatch, Pat
 from matplotlib.path import Path
 from matplotlib.text import Text
 
-from rlbook_lib.checks import Array, Floats, Integers, Natural, Numbers, OpenUnitInterval, Positive, Seed, checked
+from rlbook_lib.checks import (
+    Array, Floats, Integers, Natural, Numbers, Offers, OpenUnitInterval, Positive, Seed, checked,
+)  # fmt: skip
 from rlbook_lib.evaluation import bootstrap_interval
 from rlbook_lib.explore import StaticFigure, static_figure
 from rlbook_lib.svg import PALETTE
 
 COLORS: dict[str, str] = {**{name: colors[0] for name, colors in PALETTE.items()}, "text": "#000000"}
+MazeLike = Annotated[Any, Offers("a maze", ("rows", "columns", "wall_states", "goal_states", "trap_states"))]
 _LINES = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), (0, (8, 2))]
 _TINT = 0.5  # the strongest tint of a cell, so that text stays readable on it in light and dark
 Direction: TypeAlias = Literal["up", "down", "left", "right"]
@@ -140,7 +143,7 @@ class MazeDrawing:
     """
 
     @checked
-    def __init__(self, maze: Any, ax: Axes, actions: Sequence[Direction], scale: Positive, decimals: Natural):
+    def __init__(self, maze: MazeLike, ax: Axes, actions: Sequence[Direction], scale: Positive, decimals: Natural):
         self.ax, self.figure = ax, ax.figure
         self._scale, self._decimals = scale, decimals
         self._rows, self._columns = int(maze.rows), int(maze.columns)
@@ -376,7 +379,7 @@ def _arrow(x: float, y: float, direction: tuple[float, float], inner: float, len
 
 @checked
 def draw_maze(
-    maze: Any,
+    maze: MazeLike,
     ax: Axes | None = None,
     values: Numbers[Array, "S"] | None = None,
     q_values: Numbers[Array, "S A"] | None = None,

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order
 
 from rlbook_lib.checks import (
-    Array, Count, Flags, Floats, Integers, Natural, Probabilities, Seed, UnitInterval, check, checked,
-    unchecked,
+    Array, Count, Environment, Flags, Floats, Integers, Natural, Probabilities, Seed, UnitInterval, check,
+    checked, unchecked,
 )  # fmt: skip
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -82,7 +82,7 @@ class MDP:
 
     @classmethod
     @checked
-    def from_gymnasium(cls, env_or_id: Any, gamma: UnitInterval) -> MDP:
+    def from_gymnasium(cls, env_or_id: Environment, gamma: UnitInterval) -> MDP:
         """Read the model of a Gymnasium environment that publishes its transition table ``P``.
 
         Args:
@@ -430,24 +430,6 @@ def enumerate_trajectories(mdp: MDP, policy: Policy, horizon: Natural) -> list[T
 
 
 # ---------------------------------------------------------------------- checks that other modules share
-
-def check_unit_interval(name: str, value: float) -> float:
-    """``value`` as a float, or a ValueError that says ``name`` must lie in [0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number in [0, 1], got {value!r}")
-    if not 0 <= value <= 1:                                                # also refuses NaN
-        raise ValueError(f"{name} must be in [0, 1], got {value!r}")
-    return float(value)
-
-
-def check_seed(seed: int) -> int:
-    """``seed`` as an int, or an error that says it must be a non-negative integer."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise TypeError(f"seed must be a non-negative integer, got {seed!r}")
-    if seed < 0:
-        raise ValueError(f"seed must be a non-negative integer, got {seed}")
-    return int(seed)
-
 
 # ---------------------------------------------------------------------- helpers of the constructor
 

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook_lib.checks import Array, Count, Floats, Integers, Range, Seed, UnitInterval, checked, unchecked
+from rlbook_lib.checks import (
+    Array, Count, Environment, Floats, Integers, Range, Seed, UnitInterval, checked, unchecked,
+)  # fmt: skip
 from rlbook_lib.experience import (
     Control,
     FloatArray,
@@ -28,7 +30,7 @@ from rlbook_lib.experience import (
     open_walk,
     run_out,
 )
-from rlbook_lib.mdp import Policy
+from rlbook_lib.mdp import MDP, Policy
 
 
 class EpisodeUpdate(NamedTuple):
@@ -47,7 +49,7 @@ class EpisodeUpdate(NamedTuple):
 
 @checked
 def monte_carlo_prediction(
-    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, seed: Seed, runs: Count = 1,
+    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, seed: Seed, runs: Count = 1,
     first_visit: bool = True, alpha: Schedule | None = None, history: bool = False,
     max_steps: Count | None = None,
 ) -> Prediction:
@@ -85,7 +87,7 @@ def monte_carlo_prediction(
 
 @checked
 def iterate_monte_carlo_prediction(
-    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, seed: Seed, runs: Count = 1,
+    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, seed: Seed, runs: Count = 1,
     first_visit: bool = True, alpha: Schedule | None = None, max_steps: Count | None = None,
 ) -> Iterator[EpisodeUpdate]:
     """``monte_carlo_prediction`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""
@@ -212,7 +214,7 @@ def returns_of(steps: list[Any], tail: FloatArray, gamma: float) -> list[FloatAr
 
 @checked
 def monte_carlo_control(
-    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, epsilon: Schedule, seed: Seed, runs: Count = 1,
+    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, epsilon: Schedule, seed: Seed, runs: Count = 1,
     alpha: Schedule | None = None, first_visit: bool = True, history: bool = False,
     max_steps: Count | None = None,
 ) -> Control:
@@ -249,7 +251,7 @@ def monte_carlo_control(
 
 @checked
 def iterate_monte_carlo_control(
-    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, epsilon: Schedule, seed: Seed, runs: Count = 1,
+    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, epsilon: Schedule, seed: Seed, runs: Count = 1,
     alpha: Schedule | None = None, first_visit: bool = True, max_steps: Count | None = None,
 ) -> Iterator[EpisodeUpdate]:
     """``monte_carlo_control`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""

@@ -28,10 +28,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlbook_lib.checks import (
-    Array, Count, Finite, Floats, Numbers, Positive, Seed, UnitInterval, check, checked, library_of,
+    Array, Count, Finite, Floats, Numbers, Positive, Seed, Space, UnitInterval, check, checked, library_of,
     unchecked,
 )  # fmt: skip
-from rlbook_lib.experience import check_count
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 
@@ -87,26 +86,6 @@ def gaussian_log_prob(
 
 
 # ---------------------------------------------------------------------- the perceptron
-
-def check_tensors(**named: Tensor) -> None:
-    """Tensors of one shape, finite and not empty, or an error that names what is not."""
-    first, like = next(iter(named.items()))
-    for name, tensor in named.items():
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} is {type(tensor).__name__}; expected a tensor")
-        if tensor.shape != like.shape or tensor.numel() == 0:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; {first} has {tuple(like.shape)}, "
-                             "expected equal shapes, not empty")
-        if not bool(torch.isfinite(tensor).all()):
-            raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
-
-
-def check_sizes(name: str, sizes: Sequence[int]) -> tuple[int, ...]:
-    """``sizes`` as a tuple of integers of at least 1, or an error that names it."""
-    if isinstance(sizes, str) or not isinstance(sizes, Iterable):
-        raise TypeError(f"{name} must be a sequence of integers of at least 1, got {sizes!r}")
-    return tuple(check_count(name, size) for size in sizes)
-
 
 @checked
 def mlp(sizes: Sequence[Count], *, activation: Activation = "tanh", output_gain: Positive = 1.0, seed: Seed
@@ -596,7 +575,7 @@ class SharedPolicyValue(nn.Module):
 # ---------------------------------------------------------------------- networks for an environment
 
 @checked
-def observation_size(observation_space: Any, env: str = "the environment") -> int:
+def observation_size(observation_space: Space, env: str = "the environment") -> int:
     """How many numbers describe one observation: those of a Box, or the one-hot row of a Discrete space.
 
     Args:
@@ -619,7 +598,7 @@ def observation_size(observation_space: Any, env: str = "the environment") -> in
 
 
 @checked
-def make_policy(observation_space: Any, action_space: Any, *, hidden: Sequence[Count] = (64,),
+def make_policy(observation_space: Space, action_space: Space, *, hidden: Sequence[Count] = (64,),
                 activation: Activation = "tanh", seed: Seed, initial_log_std: Finite = 0.0,
                 env: str = "the environment") -> Policy:
     """The policy that an action space asks for: categorical if it is Discrete, Gaussian if it is a Box.

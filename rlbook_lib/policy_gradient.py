@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from rlbook_lib.checks import (
-    Array, Count, Finite, Floats, NotNegative, Positive, Seed, UnitInterval, checked, settings, unchecked,
+    Array, Count, Environment, Finite, Floats, Network, NotNegative, Positive, Seed, UnitInterval, checked,
+    settings, unchecked,
 )  # fmt: skip
 from rlbook_lib.gradient_estimators import (  # noqa: F401  (the old home of these names)
     BASELINES, EXACT_KINDS, SAMPLED_KINDS, TAKES_BASELINE, FloatArray, GradientMoments, PsiFunction, causality,
@@ -106,7 +107,7 @@ class ReinforceConfig:
 
 @checked
 def iterate_reinforce(
-    env: Any, config: ReinforceConfig | None = None, *, seed: Seed, state: State | None = None
+    env: Environment, config: ReinforceConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
     """REINFORCE: run whole episodes, weight each score by what followed, take one step uphill; again.
 
@@ -146,7 +147,7 @@ def iterate_reinforce(
 
 @checked
 def reinforce_update(
-    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, mask: Any, config: ReinforceConfig
+    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, mask: Tensor, config: ReinforceConfig
 ) -> dict[str, float]:
     """One step of the policy, and of the baseline where it is learned, on N whole episodes.
 
@@ -202,7 +203,7 @@ def _squared_scores(policy: Any, rollout: Rollout) -> Array:
 
 
 @checked
-def train_reinforce(env: Any, config: ReinforceConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
+def train_reinforce(env: Environment, config: ReinforceConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
     """Run ``iterate_reinforce`` out.
 
     Args:
@@ -250,7 +251,7 @@ class A2CConfig:
 
 @checked
 def iterate_a2c(
-    env: Any, config: A2CConfig | None = None, *, seed: Seed, state: State | None = None
+    env: Environment, config: A2CConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
     """Advantage actor-critic: T steps of N copies, one step of actor and critic on all of them; again.
 
@@ -285,7 +286,7 @@ def iterate_a2c(
 
 
 @checked
-def a2c_targets(rollout: Rollout, value_network: Any, config: A2CConfig) -> tuple[Array, Array]:
+def a2c_targets(rollout: Rollout, value_network: Network, config: A2CConfig) -> tuple[Array, Array]:
     """The advantages of a rollout, and what the critic is to say: advantage plus value.
 
     Truncated steps, and the end of the buffer, bootstrap from the value of the real next state; terminations
@@ -302,7 +303,7 @@ def a2c_targets(rollout: Rollout, value_network: Any, config: A2CConfig) -> tupl
     Source: Mnih et al. (2016), section 4; Schulman et al. (2016).
     """
     values, next_values = value_estimates(rollout, value_network)
-    baseline = "value" if config.psi == "reward_to_go" else "none"
+    baseline: Literal["value", "none"] = "value" if config.psi == "reward_to_go" else "none"
     advantages = psi_weights(config.psi, rollout.rewards, rollout.terminated, rollout.truncated, values=values,
                              next_values=next_values, gamma=config.gamma, lam=config.lam, n=config.n,
                              baseline=baseline)  # fmt: skip
@@ -311,7 +312,7 @@ def a2c_targets(rollout: Rollout, value_network: Any, config: A2CConfig) -> tupl
 
 @checked
 def a2c_update(
-    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, advantages: Any, targets: Any,
+    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, advantages: Tensor, targets: Tensor,
     config: A2CConfig,
 ) -> dict[str, float]:  # fmt: skip
     """One step of both networks on the whole rollout.
@@ -344,7 +345,7 @@ def a2c_update(
 
 
 @checked
-def train_a2c(env: Any, config: A2CConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
+def train_a2c(env: Environment, config: A2CConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
     """Run ``iterate_a2c`` out.
 
     Args:

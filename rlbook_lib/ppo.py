@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from rlbook_lib.checks import (
-    Array, Count, Finite, Floats, Integers, NotNegative, OpenUnitInterval, Positive, Range, Seed, UnitInterval,
-    checked, settings, unchecked,
+    Array, Count, Environment, Finite, Floats, Integers, Network, NotNegative, OpenUnitInterval, Positive,
+    Range, Seed, UnitInterval, checked, settings, unchecked,
 )  # fmt: skip
 from rlbook_lib.networks import ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
@@ -106,7 +106,7 @@ def clip_objective(log_prob: PerStep, log_prob_old: PerStep, advantage: PerStep,
 
 @checked
 def ppo_loss(
-    networks: Any, batch: PPOBatch, config: PPOConfig, epsilon: NotNegative, beta: NotNegative
+    networks: Network, batch: PPOBatch, config: PPOConfig, epsilon: NotNegative, beta: NotNegative
 ) -> tuple[Tensor, Tensor]:
     """The loss of one minibatch, to be minimized: the total objective with its sign changed.
 
@@ -142,7 +142,7 @@ def ppo_loss(
 
 @checked
 def ppo_update(
-    networks: Any, optimizer: torch.optim.Optimizer, batch: PPOBatch, config: PPOConfig, *, epsilon: NotNegative,
+    networks: Network, optimizer: torch.optim.Optimizer, batch: PPOBatch, config: PPOConfig, *, epsilon: NotNegative,
     beta: NotNegative, shuffle: np.random.Generator,
 ) -> int:  # fmt: skip
     """Several passes of gradient steps over one batch.
@@ -176,7 +176,7 @@ def ppo_update(
 
 @checked
 def iterate_ppo(
-    env: Any, config: PPOConfig | None = None, *, seed: Seed, state: State | None = None
+    env: Environment, config: PPOConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
     """Train with PPO, one record per update.
 
@@ -241,7 +241,7 @@ def improve(run: Run, batch: PPOBatch) -> dict[str, float]:
 
 
 @checked
-def train_ppo(env: Any, config: PPOConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
+def train_ppo(env: Environment, config: PPOConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
     """Run ``iterate_ppo`` out, or until ``stop`` says so; see ``training.train``.
 
     Args:
@@ -334,7 +334,7 @@ def _mean_kl(networks: Any, batch: PPOBatch, outputs: Tensor) -> float:
 
 @checked
 @torch.no_grad()
-def diagnose(networks: Any, batch: PPOBatch, epsilon: NotNegative) -> dict[str, float]:
+def diagnose(networks: Network, batch: PPOBatch, epsilon: NotNegative) -> dict[str, float]:
     """What an update did, measured on its batch after the last step.
 
     Args:
@@ -398,7 +398,7 @@ class Learner:
     """
 
     @checked
-    def __init__(self, env: Any, config: PPOConfig, seed: Seed) -> None:
+    def __init__(self, env: Environment, config: PPOConfig, seed: Seed) -> None:
         with ExitStack() as stack:
             actors = stack.enter_context(_actors(env, config, seed))
             self.run = _begin(actors, config, seed)

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook_lib.checks import Array, Count, Seed, checked
+from rlbook_lib.checks import Actor, Array, Count, Environment, Network, Seed, Settings, checked
 from rlbook_lib.environments import VectorEnvironment, opened
 from rlbook_lib.networks import Policy, SharedPolicyValue, ValueNetwork, make_policy
 from rlbook_lib.training import pack, unpack
@@ -123,7 +123,7 @@ class Collector:
     """
 
     @checked
-    def __init__(self, environments: VectorEnvironment, policy: Any, steps: Count,
+    def __init__(self, environments: VectorEnvironment, policy: Actor, steps: Count,
                  rng: np.random.Generator | torch.Generator) -> None:
         wanted = torch.Generator if environments.in_tensors else np.random.Generator
         if not isinstance(rng, wanted):
@@ -210,7 +210,7 @@ class Collector:
 
 
 @checked
-def value_estimates(rollout: Rollout, value_network: Any) -> tuple[Any, Any]:
+def value_estimates(rollout: Rollout, value_network: Network) -> tuple[Any, Any]:
     """V(s_t) and V(s_{t+1}) of every step, with as few evaluations as possible.
 
     Inside an episode V(s_{t+1}) is the value of the next row. The network is asked again only where the next
@@ -272,7 +272,7 @@ class Actors(NamedTuple):
 @checked
 @contextmanager
 def open_actors(
-    env: Any, config: Any, seeds: Sequence[Seed], *, copies: Count, steps: Count, shared: bool = False
+    env: Environment, config: Settings, seeds: Sequence[Seed], *, copies: Count, steps: Count, shared: bool = False
 ) -> Iterator[Actors]:
     """Environments, a policy and a value network for them, and a collector: ``with open_actors(...) as actors``.
 

@@ -481,7 +481,7 @@ class Picture:
 
     def draw(self, *, reuse: bool = True) -> tuple[dict[int, list[Element]], dict[str, str]]:
         """Elements of each artist, by its id, in drawing order; and the clip regions they name."""
-        self._check_artists()
+        self._require_the_same_artists()
         frame = tuple(
             value
             for axes in self.figure.axes
@@ -537,7 +537,7 @@ class Picture:
         x0, y0, x1, y1 = axes.bbox.extents
         return round(x0 * UNITS), round((self.height - y1) * UNITS), round((x1 - x0) * UNITS), round((y1 - y0) * UNITS)
 
-    def _check_artists(self) -> None:
+    def _require_the_same_artists(self) -> None:
         now = _leaves(self.figure)
         new = [artist for artist in now if id(artist) not in self._known]
         here = {id(artist) for artist in now}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlbook_lib.checks import (
-    ANY_FINITE, Array, Count, Flags, Floats, Range, Seed, UnitInterval, checked, unchecked,
+    ANY_FINITE, Array, Count, Environment, Flags, Floats, Range, Seed, UnitInterval, checked, unchecked,
 )  # fmt: skip
 from rlbook_lib.dynamic_programming import expected_visits
 from rlbook_lib.experience import (
@@ -189,7 +189,7 @@ def _columns(table: FloatArray, rows: IntArray) -> FloatArray:
 
 @checked
 def q_learning(
-    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
     runs: Count = 1, history: bool = False, max_steps: Count | None = None,
 ) -> Control:
     """Act epsilon-greedily, learn about the best: ``Q(s,a) += alpha * (r + gamma * max_b Q(s',b) - Q(s,a))``.
@@ -218,7 +218,7 @@ def q_learning(
 
 @checked
 def sarsa(
-    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
     runs: Count = 1, history: bool = False, max_steps: Count | None = None,
 ) -> Control:
     """Learn about the policy that acts: ``Q(s,a) += alpha * (r + gamma * Q(s',a') - Q(s,a))``.
@@ -236,7 +236,7 @@ def sarsa(
 
 @checked
 def expected_sarsa(
-    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
     runs: Count = 1, history: bool = False, max_steps: Count | None = None,
 ) -> Control:
     """SARSA without the luck of a': ``Q(s,a) += alpha * (r + gamma * sum_b pi(b|s') Q(s',b) - Q(s,a))``.
@@ -253,7 +253,7 @@ def expected_sarsa(
 
 @checked
 def iterate_q_learning(
-    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
     runs: Count = 1, max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``q_learning`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
@@ -262,7 +262,7 @@ def iterate_q_learning(
 
 @checked
 def iterate_sarsa(
-    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
     runs: Count = 1, max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
@@ -271,7 +271,7 @@ def iterate_sarsa(
 
 @checked
 def iterate_expected_sarsa(
-    env_or_mdp: Any, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
     runs: Count = 1, max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``expected_sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
@@ -387,7 +387,7 @@ def _value_of_policy_in_row(row: list[float], best: float, epsilon: float) -> fl
 
 @checked
 def td_prediction(
-    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
     runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, history: bool = False,
     max_steps: Count | None = None,
 ) -> Prediction:
@@ -419,7 +419,7 @@ def td_prediction(
 
 @checked
 def n_step_td_prediction(
-    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
     n: Count, runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, history: bool = False,
     max_steps: Count | None = None,
 ) -> Prediction:
@@ -448,7 +448,7 @@ def n_step_td_prediction(
 
 @checked
 def iterate_td_prediction(
-    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
     runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``td_prediction`` as a generator: one ``Step`` per update. Same arguments."""
@@ -459,7 +459,7 @@ def iterate_td_prediction(
 
 @checked
 def iterate_n_step_td_prediction(
-    env_or_mdp: Any, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
+    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
     n: Count, runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``n_step_td_prediction`` as a generator: one ``Step`` per step of the environment. Same arguments."""

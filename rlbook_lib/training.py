@@ -36,7 +36,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook_lib.checks import Count, Natural, NotNegative, Positive, Seed, UnitInterval, checked
+from rlbook_lib.checks import (
+    Actor, Count, Natural, Network, NotNegative, Positive, Seed, Settings, UnitInterval, checked,
+)  # fmt: skip
 from rlbook_lib.environments import opened
 
 State = dict[str, Any]
@@ -182,7 +184,7 @@ def run_updates(
 
 @checked
 def train(
-    iterate: Callable[..., Iterator[Update]], env: Any, config: Any, *, seed: Seed,
+    iterate: Callable[..., Iterator[Update]], env: Any, config: Settings, *, seed: Seed,
     state: State | str | Path | None = None, progress: bool = False, checkpoint: str | Path | None = None,
     checkpoint_every: Count = 10, stop: Callable[[Update], bool] | None = None,
 ) -> TrainingResult:
@@ -420,7 +422,7 @@ def _entries(value: Any, where: str) -> list[tuple[Any, str]]:
 # ---------------------------------------------------------------------- going on from a state
 
 @checked
-def config_dict(config: Any) -> dict[str, Any]:
+def config_dict(config: Settings) -> dict[str, Any]:
     """A config dataclass as plain data: tuples stay tuples, everything else must be numbers, words or None.
 
     Args:
@@ -438,7 +440,7 @@ def config_dict(config: Any) -> dict[str, Any]:
 
 
 @checked
-def check_state(state: State, config: Any, seed: Seed) -> None:
+def check_state(state: State, config: Settings, seed: Seed) -> None:
     """Refuse to go on from a state that was made with another config or seed.
 
     Args:
@@ -461,7 +463,7 @@ def check_state(state: State, config: Any, seed: Seed) -> None:
 
 
 @checked
-def resume_state(checkpoint: str | Path | None, config: Any, seed: Seed) -> State | None:
+def resume_state(checkpoint: str | Path | None, config: Settings, seed: Seed) -> State | None:
     """The state in a checkpoint file, if there is one to go on from.
 
     Args:
@@ -647,7 +649,7 @@ def gradient_step(optimizer: torch.optim.Optimizer, loss: Tensor, learning_rate:
 
 
 @checked
-def frozen_copy(model: Any) -> Any:
+def frozen_copy(model: Network) -> Any:
     """A copy of a model that does not learn: the reference that a trained policy is held to, or a target network.
 
     Args:
@@ -662,7 +664,7 @@ def frozen_copy(model: Any) -> Any:
 # ---------------------------------------------------------------------- evaluation
 
 @checked
-def evaluate_policy(policy: Any, env: str | Callable[[], Any], *, episodes: Count = 20, seed: Seed,
+def evaluate_policy(policy: Actor, env: str | Callable[[], Any], *, episodes: Count = 20, seed: Seed,
                     max_steps: Count = 10_000) -> NDArray[np.float64]:
     """Undiscounted returns of greedy episodes, all of them side by side.
 

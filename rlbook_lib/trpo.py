@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
 from rlbook_lib.checks import (
-    Array, Count, Finite, Floats, Integers, NotNegative, OpenUnitInterval, Positive, Probabilities, Range, Seed,
-    UnitInterval, checked, settings, unchecked,
+    Array, Count, Environment, Finite, Floats, Integers, NotNegative, OpenUnitInterval, Positive,
+    Probabilities, Range, Seed, UnitInterval, checked, settings, unchecked,
 )  # fmt: skip
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.dynamic_programming import advantages, expected_episode_length, expected_return
@@ -63,6 +63,7 @@ class TRPOConfig:
     return_scale: Positive | None = None  #: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1
 
     def check_together(self) -> None:
+        """The region does not grow."""
         if self.delta_end > self.delta:
             raise ValueError(f"delta_end is {self.delta_end}; expected at most delta, {self.delta}")
 
@@ -158,7 +159,7 @@ def trpo_step(
 
 @checked
 def iterate_trpo(
-    env: Any, config: TRPOConfig | None = None, *, seed: Seed, state: State | None = None
+    env: Environment, config: TRPOConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
     """Trust-region policy optimization: one record per batch and update.
 
@@ -254,7 +255,7 @@ def fit_values(
 
 
 @checked
-def train_trpo(env: Any, config: TRPOConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
+def train_trpo(env: Environment, config: TRPOConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
     """Run ``iterate_trpo`` out, or until ``stop`` says so; see ``training.train``.
 
     Args:
