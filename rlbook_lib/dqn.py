@@ -58,6 +58,7 @@ class DQNConfig:
     device: str = "cpu"  #: where the networks and the buffer are: "cpu", "cuda" or "auto"
 
     def check_together(self) -> None:
+        """What two fields share."""
         if self.learning_starts >= self.total_steps:
             raise ValueError(f"learning_starts is {self.learning_starts}; expected less than total_steps, "
                              f"{self.total_steps}")  # fmt: skip

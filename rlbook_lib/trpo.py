@@ -63,6 +63,7 @@ class TRPOConfig:
     return_scale: Positive | None = None  #: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1
 
     def check_together(self) -> None:
+        """What two fields share."""
         if self.delta_end > self.delta:
             raise ValueError(f"delta_end is {self.delta_end}; expected at most delta, {self.delta}")
 
