@@ -33,5 +33,10 @@ It reads in chapter order. A module imports only modules that stand above it in 
 - ``explore``              the interactive figure (every chapter)
 - ``figures``              drawings that more than one page uses, and the figures' style (every chapter)
 
+What comes in is checked once, at the door (``checks``): a wrong shape, an empty array, a number that is not finite or
+out of range, an unknown word, a flag that is neither 0 nor 1 raise ValueError; the wrong kind of thing raises TypeError.
+The annotations say what is expected, and each error names the argument. ``Raises`` in a docstring tells only what goes
+beyond that.
+
 Nothing is imported here: ``from rlbook_lib.mdp import MDP`` says where a name lives.
 """

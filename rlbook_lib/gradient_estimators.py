@@ -14,8 +14,6 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-import scipy.sparse as sp
-import scipy.sparse.linalg
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
@@ -25,7 +23,7 @@ from rlbook_lib.checks import (
     library_of, unchecked,
 )  # fmt: skip
 from rlbook_lib.dynamic_programming import (
-    action_values, expected_episode_length, policy_evaluation, q_from_values,
+    action_values, expected_visits, policy_evaluation, q_from_values,
 )  # fmt: skip
 from rlbook_lib.mdp import MDP, Trajectory, enumerate_trajectories
 from rlbook_lib.networks import softmax_log_probs
@@ -170,28 +168,6 @@ def discounted_state_distribution(mdp: MDP, policy: PolicyTable) -> FloatArray:
         raise ValueError("mdp.gamma is 1; the discounted state distribution needs a discount below 1")
     visits = expected_visits(mdp, policy)
     return np.where(mdp.terminal, visits, (1 - mdp.gamma) * visits)
-
-
-@checked
-def expected_visits(mdp: MDP, policy: PolicyTable) -> FloatArray:
-    """How often an episode visits each state, discounted: ``sum_t gamma^t P(s_t = s)``, by a linear solve.
-
-    Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
-
-    Returns:
-        (S,): visits; a terminal state counts once, when it is entered.
-
-    Raises:
-        ValueError: gamma is 1 and the policy need not end its episodes.
-
-    Source: Sutton et al. (2000), theorem 1.
-    """
-    if mdp.gamma == 1 and not np.isfinite(expected_episode_length(mdp, policy)[mdp.start > 0]).all():
-        raise ValueError("policy need not end its episodes; at gamma = 1 the visits would be infinite")
-    following = sp.eye_array(mdp.n_states) - mdp.gamma * mdp.policy_transitions(policy)
-    return np.atleast_1d(scipy.sparse.linalg.spsolve(following.T.tocsc(), mdp.start))
 
 
 @checked

@@ -280,8 +280,8 @@ def iterate_a2c(
             yield run.record({})
         while run.env_steps < config.total_steps:
             rollout = actors.collector.collect()
-            advantages, targets = a2c_targets(rollout, actors.value, config)
-            metrics = a2c_update(actors, run.parts["optimizer"], rollout, advantages, targets, config)
+            advantages, targets = unchecked(a2c_targets)(rollout, actors.value, config)
+            metrics = unchecked(a2c_update)(actors, run.parts["optimizer"], rollout, advantages, targets, config)
             yield run.record(metrics | actors.environments.episode_metrics(), len(rollout))
 
 
@@ -302,7 +302,7 @@ def a2c_targets(rollout: Rollout, value_network: Network, config: A2CConfig) -> 
 
     Source: Mnih et al. (2016), section 4; Schulman et al. (2016).
     """
-    values, next_values = value_estimates(rollout, value_network)
+    values, next_values = unchecked(value_estimates)(rollout, value_network)
     baseline: Literal["value", "none"] = "value" if config.psi == "reward_to_go" else "none"
     advantages = psi_weights(config.psi, rollout.rewards, rollout.terminated, rollout.truncated, values=values,
                              next_values=next_values, gamma=config.gamma, lam=config.lam, n=config.n,
@@ -331,7 +331,7 @@ def a2c_update(
         TrainingError: a loss that is not finite.
     """
     policy, value, batch = actors.policy, actors.value, rollout.batch()
-    advantages, targets = flatten(advantages), flatten(targets)
+    advantages, targets = unchecked(flatten)(advantages), unchecked(flatten)(targets)
     if config.normalize:
         advantages = normalize_advantages(advantages)
     outputs = policy(batch.observations)

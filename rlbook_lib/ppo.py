@@ -165,7 +165,7 @@ def ppo_update(
     """
     done = 0
     for _ in range(config.epochs):
-        for part in minibatches(batch, config.minibatches, shuffle):
+        for part in unchecked(minibatches)(batch, config.minibatches, shuffle):
             loss, outputs = unchecked(ppo_loss)(networks, part, config, epsilon, beta)
             if config.stop_kl is not None and _mean_kl(networks, part, outputs) > config.stop_kl:
                 return done
@@ -205,8 +205,8 @@ def iterate_ppo(
             yield run.record({})
         while run.env_steps < config.total_steps:
             rollout = actors.collector.collect()
-            batch = prepare_batch(rollout, actors.value, config)
-            metrics = improve(run, batch)
+            batch = unchecked(prepare_batch)(rollout, actors.value, config)
+            metrics = unchecked(improve)(run, batch)
             yield run.record(metrics | actors.environments.episode_metrics(), len(rollout))
 
 
@@ -230,8 +230,8 @@ def improve(run: Run, batch: PPOBatch) -> dict[str, float]:
     learning_rate = _annealed(config.learning_rate, config.learning_rate_end, left)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    done = ppo_update(networks, optimizer, batch, config, epsilon=epsilon, beta=beta, shuffle=run.parts["shuffle"])
-    metrics = diagnose(networks, batch, epsilon) | {"gradient_steps": float(done), "learning_rate": learning_rate}
+    done = unchecked(ppo_update)(networks, optimizer, batch, config, epsilon=epsilon, beta=beta, shuffle=run.parts["shuffle"])
+    metrics = unchecked(diagnose)(networks, batch, epsilon) | {"gradient_steps": float(done), "learning_rate": learning_rate}
     if config.objective == "penalty":
         metrics["kl_coefficient"] = beta
         if config.kl_rule != "fixed":
@@ -293,12 +293,12 @@ def prepare_batch(rollout: Rollout, value_network: ValueNetwork, config: PPOConf
 
     Source: Schulman et al. (2017), equations 10 and 11; Schulman et al. (2016).
     """
-    values, next_values = value_estimates(rollout, value_network)
+    values, next_values = unchecked(value_estimates)(rollout, value_network)
     advantages, targets = gae(rollout.rewards, values, next_values, rollout.terminated, rollout.truncated,
                               config.gamma, config.lam)  # fmt: skip
     if config.normalize == "batch":
         advantages = normalize_advantages(advantages)
-    return PPOBatch(*rollout.batch(), *(flatten(x) for x in (values, advantages, targets)))
+    return PPOBatch(*rollout.batch(), *map(unchecked(flatten), (values, advantages, targets)))
 
 
 @checked

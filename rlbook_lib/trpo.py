@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.sparse.linalg import spsolve
 from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
@@ -28,7 +27,7 @@ from rlbook_lib.checks import (
     Probabilities, Range, Seed, UnitInterval, checked, settings, unchecked,
 )  # fmt: skip
 from rlbook_lib.divergences import kl_divergence
-from rlbook_lib.dynamic_programming import advantages, expected_episode_length, expected_return
+from rlbook_lib.dynamic_programming import advantages, expected_return, expected_visits
 from rlbook_lib.mdp import MDP, FloatArray
 from rlbook_lib.networks import Policy, ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
@@ -564,7 +563,7 @@ def performance_difference(mdp: MDP, new: TablePolicy, old: TablePolicy) -> floa
     Source: Kakade & Langford (2002), lemma 6.1.
     """
     per_state = (mdp.policy_rows(new) * advantages(mdp, old)).sum(1)  # (S,): E over a ~ new of A^old
-    return float(_visits(mdp, new) @ per_state)
+    return float(expected_visits(mdp, new) @ per_state)
 
 
 @checked
@@ -591,7 +590,7 @@ def surrogate_objective(mdp: MDP, new: TablePolicy, old: TablePolicy) -> float:
     Source: Schulman et al. (2015), equation 3.
     """
     per_state = (mdp.policy_rows(new) * advantages(mdp, old)).sum(1)
-    return expected_return(mdp, old) + float(_visits(mdp, old) @ per_state)
+    return expected_return(mdp, old) + float(expected_visits(mdp, old) @ per_state)
 
 
 class ImprovementBound(NamedTuple):
@@ -632,13 +631,3 @@ def policy_improvement_bound(mdp: MDP, new: TablePolicy, old: TablePolicy) -> Im
     surrogate = surrogate_objective(mdp, new, old)
     penalty = coefficient * kl_max if coefficient > 0 else 0.0  # 0 times inf is 0 here: nothing can be lost
     return ImprovementBound(surrogate - penalty, surrogate, coefficient, kl_max)
-
-
-def _visits(mdp: MDP, policy: TablePolicy) -> FloatArray:
-    """Expected discounted number of visits, (S,): sum over t of gamma^t P(s_t = s), or d / (1 - gamma)."""
-    if mdp.gamma == 1 and not np.isfinite(expected_episode_length(mdp, policy)[mdp.start > 0]).all():
-        raise ValueError("policy need not end its episodes; expected one that does, or gamma below 1: its visits are "
-                         "infinite")  # fmt: skip
-    transitions = mdp.policy_transitions(policy)  # CSR (S, S)
-    system = sp.eye_array(mdp.n_states, format="csc") - mdp.gamma * sp.csc_array(transitions.T)
-    return spsolve(sp.csc_array(system), mdp.start)

@@ -633,7 +633,7 @@ def test_visits_without_an_end_are_refused():
     stay = MDP(np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]), np.zeros((2, 2)), 1.0, terminal=[0, 1],
                start=[1.0, 0.0])
     assert expected_visits(stay, [1, 0]).tolist() == [1.0, 1.0]
-    with pytest.raises(ValueError, match="policy need not end its episodes"):
+    with pytest.raises(ValueError, match="policy must end the episode"):
         expected_visits(stay, [0, 0])
 
 
