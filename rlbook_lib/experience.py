@@ -14,8 +14,6 @@ In order: what learners return; schedules; acting epsilon-greedily; the walks; o
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -7,7 +7,6 @@ action, so that the pair ``(s, a)`` stands in row ``s * A + a``.
 
 from __future__ import annotations
 
-import numbers
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ Weights start orthogonal, drawn from a generator of their own: nothing touches t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np

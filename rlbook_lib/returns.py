@@ -16,7 +16,7 @@ in, torch is there already. Gradients flow through.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
 import pytest
 
 from rlbook_lib.checks import Axes, Offers, Range, check, kinds_of

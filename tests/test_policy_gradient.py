@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_gradient_estimators import HORIZON, gradient_by_differences, layers, logits_of
 
-from rlbook_lib.environments import TorchCartPole, vectorize
+from rlbook_lib.environments import vectorize
 from rlbook_lib.gradient_estimators import softmax_policy
 from rlbook_lib.mdp import enumerate_trajectories
 from rlbook_lib.policy_gradient import (
@@ -26,7 +26,7 @@ from rlbook_lib.policy_gradient import (
 )
 from rlbook_lib.returns import discounted_returns
 from rlbook_lib.rollout import Collector, open_actors
-from rlbook_lib.training import TrainingError, evaluate_policy, load_checkpoint, save_checkpoint
+from rlbook_lib.training import TrainingError, evaluate_policy, load_checkpoint
 
 
 # ------------------------------------------------------------------ losses

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +40,7 @@ from rlbook_lib.ppo import (
     value_loss,
 )
 from rlbook_lib.rollout import Collector
-from rlbook_lib.training import TrainingError, evaluate_policy, load_checkpoint, save_checkpoint
+from rlbook_lib.training import evaluate_policy
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text("utf-8"))
 

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from rlbook_lib import trpo
 from rlbook_lib.dynamic_programming import advantages, expected_return
-from rlbook_lib.environments import TorchCartPole, vectorize
 from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP, enumerate_trajectories
 from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, ValueNetwork
 from rlbook_lib.rollout import Rollout
-from rlbook_lib.training import TrainingError, load_checkpoint
+from rlbook_lib.training import TrainingError
 from rlbook_lib.trpo import (
     TRPOConfig,
     conjugate_gradient,
