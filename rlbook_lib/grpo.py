@@ -22,6 +22,7 @@ from rlbook_lib.checks import (
 )  # fmt: skip
 from rlbook_lib.divergences import kl_estimate
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, generate
+from rlbook_lib.ppo import clip_objective
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
     Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
@@ -172,9 +173,7 @@ def token_objective(
 
     Source: Yu et al. (2025), "clip-higher"; with equal numbers, Schulman et al. (2017), equation 7.
     """
-    below, above = clip
-    ratio = (log_prob - log_prob_old).exp()
-    return torch.minimum(ratio * advantage, ratio.clamp(1.0 - below, 1.0 + above) * advantage)
+    return unchecked(clip_objective)(log_prob, log_prob_old, advantage, clip)
 
 
 @checked(arrays="tensors")

@@ -81,7 +81,10 @@ PerStep: TypeAlias = Floats[Array, "..."]  # one number a step; all of one shape
 
 
 @checked(arrays="tensors")
-def clip_objective(log_prob: PerStep, log_prob_old: PerStep, advantage: PerStep, epsilon: OpenUnitInterval) -> Array:
+def clip_objective(
+    log_prob: PerStep, log_prob_old: PerStep, advantage: PerStep,
+    epsilon: OpenUnitInterval | tuple[OpenUnitInterval, Positive],
+) -> Array:  # fmt: skip
     """What each step adds to the clipped objective: the smaller of rho A and clip(rho, 1 - eps, 1 + eps) A.
 
     Equation: eq-clip-objective
@@ -92,15 +95,16 @@ def clip_objective(log_prob: PerStep, log_prob_old: PerStep, advantage: PerStep,
         log_prob: any shape; log pi_new(a|s).
         log_prob_old: same shape; log pi_old(a|s).
         advantage: same shape, reward units; the estimate of A(s, a).
-        epsilon: half the width of the range; 0.1 to 0.3 are usual.
+        epsilon: half the width of the range, 0.1 to 0.3 are usual; or its reach (below, above) 1, each for itself.
 
     Returns:
         One number per step, the same shape.
 
     Source: Schulman et al. (2017), equation 7.
     """
+    below, above = epsilon if isinstance(epsilon, tuple) else (epsilon, epsilon)
     ratio = (log_prob - log_prob_old).exp()
-    clipped = ratio.clamp(1.0 - epsilon, 1.0 + epsilon)
+    clipped = ratio.clamp(1.0 - below, 1.0 + above)
     return torch.minimum(ratio * advantage, clipped * advantage)
 
 

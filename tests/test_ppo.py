@@ -66,6 +66,17 @@ def test_mean_ratio_under_the_old_policy_is_one():
     assert old @ probability_ratio(np.log(new), np.log(old)) == pytest.approx(1.0, abs=1e-14)
 
 
+def test_the_range_may_reach_further_above_than_below():
+    """Against the four cases written out: clipped where going on would gain nothing, and only there."""
+    for ratio in (0.5, 0.85, 1.0, 1.25, 1.6):
+        for advantage in (-2.0, 2.0):
+            held = min(max(ratio, 0.8), 1.4)
+            expected = min(ratio * advantage, held * advantage)
+            assert clip_objective(np.log(ratio), 0.0, advantage, (0.2, 0.4)) == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"epsilon\[0\] is 1.2; expected a number, above 0 and below 1"):
+        clip_objective(0.0, 0.0, 1.0, (1.2, 0.2))
+
+
 @pytest.mark.equation("eq-clip-objective")
 def test_clip_objective_has_the_reference_values():
     reference = REFERENCE["ppo_clip"]
