@@ -37,7 +37,7 @@ import numpy as np
 
 __all__ = [
     "Array", "Range", "Finite", "Positive", "NotNegative", "UnitInterval", "OpenUnitInterval", "Count", "Natural", "Seed",
-    "Offers", "Environment", "Space", "Actor", "Network", "Settings", "Axes", "Floats", "Numbers", "Probabilities", "LogProbs", "Integers", "Flags", "Mask", "MaskedFloats",
+    "Offers", "Environment", "Space", "Actor", "Network", "Values", "Settings", "Axes", "Floats", "Numbers", "Probabilities", "LogProbs", "Integers", "Flags", "Mask", "MaskedFloats",
     "checked", "unchecked", "settings", "check", "library_of",
 ]  # fmt: skip
 
@@ -89,16 +89,22 @@ Seed = Annotated[int, Range(0)]
 
 @dataclass(frozen=True)
 class Offers:
-    """Any object that has these attributes; an error calls it what ``says`` says."""
+    """Any object that has these attributes, or text, or a function, where those stand for one; ``says`` names it in errors."""
 
     says: str
     names: tuple[str, ...]
+    or_text_or_function: bool = False
+
+    def __contains__(self, x: Any) -> bool:
+        stands_for_one = self.or_text_or_function and (isinstance(x, str) or callable(x))
+        return stands_for_one or all(hasattr(x, name) for name in self.names)
 
 
-Environment = str | Callable[..., Any] | Annotated[Any, Offers("an environment", ("reset", "step"))]
+Environment = Annotated[Any, Offers("a Gymnasium id, a constructor, or an environment", ("reset", "step"), True)]
 Space = Annotated[Any, Offers("a Gymnasium space", ("shape", "contains"))]
-Actor = Annotated[Any, Offers("a policy with act", ("act",))]
+Actor = Annotated[Any, Offers("something with a method act", ("act",))]
 Network = Annotated[Any, Offers("a network", ("parameters",))]
+Values = Annotated[Any, Offers("a value network, with numpy and a call on tensors", ("numpy",))]
 Settings = Annotated[Any, Offers("a config", ("__dataclass_fields__",))]
 
 
@@ -257,7 +263,7 @@ def check(name: str, value: Any, kind: Any) -> Any:
         if isinstance(parts[1], Axes):
             return _check_arrays({name: value}, {name: parts[1]}, _is_tensor(value), {})[name]
         if isinstance(parts[1], Offers):
-            _require(all(hasattr(value, part) for part in parts[1].names), name, value, parts[1].says)
+            _require(value in parts[1], name, value, parts[1].says)
             return value
         return check(name, value, parts[0])
     if kind is Any:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from rlbook_lib.checks import (
-    Array, Count, Environment, Finite, Floats, Network, NotNegative, Positive, Seed, UnitInterval, checked,
-    settings, unchecked,
+    Array, Count, Environment, Finite, Flags, Floats, NotNegative, Positive, Seed, UnitInterval,
+    Values, checked, settings, unchecked,
 )  # fmt: skip
 from rlbook_lib.gradient_estimators import (  # noqa: F401  (the old home of these names)
     BASELINES, EXACT_KINDS, SAMPLED_KINDS, TAKES_BASELINE, FloatArray, GradientMoments, PsiFunction, causality,
@@ -147,7 +147,7 @@ def iterate_reinforce(
 
 @checked
 def reinforce_update(
-    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, mask: Tensor, config: ReinforceConfig
+    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, mask: Flags[Array, "T N"], config: ReinforceConfig
 ) -> dict[str, float]:
     """One step of the policy, and of the baseline where it is learned, on N whole episodes.
 
@@ -286,7 +286,7 @@ def iterate_a2c(
 
 
 @checked
-def a2c_targets(rollout: Rollout, value_network: Network, config: A2CConfig) -> tuple[Array, Array]:
+def a2c_targets(rollout: Rollout, value_network: Values, config: A2CConfig) -> tuple[Array, Array]:
     """The advantages of a rollout, and what the critic is to say: advantage plus value.
 
     Truncated steps, and the end of the buffer, bootstrap from the value of the real next state; terminations

@@ -24,7 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook_lib.checks import Actor, Array, Count, Environment, Network, Seed, Settings, checked, unchecked
+from rlbook_lib.checks import (
+    Actor, Array, Count, Environment, Seed, Settings, Values, checked, unchecked,
+)  # fmt: skip
 from rlbook_lib.environments import VectorEnvironment, opened
 from rlbook_lib.networks import Policy, SharedPolicyValue, ValueNetwork, make_policy
 from rlbook_lib.training import pack, unpack
@@ -211,7 +213,7 @@ class Collector:
 
 
 @checked
-def value_estimates(rollout: Rollout, value_network: Network) -> tuple[Any, Any]:
+def value_estimates(rollout: Rollout, value_network: Values) -> tuple[Any, Any]:
     """V(s_t) and V(s_{t+1}) of every step, with as few evaluations as possible.
 
     Inside an episode V(s_{t+1}) is the value of the next row. The network is asked again only where the next
