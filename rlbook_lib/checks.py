@@ -422,7 +422,7 @@ def _ndarray(name: str, value: Any, kind: str) -> Any:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:  # a ragged list, a tensor that needs a gradient
         raise TypeError(f"{name} is {_short(value)}; expected an array of numbers") from error
-    if array.dtype.kind not in ("biuf" if kind in ("flags", "mask") else "iuf"):
+    if array.dtype.kind not in ("biuf" if kind in ("flags", "mask", "probabilities") else "iuf"):
         what = f"has type {array.dtype}" if array.ndim else f"is {_short(value)}"
         raise TypeError(f"{name} {what}; expected {_entries(kind)}")
     if kind in ("flags", "mask", "integers") or array.dtype == np.float32:

@@ -55,7 +55,7 @@ class DQNConfig:
     steps_per_update: Count = 2  #: steps of the vector environment between updates; 1 to 4
     return_scale: Positive = 100.0  #: the network predicts returns divided by this; the size of typical returns
     max_gradient_norm: Positive | None = None  #: longer gradients are cut to this length; None cuts none
-    device: str = "cpu"  #: where the networks and the buffer are: "cpu", "cuda" or "auto"
+    device: str = "cpu"  #: where the networks and the buffer are, "cpu", "cuda" or "auto"
 
     def check_together(self) -> None:
         """Learning starts before the run ends."""

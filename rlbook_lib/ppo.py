@@ -53,15 +53,15 @@ class PPOConfig:
     kl_coefficient: Positive = 1.0  #: the penalty's first coefficient, per nat
     kl_target: Positive = 0.01  #: nats that an update should reach, for the penalty; 0.003 to 0.03
     kl_rule: Literal["paper", "doubled", "fixed"] = "paper"  #: how the coefficient adapts; "fixed" keeps it
-    stop_kl: Positive | None = None  #: an update ends when KL(old || new) exceeds so many nats; None: never
+    stop_kl: Positive | None = None  #: an update ends when the divergence from old to new exceeds so many nats; None means never
     learning_rate: Positive = 7e-3  #: of Adam; 3e-4 to 1e-2, less for larger networks
     learning_rate_end: NotNegative | None = None  #: it falls linearly to this over total_steps; None keeps it
     gamma: UnitInterval = 0.99  #: discount; 0.9 to 0.999
     lam: UnitInterval = 0.95  #: decay of later errors in the advantages (GAE); 0.9 to 1
-    normalize: Literal["batch", "minibatch", "none"] = "batch"  #: advantages to mean 0 and deviation 1: where
+    normalize: Literal["batch", "minibatch", "none"] = "batch"  #: advantages to mean 0 and deviation 1, and where
     value_coefficient: NotNegative = 1.0  #: c1, on half the squared error of V / return_scale; 0.5 to 1
     return_scale: Positive | None = None  #: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1
-    value_clip: Positive | None = None  #: how far values may move in an update, reward units; None: freely
+    value_clip: Positive | None = None  #: how far values may move in an update, reward units; None means freely
     entropy_coefficient: NotNegative = 0.0  #: c2; 0 to 0.01
     max_gradient_norm: Positive | None = None  #: longer gradients are shortened to this; None leaves them; 0.5
     hidden: tuple[Count, ...] = (64,)  #: sizes of the hidden layers, of the policy as of the value network

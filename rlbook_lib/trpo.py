@@ -46,7 +46,7 @@ class TRPOConfig:
     steps: Count = 64  #: T, of each copy before an update; N T samples an update, 1000 to 50 000 are usual
     gamma: UnitInterval = 0.99  #: discount; .95 to .999
     lam: UnitInterval = 0.97  #: of the generalized advantages; .9 to 1
-    delta: Positive = 0.05  #: trust region: nats that KL(old || new) may reach in an update; .01 to .05
+    delta: Positive = 0.05  #: nats that the divergence from old to new may reach in an update; .01 to .05
     delta_end: Positive = 0.001  #: delta falls linearly to this at total_steps; at most delta
     damping: NotNegative = 0.05  #: added to the diagonal of the Fisher matrix; .001 to .1
     cg_iterations: Count = 10  #: Fisher-vector products an update; 10 is usual
