@@ -310,9 +310,10 @@ def a2c_targets(rollout: Rollout, value_network: Values, config: A2CConfig) -> t
     return advantages, advantages + values
 
 
-@checked
+@checked(arrays="either")
 def a2c_update(
-    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, advantages: Tensor, targets: Tensor,
+    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, advantages: Floats[Array, "T N"],
+    targets: Floats[Array, "T N"],
     config: A2CConfig,
 ) -> dict[str, float]:  # fmt: skip
     """One step of both networks on the whole rollout.
