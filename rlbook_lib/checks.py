@@ -508,8 +508,8 @@ def _check_entries(name: str, array: Any, axes: Axes) -> None:
     if axes.kind == "integers" and not bool((array % 1 == 0).all()):
         raise ValueError(f"{name} holds fractions; expected whole numbers")
     limits = Range(0) if axes.kind == "probabilities" else axes.range
-    if limits != ANY_FINITE and bool(limits.outside(array).any()):
-        raise ValueError(f"{name} holds numbers outside the range; expected {_entries(axes.kind)}, {limits}")
+    if limits != ANY_FINITE and bool((outside := limits.outside(array)).any()):
+        raise ValueError(f"{name} holds {array[outside].reshape(-1)[0].item():g}; expected {_entries(axes.kind)}, {limits}")
     if axes.kind == "probabilities":
         sums = array.sum(-1).reshape(-1)
         worst = float(sums[abs(sums - 1.0).argmax()])

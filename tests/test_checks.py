@@ -81,7 +81,7 @@ ARRAYS_WRONG = [
     (Floats[Array, "N"], [1.0, NAN], ValueError, "x holds NaN or infinite values; expected finite numbers"),
     (Floats[Array, "N"], [math.inf], ValueError, "x holds NaN or infinite values; expected finite numbers"),
     (Probabilities[Array, "... A"], [0.5, 0.4], ValueError, "x has a row that sums to 0.9; expected probabilities that sum to 1"),
-    (Probabilities[Array, "... A"], [1.5, -0.5], ValueError, "x holds numbers outside the range; expected real numbers, 0 or more"),
+    (Probabilities[Array, "... A"], [1.5, -0.5], ValueError, "x holds -0.5; expected real numbers, 0 or more"),
     (Numbers[Array, "N"], [True], TypeError, "x has type bool; expected real numbers"),
     (LogProbs[Array, "N"], [0.5, NAN], ValueError, "x holds NaN or inf; expected finite numbers, or -inf for a probability of 0"),
     (LogProbs[Array, "N"], [0.5, math.inf], ValueError, "x holds NaN or inf"),

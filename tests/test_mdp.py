@@ -241,7 +241,7 @@ def test_gamma_one_names_the_state_that_cannot_end():
 
 @pytest.mark.parametrize(("policy", "message"), [
     ([[0.5, 0.6], [1, 0], [1, 0]], "policy has a row that sums to 1.1"),
-    ([[0.5, 0.5], [2, -1], [1, 0]], "policy holds numbers outside the range"),
+    ([[0.5, 0.5], [2, -1], [1, 0]], "policy holds -1; expected"),
     ([0, 1, 2], "policy holds actions 0 to 2; expected 0 to 1"),
     ([0.0, 0.5, 0.0], "policy holds fractions; expected whole numbers"),
     ([0, 1], r"policy has shape \(2,\); expected \(3,\)"),
