@@ -19,7 +19,7 @@ import json
 import logging as python_logging
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,9 @@ def drop_duplicates(app: Sphinx, config: Config) -> None:
 
 def lighten_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
     """Keep the scripts this page needs, once and deferred; take its style sheets over into the one sheet."""
-    body = context["body"] = mended(context.get("body") or "")
+    body = context["body"] = shared_once(mended(context.get("body") or ""))
+    if "generate_toctree_html" in context:
+        context["generate_toctree_html"] = with_names(context["generate_toctree_html"])
     seen: set[str] = set()
     kept = []
     for script in context["script_files"]:
@@ -99,6 +101,23 @@ def mended(body: str) -> str:
     return SIGNATURE_LINES.sub(
         lambda match: match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>"), body
     )
+
+
+def with_names(sidebar: Callable[..., Any]) -> Callable[..., str]:
+    """The theme's tree of pages; the arrow that unfolds the pages under a chapter gets a name."""
+    arrow, name = '<summary><span class="toctree-toggle"', '<summary aria-label="Pages under this chapter"><span class="toctree-toggle"'
+    return lambda *arguments, **options: str(sidebar(*arguments, **options)).replace(arrow, name)
+
+
+FIGURE_STYLE = re.compile(r'(?<=<div class="rlx">)<style>.*?</style>', re.DOTALL)
+FIGURE_SCRIPT = re.compile(r"(?<=</script>)<script>(?:(?!</script>).)*</script>(?=</div>)", re.DOTALL)
+
+
+def shared_once(body: str) -> str:
+    """Every interactive figure carries its rules and its script; a page needs them once: at its start and at its end."""
+    styles = dict.fromkeys(FIGURE_STYLE.findall(body))
+    scripts = dict.fromkeys(FIGURE_SCRIPT.findall(body))
+    return "".join([*styles, FIGURE_SCRIPT.sub("", FIGURE_STYLE.sub("", body)), *scripts])
 
 
 # ---------------------------------------------------------------- the one style sheet

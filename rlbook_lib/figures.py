@@ -190,8 +190,9 @@ class MazeDrawing:
             if state in self._walls:
                 tile.set_facecolor((*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6))
             elif state in self._marks:
+                # A frame and no tint: a tint is a value.
                 color = COLORS["green" if self._marks[state] == "G" else "red"]
-                tile.set_facecolor((*matplotlib.colors.to_rgb(color), 0.25))
+                ax.add_patch(Rectangle((x - 0.4, y - 0.4), 0.8, 0.8, fill=False, edgecolor=color, linewidth=2))
                 self._text(x, y, self._marks[state], 0.34, weight="bold")
             ax.add_patch(tile)
             self._tiles[state] = tile
@@ -286,7 +287,7 @@ class MazeDrawing:
 
     @checked
     def set_policy(self, policy: Integers[Array, "S"] | Floats[Array, "S A"]) -> None:
-        """Show arrows, as long as each action is likely.
+        """Show arrows, the longer the likelier the action; an unlikely one is short and not a dot.
 
         Args:
             policy: (S,) actions, or (S, A) probabilities.
@@ -305,7 +306,7 @@ class MazeDrawing:
         for state, arrow in self._arrows.items():
             x, y = self._place(state)
             pieces = [
-                _arrow(x, y, direction, inner, longest * probability)
+                _arrow(x, y, direction, inner, longest * (0.25 + 0.75 * probability))
                 for direction, probability in zip(self._directions, policy[state], strict=True)
                 if probability > 0.005
             ]

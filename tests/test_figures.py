@@ -116,6 +116,7 @@ def test_maze_shows_values_marks_and_walls():
     assert {"1.25", "−3.50", "0.00", "S", "G", "T"} == set(texts)
     assert texts.count("G") == 1 and texts.count("T") == 1
     tiles = drawing._tiles
+    assert tiles[2].get_facecolor()[3] == tiles[5].get_facecolor()[3] == 0  # trap and goal have a frame: a tint is a value
     assert tiles[0].get_facecolor()[:3] == pytest.approx(to_rgb(COLORS["blue"]))
     assert tiles[3].get_facecolor()[:3] == pytest.approx(to_rgb(COLORS["red"]))
     assert tiles[3].get_facecolor()[3] > tiles[0].get_facecolor()[3]
@@ -141,14 +142,12 @@ def test_triangles_and_numbers_lie_towards_their_action():
         assert place @ [dx, dy] > 0.25 and abs(place @ [dy, dx]) < 1e-12
 
 
-def test_arrows_point_and_are_as_long_as_the_action_is_likely():
+def test_arrows_point_and_are_longer_the_likelier_the_action():
     drawing = draw_maze(Maze("L1"), policy=np.tile([0.0, 0.2, 0.0, 0.8], (6, 1)))
     x, y = drawing._place(0)
     vertices = drawing._arrows[0].get_path().vertices - [x, y]
     reach = {"up": -vertices[:, 1].min(), "down": vertices[:, 1].max(), "right": vertices[:, 0].max()}
-    assert reach["down"] == pytest.approx(0.08 + 0.36 * 0.2) and reach["right"] == pytest.approx(
-        0.08 + 0.36 * 0.8
-    )
+    assert reach["down"] == pytest.approx(0.08 + 0.36 * 0.4) and reach["right"] == pytest.approx(0.08 + 0.36 * 0.85)
     assert reach["up"] < 0.08 and vertices[:, 0].min() > -0.08
 
 

@@ -16,9 +16,12 @@ from places import CHAPTERS
 pytestmark = [pytest.mark.browser]
 
 # Chapters that are still one long page. The list only gets shorter.
-NOT_YET = sorted(CENTRAL)
+NOT_YET = sorted(CENTRAL.keys() - {"02_mdps"})
 # A limit that a lesson may pass, and why the reader is better off: {("07_gae", "height"): "..."}.
-BEYOND: dict[tuple[str, str], str] = {}
+BEYOND: dict[tuple[str, str], str] = {
+    ("02_mdps", "gzip_kb"): "198 KB, of them 93 of the frame (fonts 42, style sheet 33, scripts 19), 31 of 251 formulas, which are "
+    "set twice (for the eye and for screen readers), 37 of four explorers and five pictures; without one of them the lesson is poorer",
+}
 
 
 @pytest.mark.site
