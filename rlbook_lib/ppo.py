@@ -468,7 +468,8 @@ def update_kl_coefficient(
     Returns:
         2 beta, beta / 2 or beta.
 
-    Source: Schulman et al. (2017), section 4, for "paper"; "doubled" is a common variant.
+    Source: Schulman et al. (2017), section 4, for "paper"; "doubled" has its factors and the wider
+        thresholds of RLlib.
     """
     factor = KL_RULES[rule]
     too_far, too_short = factor * target, target / factor
