@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import batch, checking, notebooks, overrides, questions, reports, results
+from . import batch, checking, inside, notebooks, overrides, questions, reports, results
 from .sandbox import InfrastructureError, Limits, Sandbox
 
 
@@ -114,6 +114,9 @@ def explain(options: argparse.Namespace) -> int:
         sandbox.start(Limits()).close()
         print(sandbox.describe())
         print("A program was started this way, and answered.")
+        if not options.unsafe:
+            left = inside.allowed(sandbox)
+            print(f"Tried from inside, MISSING, not refused: {', '.join(left)}" if left else "Tried from inside: all these calls are refused.")
     return 0
 
 

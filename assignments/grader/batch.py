@@ -24,7 +24,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from . import cells, notebooks, questions, reports, results, submissions
+from . import cells, inside, notebooks, questions, reports, results, submissions
 from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_spoiled, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
@@ -121,6 +121,7 @@ def grade(
     students = read_roster(roster)
     found = find(Path(submissions), chosen.name, students)
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_EX) as lock:
+        inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
         course = ready(chosen, sandbox, folder, seed, lock)
         remember_roster(folder, students)
         done = run_batch(course, found, folder, workers, regrade, progress)
@@ -148,6 +149,7 @@ def grade_one(
     if student not in found:
         raise ValueError(f"student: got {student!r}, who has no folder and no notebook in {str(submissions)!r}")
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_SH) as lock:
+        inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
         course = ready(chosen, sandbox, folder, seed, lock)
         (result,) = run_batch(course, [found[student]], folder, 1, regrade, progress=False)
         reports.write_feedback(folder, chosen, result)
@@ -160,6 +162,11 @@ def find(folder: Path, name: str, roster: Roster | None) -> list[Submission]:
     if not found:
         raise ValueError(f"submissions: nobody handed anything in in {str(folder)!r}")
     return found
+
+
+def private_paths(assignment: Assignment, submitted: Path, output: Path) -> list[Path]:
+    """What no student's code may see."""
+    return [assignment.folder, assignment.notebook, questions.HOME, submitted, output]
 
 
 def output_folder(output: str | os.PathLike[str] | None, assignment: Assignment) -> Path:

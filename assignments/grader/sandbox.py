@@ -27,12 +27,12 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cgroups, wire
+from . import cgroups, seccomp, wire
 from .cgroups import PREFIX
 from .marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, known_error
 from .questions import Case, Question, source_of
@@ -40,8 +40,10 @@ from .questions import Case, Question, source_of
 HERE = Path(__file__).resolve().parent
 START_SECONDS = 60.0  # until the program in the sandbox must have answered for the first time
 MB = 2**20
+FOLDERS = ("/tmp", "/dev/shm", "/home/student")  # the only ones that can be written: in memory
 FOLDER_MB = 32  # of each of the three folders that can be written, and of one file
 PROCESSES = 64  # threads count too
+FIRST_USER, USERS = 0x30000000, 2**28  # where the grader is root, a sandbox runs as one of these users
 OPEN_FILES = 128
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "HOME": "/home/student", "USER": "student", "LOGNAME": "student", "LANG": "C.UTF-8",
@@ -128,14 +130,21 @@ class Sandbox:
         """What is in force on this machine, in sentences."""
         if self.unsafe:
             return "No sandbox: student code runs as this user, with resource limits only. Use it for code that you trust."
-        root = os.getuid() == 0
+        root = is_root()
+        filtered = seccomp.supported()
         lines = [
             f"bubblewrap: {self.bwrap}",
             "network: none; processes, messages, host name: namespaces of their own",
             "user: one without privileges, another one for every start" if root
             else "user: a user namespace, where student code has no privileges; outside it is you",
-            "files: Python, its packages, /usr and rlbook_lib, read-only; the assignments are not there",
+            f"files, read-only: {', '.join(map(str, system_paths()))}; installed packages; a copy of rlbook_lib",
             f"writable: /tmp, /dev/shm and /home/student, in memory, {FOLDER_MB} MB each",
+            "keys of the kernel: a new and empty session keyring for every start" if filtered
+            else "keys of the kernel: MISSING: the session keyring is shared with you and with other students",
+            "system calls: a filter refuses keys, debugging, mounts, namespaces, bpf, io_uring, perf and sockets to a host"
+            if filtered else f"system calls: MISSING: there is no filter for {platform.machine()}",
+            "further user namespaces: refused by the filter" if root or can_disable_namespaces(str(self.bwrap))
+            else "further user namespaces: refused by the filter only: this bubblewrap has no --disable-userns",
         ]  # fmt: skip
         if self.place:
             lines.append(f"memory and processes: control group (version {self.place.version}), all processes together")
@@ -161,14 +170,18 @@ class Session:
     def begin(self) -> None:
         """Start the program, tell it its limits, wait until it is ready for code."""
         number = f"{os.getpid()}-{next(self.sandbox.counter)}"
-        uid = 0x30000000 + secrets.randbelow(2**28) if os.getuid() == 0 and not self.sandbox.unsafe else None
+        uid = FIRST_USER + secrets.randbelow(USERS) if is_root() and not self.sandbox.unsafe else None
         try:
             if self.sandbox.place and not self.sandbox.unsafe:
                 self.group = cgroups.Group(self.sandbox.place, number, self.limits.memory_mb * MB, PROCESSES)
-            with tempfile.TemporaryFile() as errors:
+            with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as filter_file:
+                if seccomp.supported():
+                    filter_file.write(seccomp.program())
+                    filter_file.seek(0)
                 self.process = subprocess.Popen(
-                    self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
+                    self.command(filter_file.fileno()), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
                     env=dict(ENVIRONMENT) if self.sandbox.unsafe else {}, cwd="/", start_new_session=True,
+                    pass_fds=[] if self.sandbox.unsafe else [filter_file.fileno()],
                 )  # fmt: skip
                 assert self.process.stdin is not None and self.process.stdout is not None
                 for pipe in (self.process.stdin, self.process.stdout):
@@ -184,14 +197,15 @@ class Session:
         if reply.get("kind") != "ready":
             raise InfrastructureError("the sandbox did not start: it gave a wrong answer")
 
-    def command(self) -> list[str]:
-        """The whole command line."""
+    def command(self, filter_number: int) -> list[str]:
+        """The whole command line; ``filter_number``: of the open file with the filter of system calls."""
         python = [base_python(), "-s", "-S", "-P", "-B"]
         if self.sandbox.unsafe:
             self.folder = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
             return [*python, str(HERE / "worker.py")]
         entrances = [str(path) for path in self.group.entrances] if self.group else []
-        inside = [*bubblewrap(str(self.sandbox.bwrap), os.getuid() == 0), *python, "/grader/worker.py"]
+        options = ["--seccomp", str(filter_number)] if seccomp.supported() else []
+        inside = [*bubblewrap(str(self.sandbox.bwrap), is_root(), options), *python, "/grader/worker.py"]
         return ["/bin/sh", "-c", LAUNCH, "sh", str(len(entrances)), *entrances, *inside]
 
     def settings(self, uid: int | None) -> dict[str, Any]:
@@ -212,7 +226,8 @@ class Session:
         else:
             places = {"folder": "/home/student", "environment": {}, "fonts": "/fonts"}
             packages.append("/library")
-        return {"limits": limits, "uid": uid, "paths": packages, **places}
+        keyctl = seccomp.keyctl() if seccomp.supported() else None
+        return {"limits": limits, "uid": uid, "keyctl": keyctl, "paths": packages, **places}
 
     def ask(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send a message and wait for its answer; raises :class:`Stopped` and kills the program if none comes.
@@ -419,33 +434,26 @@ def driver_source(driver: Callable[..., Any]) -> str:
     return source_of(driver)
 
 
-def bubblewrap(program: str, root: bool) -> list[str]:
-    """bubblewrap and its arguments, up to the command inside."""
-    mounts = [(folder, f"/site-packages-{number}") for number, folder in enumerate(package_folders())]
-    mounts += [(prepared() / name, f"/{name}") for name in ("library", "fonts")]
-    mounts += [(HERE / name, f"/grader/{name}") for name in ("worker.py", "wire.py")]
-    mounts += [(folder, str(folder)) for folder in python_folders()]
+def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[str]:
+    """bubblewrap and its arguments, up to the command inside; ``options``: further ones."""
     command = [program, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     # as root the program gives up its user itself, for one that owns nothing; others need a user namespace
     command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else [
         "--unshare-user", "--uid", "65534", "--gid", "65534"]  # fmt: skip
-    command += ["--new-session", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
+    if not root and can_disable_namespaces(program):
+        command += ["--disable-userns"]
+    command += [*options, "--new-session", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
     command += [word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)]
-    command += ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+    for name in ("lib", "lib32", "lib64", "libx32"):
         if os.path.islink(f"/{name}"):
             command += ["--symlink", os.readlink(f"/{name}").lstrip("/"), f"/{name}"]
-        elif os.path.isdir(f"/{name}"):
-            command += ["--ro-bind", f"/{name}", f"/{name}"]
-    for path in ("/etc/ld.so.cache", "/etc/alternatives"):
-        command += ["--ro-bind-try", path, path]
-    for folder in sorted({str(parent) for _, target in mounts for parent in Path(target).parents if str(parent) != "/"}):
-        if not folder.startswith("/usr"):
-            command += ["--perms", "0755", "--dir", folder]
-    for source, target in mounts:
+    shown = mounts()
+    for folder in sorted({str(parent) for target in shown for parent in Path(target).parents if str(parent) != "/"}):
+        command += ["--perms", "0755", "--dir", folder]
+    for target, source in shown.items():
         command += ["--ro-bind", str(source), target]
     command += ["--proc", "/proc", "--dev", "/dev"]
-    for folder in ("/tmp", "/dev/shm", "/home/student"):
+    for folder in FOLDERS:
         command += ["--perms", "1777", "--size", str(FOLDER_MB * MB), "--tmpfs", folder]
     return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]
 
@@ -456,13 +464,35 @@ def base_python() -> str:
     return os.path.realpath(sys.executable)
 
 
+def mounts() -> dict[str, Path]:
+    """What can be read inside: each path there, and where it is here. Outer folders come before what lies in them."""
+    shown = {str(path): path for path in system_paths()}
+    shown |= {f"/site-packages-{number}": folder for number, folder in enumerate(package_folders())}
+    shown |= {f"/{name}": prepared() / name for name in ("library", "fonts")}
+    shown |= {f"/grader/{name}": HERE / name for name in ("worker.py", "wire.py")}
+    return shown
+
+
 @functools.cache
-def python_folders() -> list[Path]:
-    """Where Python lives, unless that is below /usr."""
-    folders = {Path(base_python()).parents[1], Path(os.path.realpath(sys.base_prefix))}
-    folders.add(Path(os.path.realpath(sysconfig.get_path("stdlib"))))
-    outside = sorted(folder for folder in folders if folder.parts[:2] != ("/", "usr"))
-    return [folder for folder in outside if not any(other in folder.parents for other in outside)]
+def system_paths() -> list[Path]:
+    """The interpreter, its standard library, and the libraries of the system: nothing else of the machine's files."""
+    found = [Path(base_python()), Path(os.path.realpath(sysconfig.get_path("stdlib")))]
+    own = {Path(os.path.realpath(path)) for path in (sys.base_prefix, sys.base_exec_prefix)}
+    prefixes = own | {Path(base_python()).parents[1], Path("/usr"), Path("/usr/local"), Path("/")}
+    found += [prefix / name for prefix in sorted(prefixes) for name in ("lib", "lib32", "lib64", "libx32")]
+    found += map(Path, ("/etc/ld.so.cache", "/etc/alternatives", "/usr/share/fonts", "/usr/share/zoneinfo"))
+    there = sorted({path for path in found if path.exists() and not (path.is_symlink() and path.parent == Path("/"))})
+    return [path for path in there if not any(other in path.parents for other in there)]
+
+
+def is_shown(path: Path) -> str | None:
+    """Where a file or folder of this machine, or a part of it that is no package or library, can be seen in the sandbox."""
+    real = Path(os.path.realpath(path))
+    for target, source in mounts().items():
+        shown = Path(os.path.realpath(source))
+        if shown == real or shown in real.parents:
+            return str(Path(target) / real.relative_to(shown))
+    return None
 
 
 @functools.cache
@@ -523,7 +553,26 @@ def forget_dead_graders() -> None:
 
 
 @functools.cache
+def is_root() -> bool:
+    """Whether this process may become any user: not so for a root that is one inside a user namespace only."""
+    if os.getuid() != 0:
+        return False
+    try:
+        rows = [[int(word) for word in line.split()] for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    except OSError:
+        return True
+    return any(first <= FIRST_USER and FIRST_USER + USERS <= first + count for first, _, count in rows)
+
+
+@functools.cache
+def can_disable_namespaces(program: str) -> bool:
+    """Whether this bubblewrap can forbid further user namespaces inside (since version 0.8.0)."""
+    said = subprocess.run([program, "--help"], capture_output=True, check=False).stdout
+    return b"--disable-userns" in said
+
+
+@functools.cache
 def limits_count_here() -> bool:
     """Whether the limit on processes counts those of the sandbox only: as root, or since Linux 5.14."""
     version = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdigit())
-    return os.getuid() == 0 or version >= (5, 14)
+    return is_root() or version >= (5, 14)

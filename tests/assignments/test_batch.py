@@ -168,6 +168,7 @@ def test_a_sandbox_that_does_not_start_is_no_grade_and_is_tried_again(graded, sm
 def test_one_failure_at_the_start_is_tried_once_more(graded, small, tmp_path, monkeypatch):
     shutil.copytree(graded[0] / "correct", tmp_path / "submissions" / "correct")
     monkeypatch.setattr(batch, "canary", lambda course: None)
+    monkeypatch.setattr(batch.inside, "keep_out", lambda box, paths: None)
     failures = [True]
     failing_start(monkeypatch, lambda: bool(failures and failures.pop()))
     (result,) = grade(tmp_path / "submissions", small, tmp_path / "output")

@@ -8,7 +8,7 @@ from assignments.grader.marking import mark, prepare
 from assignments.grader.questions import Case, Question, as_solution
 from assignments.grader.sandbox import Limits, Stopped, Student
 
-NAMES = names()
+NAMES = questions.names()
 SEED = 7
 
 # What a verdict could be made of answers as the student likes it.
