@@ -190,8 +190,8 @@ class Session:
                     reply = self.ask(self.settings(uid), START_SECONDS)
                 except Stopped as stopped:
                     errors.seek(0)
-                    said = errors.read(500).decode("utf-8", "replace").strip()
-                    raise InfrastructureError(f"the sandbox did not start ({stopped.kind}): {said}") from None
+                    lines = errors.read(5000).decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+                    raise InfrastructureError(f"the sandbox did not start ({stopped.kind}): {lines[-1][:300]}") from None
         except OSError as error:
             raise InfrastructureError(f"the sandbox did not start: {error}") from error
         if reply.get("kind") != "ready":
