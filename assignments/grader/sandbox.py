@@ -68,11 +68,29 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one submission. ``seconds``: of all its calls and cells together, ``cell_seconds``: of one cell."""
+    """Of one submission. ``seconds``: of all its calls and cells together, ``cell_seconds``: of one cell.
+
+    ``starts``: of sandboxes; the time that they take is ours and not counted, so their number is. ``answer_bytes`` and
+    ``answer_items``: of all answers together, because the grader keeps those of a question until it is marked.
+    """
 
     seconds: float = 120.0
     cell_seconds: float = 10.0
     memory_mb: int = 1024
+    starts: int = 24
+    answer_bytes: int = 4 * wire.MAX_BYTES
+    answer_items: int = 5 * wire.MAX_ITEMS
+
+
+@dataclass
+class Received:
+    """What has come back from a submission so far."""
+
+    bytes: int = 0
+    items: int = 0
+
+    def too_much(self, limits: Limits) -> bool:
+        return self.bytes > limits.answer_bytes or self.items > limits.answer_items
 
 
 class Sandbox:
@@ -166,6 +184,7 @@ class Session:
         self.group: cgroups.Group | None = None
         self.folder: str | None = None
         self.buffer = bytearray()
+        self.received = Received()
 
     def begin(self) -> None:
         """Start the program, tell it its limits, wait until it is ready for code."""
@@ -238,7 +257,12 @@ class Session:
         until = time.monotonic() + seconds
         try:
             self.send(wire.to_line({"id": identity, **message}), until)
-            reply = wire.from_line(self.receive(until))
+            line = self.receive(until)
+            items = wire.items(line)
+            self.received.bytes, self.received.items = self.received.bytes + len(line), self.received.items + items
+            if items > wire.MAX_ITEMS or self.received.too_much(self.limits):
+                raise Stopped(CRASHED)
+            reply = wire.from_line(line)
             if reply.get("id") != identity:
                 raise Stopped(CRASHED)
         except wire.WireError:
@@ -280,7 +304,7 @@ class Session:
                 raise Stopped(CRASHED)
             if not select.select([number], [], [], max(0.0, until - time.monotonic()))[0]:
                 raise Stopped(TIMEOUT)
-            data = os.read(number, 1 << 20)
+            data = os.read(number, 1 << 16)
             if not data:
                 raise Stopped(CRASHED)
             self.buffer += data
@@ -336,6 +360,8 @@ class Student:
         self.asked: Question | None = None
         self.disturbed = False  # whether anything was written that nobody asked for
         self.until: float | None = None
+        self.starts = 0
+        self.received = Received()
 
     def left(self) -> float:
         """Seconds that remain for the submission."""
@@ -345,8 +371,12 @@ class Student:
 
     def begin(self) -> Session:
         """A sandbox in which the setup cells have run: ours, so that a failure is ours and the time is not counted."""
+        if self.starts >= self.limits.starts or self.received.too_much(self.limits):
+            raise Stopped(CRASHED)
+        self.starts += 1
         began = time.monotonic()
         self.session = session = self.sandbox.start(self.limits)
+        session.received = self.received
         for cell in self.setup:
             try:
                 session.ask({"cell": cell}, START_SECONDS)

@@ -24,6 +24,7 @@ from pathlib import Path
 from .notebooks import Notebook
 
 MAX_BYTES = 5_000_000  # of a notebook
+MAX_CELLS = 500
 SUFFIX = ".ipynb"
 ROSTER_COLUMNS = ("name", "email", "id", "sis_user_id", "sis_login_id", "section")  # next to "student", all optional
 
@@ -147,6 +148,8 @@ def parse(data: bytes) -> Notebook:
         if isinstance(notebook, dict) and "worksheets" in notebook:
             raise Unreadable("The notebook has an old format. Open it in Jupyter and save it again.")
         raise Unreadable("The file is not a notebook: it has no cells.")
+    if len(notebook["cells"]) > MAX_CELLS:
+        raise Unreadable(f"The notebook has more than {MAX_CELLS} cells.")
     return notebook
 
 

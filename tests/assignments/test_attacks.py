@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import hostile
 import pytest
 from conftest import ROOT, some
 
-from assignments.grader import batch, inside, sandbox, seccomp
-from assignments.grader.sandbox import InfrastructureError
+from assignments.grader import batch, inside, sandbox, seccomp, submissions
+from assignments.grader.marking import CRASHED
+from assignments.grader.questions import Case, Question
+from assignments.grader.sandbox import InfrastructureError, Limits, Student
 
 # --- what all processes of a machine share: keys, debugging, sockets of a virtual machine
 
@@ -196,3 +200,61 @@ def test_what_python_needs_is_there(box):
         " os.path.getsize('/tmp/a.png') > 1000]"
     )
     assert inside.ask(box, text, "f") == [2.0, 4, "3", True]
+
+
+def test_a_root_of_a_user_namespace_gets_a_sandbox_too():
+    done = subprocess.run(["unshare", "-r", "true"], check=False, capture_output=True)
+    if done.returncode:
+        pytest.skip("user namespaces are forbidden here")
+    command = ["unshare", "-r", sys.executable, "-m", "assignments.grader", "sandbox"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert "Traceback" not in done.stderr and ("was started this way" in done.stdout or "the sandbox did not start" in done.stderr)
+    done = subprocess.run([*command, "--unsafe"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120, env={"PATH": "/nowhere:/usr/bin:/bin"})
+    assert done.returncode == 0 and "No sandbox" in done.stdout
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from assignments.grader import sandbox; sandbox.shutil.which = lambda name: None\n"
+    program += "from assignments.grader.__main__ import main; sys.exit(main(['sandbox']))"
+    done = subprocess.run(["unshare", "-r", sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2 and done.stderr.startswith("InfrastructureError: bubblewrap is not installed")
+
+
+# --- time and memory of the grader itself
+
+
+def test_starts_are_counted(box):
+    """Each cell that ends the process costs a start, whose time nobody counted."""
+    limits = Limits(seconds=60, cell_seconds=5, memory_mb=300, starts=4)
+    question = Question("q", "", "f", {"part": 1.0}, lambda: 0, lambda rng: [], (), seconds=2.0)
+    with Student(box, [], ["def f(): return 1", *["import os; os._exit(0)"] * 600], limits) as student:
+        assert [student.call(question, Case((), "part")).kind for _ in range(3)] == [CRASHED] * 3
+        assert student.starts == 4
+    with Student(box, [], ["def f(): return 1", *["import os; os._exit(0)"] * 3], limits) as student:
+        assert student.call(question, Case((), "part")).value == 1
+
+
+def test_a_notebook_with_too_many_cells_is_not_run(small):
+    cell = {"cell_type": "code", "source": "import os; os._exit(0)", "metadata": {}}
+    assert submissions.parse(json.dumps({"cells": [cell] * submissions.MAX_CELLS}).encode())
+    with pytest.raises(submissions.Unreadable, match="more than 500 cells"):
+        submissions.parse(json.dumps({"cells": [cell] * (submissions.MAX_CELLS + 1)}).encode())
+
+
+# short texts that become large lists, and arrays, as many as the student is asked for
+LARGE = {
+    "lists": "[[] for _ in range(900_000)]",
+    "dictionaries": "[{} for _ in range(900_000)]",
+    "numbers": "[0] * 1_300_000",
+    "array": "__import__('numpy').zeros(2_000_000, dtype='uint8')",
+    "lists, just below": "[[] for _ in range(49_000)]",
+    "texts": "['x' * 1_000_000] * 3",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_memory_of_the_grader_stays_flat(box, name):
+    question = Question("q", "", "f", {"part": 1.0}, lambda: 0, lambda rng: [], (), seconds=10.0)
+    with Student(box, [], [f"def f(): return {LARGE[name]}"], Limits(memory_mb=600)) as student:
+        tracemalloc.start()
+        kept = [student.call(question, Case((), "part")) for _ in range(8)]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert kept[-1].kind == CRASHED and peak < 80e6, peak
