@@ -29,10 +29,11 @@ from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult
 from .questions import Assignment, Case, Question
 from .results import Result
 from .sandbox import InfrastructureError, Limits, Sandbox, Student
-from .submissions import Roster, Submission, Unreadable
+from .submissions import Roster, Submission, Survey, Unreadable, student_name
 
 ROOT = questions.HOME.parent
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "matplotlib")
+UNMATCHED = "unmatched.csv"  # what lay among the submissions and could not be matched with a student
 ATTEMPTS = 2  # before a failure of ours is given up on
 
 
@@ -124,7 +125,8 @@ def grade(
         inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
         course = ready(chosen, sandbox, folder, seed, lock)
         remember_roster(folder, students)
-        done = run_batch(course, found, folder, workers, regrade, progress)
+        results.write_whole(folder / UNMATCHED, reports.table([("name", "what"), *found.unmatched]))
+        done = run_batch(course, found.submissions, folder, workers, regrade, progress)
         reports.write_all(folder, chosen)
     return sorted(done, key=lambda result: result.student)
 
@@ -145,7 +147,8 @@ def grade_one(
     """
     chosen = questions.load(assignment) if isinstance(assignment, str) else assignment
     folder = output_folder(output, chosen)
-    found = {submission.student: submission for submission in find(Path(submissions), chosen.name, None)}
+    found = {submission.student: submission for submission in find(Path(submissions), chosen.name, None).submissions}
+    student = student_name(student)
     if student not in found:
         raise ValueError(f"student: got {student!r}, who has no folder and no notebook in {str(submissions)!r}")
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_SH) as lock:
@@ -156,10 +159,10 @@ def grade_one(
     return result
 
 
-def find(folder: Path, name: str, roster: Roster | None) -> list[Submission]:
+def find(folder: Path, name: str, roster: Roster | None) -> Survey:
     """The submissions; raises ``ValueError`` if there are none."""
-    found = submissions.find(folder, name, roster)
-    if not found:
+    found = submissions.survey(folder, name, roster)
+    if not found.submissions:
         raise ValueError(f"submissions: nobody handed anything in in {str(folder)!r}")
     return found
 
@@ -175,7 +178,9 @@ def output_folder(output: str | os.PathLike[str] | None, assignment: Assignment)
 
 
 def read_roster(roster: str | os.PathLike[str] | Roster | None) -> Roster | None:
-    return roster if roster is None or isinstance(roster, dict) else submissions.read_roster(Path(roster))
+    if isinstance(roster, dict):
+        return {student_name(student): columns for student, columns in roster.items()}
+    return roster if roster is None else submissions.read_roster(Path(roster))
 
 
 def ready(assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | None, lock: Callable[[], None]) -> Course:
