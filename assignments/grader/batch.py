@@ -190,7 +190,8 @@ def ready(assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | No
     drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
     course = open_course(assignment, sandbox, drawn)
     canary(course)
-    folder.mkdir(parents=True, exist_ok=True)
+    for place in [folder / "results", folder / "feedback", *([folder] if kept or not folder.exists() else [])]:
+        results.private_folder(place)  # but not a folder of somebody else's that was named as the output
     lock()
     if not kept:
         kept = write_settings(folder, {"assignment": assignment.name, "seed": drawn})
@@ -226,7 +227,6 @@ def write_settings(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     draft = folder / f".settings-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         results.write_whole(draft, json.dumps(settings, indent=1) + "\n")
-        draft.chmod(0o600)
         os.link(draft, path)
     except FileExistsError:
         pass
@@ -250,7 +250,7 @@ def locked(folder: Path, kind: int) -> Iterator[Callable[[], None]]:
     held: list[int] = []
 
     def take() -> None:
-        number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(number, kind | fcntl.LOCK_NB)
         except OSError as error:
