@@ -70,7 +70,7 @@ def spoiled(draw):
         elif what == 1 and isinstance(place, list):
             place.append(copy.deepcopy(place[key]))
         else:
-            place[key] = draw(OTHERS)
+            place[key] = copy.deepcopy(draw(OTHERS))  # what is drawn is shared
     return made
 
 
