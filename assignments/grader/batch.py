@@ -190,7 +190,7 @@ def ready(assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | No
     drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
     course = open_course(assignment, sandbox, drawn)
     canary(course)
-    for place in [folder / "results", folder / "feedback", *([folder] if kept or not folder.exists() else [])]:
+    for place in [*([folder] if kept or not folder.exists() else []), folder / "results", folder / "feedback"]:
         results.private_folder(place)  # but not a folder of somebody else's that was named as the output
     lock()
     if not kept:

@@ -58,6 +58,7 @@ def test_no_grade_is_not_a_zero_in_the_table(graded):
 def test_the_seed_is_kept_for_its_owner_only(graded):
     path = graded[1] / "settings.json"
     assert json.loads(path.read_text())["seed"] == hostile.SEED and path.stat().st_mode & 0o77 == 0
+    assert not [path for path in [graded[1], *graded[1].rglob("*")] if path.stat().st_mode & 0o77]
 
 
 @pytest.mark.slow
