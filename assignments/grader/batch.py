@@ -24,7 +24,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from . import cells, inside, notebooks, questions, reports, results, submissions
+from . import cells, inside, notebooks, prepared, questions, reports, results, submissions
 from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_spoiled, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
@@ -56,11 +56,13 @@ class Course:
         return Limits(self.assignment.seconds, self.assignment.cell_seconds, self.assignment.memory_mb)
 
 
-def open_course(assignment: Assignment, sandbox: Sandbox, seed: int) -> Course:
-    """Draw the hidden inputs and compute the right results, once for all submissions."""
-    notebook = notebooks.read(assignment.notebook)
-    prepared = [prepare(question, seed) for question in assignment.questions]
-    return Course(assignment, sandbox, cells.given(assignment, notebook), prepared, key_of(assignment, sandbox, seed))
+def open_course(assignment: Assignment, sandbox: Sandbox, seed: int, folder: Path | None = None) -> Course:
+    """Draw the hidden inputs and compute the right results, once for all submissions; ``folder``: where they may be kept."""
+    given, key = cells.given(assignment, notebooks.read(assignment.notebook)), key_of(assignment, sandbox, seed)
+    known = prepared.load(folder, key, assignment, seed) if folder is not None else None
+    if known is None:
+        known = [prepare(question, seed) for question in assignment.questions]
+    return Course(assignment, sandbox, given, known, key)
 
 
 def key_of(assignment: Assignment, sandbox: Sandbox, seed: int) -> str:
@@ -153,7 +155,7 @@ def grade_one(
         raise ValueError(f"student: got {student!r}, who has no folder and no notebook in {str(submissions)!r}")
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_SH) as lock:
         inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
-        course = ready(chosen, sandbox, folder, seed, lock)
+        course = ready(chosen, sandbox, folder, seed, lock, test_again=False)
         (result,) = run_batch(course, [found[student]], folder, 1, regrade, progress=False)
         reports.write_feedback(folder, chosen, result)
     return result
@@ -183,13 +185,19 @@ def read_roster(roster: str | os.PathLike[str] | Roster | None) -> Roster | None
     return roster if roster is None else submissions.read_roster(Path(roster))
 
 
-def ready(assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | None, lock: Callable[[], None]) -> Course:
-    """The course with its seed, after the canary, with the output folder made and locked."""
+def ready(
+    assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | None, lock: Callable[[], None], test_again: bool = True
+) -> Course:
+    """The course with its seed, after the canary, with the output folder made and locked.
+
+    ``test_again``: whether the canary is graded even if it was with the same key on the same machine.
+    """
     kept = read_settings(folder)
     check_settings(kept, assignment, seed, folder)
     drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
-    course = open_course(assignment, sandbox, drawn)
-    canary(course)
+    course = open_course(assignment, sandbox, drawn, folder)
+    if test_again or not prepared.mark_of(folder, course.key, sandbox).exists():
+        canary(course)
     for place in [*([folder] if kept or not folder.exists() else []), folder / "results", folder / "feedback"]:
         results.private_folder(place)  # but not a folder of somebody else's that was named as the output
     lock()
@@ -197,7 +205,12 @@ def ready(assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | No
         kept = write_settings(folder, {"assignment": assignment.name, "seed": drawn})
         if kept["seed"] != drawn:  # another job was first
             check_settings(kept, assignment, seed, folder)
-            course = open_course(assignment, sandbox, kept["seed"])
+            course = open_course(assignment, sandbox, kept["seed"], folder)
+    if prepared.load(folder, course.key, assignment, kept["seed"]) is None:
+        prepared.store(folder, course.key, course.prepared)
+    mark = prepared.mark_of(folder, course.key, sandbox)
+    if not mark.exists():
+        results.write_whole(mark, "")
     return course
 
 
@@ -352,7 +365,7 @@ def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionR
     if names_missing and chosen.everything != chosen.first:
         texts = chosen.everything
         graded, status, _ = mark_all(course, chosen.setup, texts)
-    functions = [prepared.question.function for prepared in course.prepared]
+    functions = [one.question.function for one in course.prepared]
     note_spoiled(graded, functions, [cells.calls(function, texts, functions) for function in functions])
     return graded, status
 
@@ -368,7 +381,7 @@ def mark_all(course: Course, setup: list[str], texts: list[str]) -> tuple[list[Q
             names_missing |= outcome.kind == RAISED and outcome.error == "NameError"
             return outcome
 
-        graded = [mark(prepared, call) for prepared in course.prepared]
+        graded = [mark(one, call) for one in course.prepared]
     endings = [question.ending for question in graded] + list(student.left_out.values()) + [CRASHED] * student.disturbed
     status = next((kind for kind in (CRASHED, TIMEOUT) if kind in endings), results.GRADED)
     return graded, status, names_missing

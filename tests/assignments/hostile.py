@@ -437,7 +437,7 @@ NAMES = {
 
 def student_of(bad: Bad) -> str:
     """The name of the folder: some students have difficult names."""
-    return NAMES.get(bad.name, bad.name.replace("/", " "))
+    return NAMES.get(bad.name, bad.name.replace("/", ""))
 
 
 def build(folder: Path, shop: Workshop, chosen: list[Bad] | None = None) -> None:
