@@ -58,7 +58,7 @@ def grade(options: argparse.Namespace) -> int:
     for result in found:
         if result.status == results.INFRASTRUCTURE_ERROR:
             print(f"{result.student!r}: {result.note}", file=sys.stderr)
-    unmatched = folder_of(options) / batch.UNMATCHED
+    unmatched = folder_of(options) / reports.UNMATCHED
     if rows := len(unmatched.read_text("utf-8").splitlines()) - 1:
         print(f"{rows} remarks about what was handed in: {unmatched}")
     print(f"Grades: {folder_of(options) / 'grades.csv'}")

@@ -24,7 +24,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from . import cells, inside, notebooks, prepared, questions, reports, results, submissions
+from . import borrowed, cells, inside, notebooks, prepared, questions, reports, results, submissions
 from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_spoiled, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
@@ -33,7 +33,7 @@ from .submissions import Roster, Submission, Survey, Unreadable, student_name
 
 ROOT = questions.HOME.parent
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "matplotlib")
-UNMATCHED = "unmatched.csv"  # what lay among the submissions and could not be matched with a student
+BORROWED = "The answers use of rlbook_lib what the instructor's answers do not: {names}. Whether that is allowed, a person decides."
 ATTEMPTS = 2  # before a failure of ours is given up on
 
 
@@ -50,6 +50,8 @@ class Course:
     given: cells.Given
     prepared: list[Prepared]
     key: str
+    released: tuple[str, ...] = ()  # all texts that students get
+    answers: tuple[str, ...] = ()  # the instructor's
 
     @property
     def limits(self) -> Limits:
@@ -58,11 +60,13 @@ class Course:
 
 def open_course(assignment: Assignment, sandbox: Sandbox, seed: int, folder: Path | None = None) -> Course:
     """Draw the hidden inputs and compute the right results, once for all submissions; ``folder``: where they may be kept."""
-    given, key = cells.given(assignment, notebooks.read(assignment.notebook)), key_of(assignment, sandbox, seed)
+    notebook = notebooks.read(assignment.notebook)
+    given, key = cells.given(assignment, notebook), key_of(assignment, sandbox, seed)
     known = prepared.load(folder, key, assignment, seed) if folder is not None else None
     if known is None:
         known = [prepare(question, seed) for question in assignment.questions]
-    return Course(assignment, sandbox, given, known, key)
+    released = tuple(notebooks.text_of(cell) for cell in notebooks.released(notebook)["cells"] if cell["cell_type"] == "code")
+    return Course(assignment, sandbox, given, known, key, released, tuple(cells.choose(notebook, given).first))
 
 
 def key_of(assignment: Assignment, sandbox: Sandbox, seed: int) -> str:
@@ -127,9 +131,8 @@ def grade(
         inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
         course = ready(chosen, sandbox, folder, seed, lock)
         remember_roster(folder, students)
-        results.write_whole(folder / UNMATCHED, reports.table([("name", "what"), *found.unmatched]))
         done = run_batch(course, found.submissions, folder, workers, regrade, progress)
-        reports.write_all(folder, chosen)
+        reports.write_all(folder, chosen, found.unmatched)
     return sorted(done, key=lambda result: result.student)
 
 
@@ -355,7 +358,10 @@ def result_of(course: Course, submission: Submission, data: bytes | None) -> Res
         except InfrastructureError:
             if attempt + 1 == ATTEMPTS or course.sandbox.closed:
                 raise
-    return Result(submission.student, status, questions=graded, note=submission.remark, written=chosen.written)
+    names = borrowed.borrowed(chosen.first, course.answers, course.released)
+    said = BORROWED.format(names=", ".join(names)) if names else ""
+    note = " ".join(filter(None, [submission.remark, said]))
+    return Result(submission.student, status, questions=graded, note=note, written=chosen.written)
 
 
 def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionResult], str]:

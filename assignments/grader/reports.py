@@ -23,6 +23,7 @@ from .questions import Assignment
 from .results import Result
 from .submissions import Roster
 
+UNMATCHED = "unmatched.csv"  # what lay among the submissions and could not be matched with a student
 UNGRADED = "The written answer has no points yet."
 MEANINGS = {
     results.GRADED: "All questions were graded. A part earns its points when all of its tests pass.",
@@ -86,9 +87,11 @@ def read_roster(output: Path) -> Roster:
     return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
-def write_all(output: Path, assignment: Assignment) -> None:
-    """Write the table of grades and every page of feedback anew."""
+def write_all(output: Path, assignment: Assignment, unmatched: list[tuple[str, str]] | None = None) -> None:
+    """Write the table of grades and every page of feedback anew; with ``unmatched`` that table as well."""
     everybody = grades(output, assignment)
+    if unmatched is not None:
+        results.write_whole(output / UNMATCHED, table([("name", "what"), *unmatched]))
     results.write_whole(output / "grades.csv", grades_csv(assignment, everybody))
     for grade in everybody:
         write_page(output, assignment, grade)

@@ -61,6 +61,11 @@ def test_the_seed_is_kept_for_its_owner_only(graded):
     assert not [path for path in [graded[1], *graded[1].rglob("*")] if path.stat().st_mode & 0o77]
 
 
+def test_what_could_not_be_matched_is_in_a_table(graded):
+    text = (graded[1] / "unmatched.csv").read_text("utf-8")
+    assert text.startswith("name,what\n") and "stub,Not on the list of the course.\n" in text and "correct,Not" not in text
+
+
 @pytest.mark.slow
 def test_what_did_not_change_is_kept_and_what_changed_is_graded_again(graded, small, tmp_path):
     folder, output = tmp_path / "submissions", tmp_path / "output"
