@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import batch, checking, notebooks, overrides, questions, reports, results
+from . import batch, checking, inside, notebooks, overrides, questions, reports, results, written
 from .sandbox import InfrastructureError, Limits, Sandbox
 
 
@@ -58,6 +58,9 @@ def grade(options: argparse.Namespace) -> int:
     for result in found:
         if result.status == results.INFRASTRUCTURE_ERROR:
             print(f"{result.student!r}: {result.note}", file=sys.stderr)
+    unmatched = folder_of(options) / reports.UNMATCHED
+    if rows := len(unmatched.read_text("utf-8").splitlines()) - 1:
+        print(f"{rows} remarks about what was handed in: {unmatched}")
     print(f"Grades: {folder_of(options) / 'grades.csv'}")
     return int(counts[results.INFRASTRUCTURE_ERROR] > 0)
 
@@ -101,10 +104,22 @@ def export(options: argparse.Namespace) -> int:
         database = options.database or f"sqlite:///{output / 'gradebook.db'}"
         print(f"{reports.write_gradebook(output, assignment, everybody, database)} students: {database}")
         return 0
+    everybody, said = reports.check_written(assignment, everybody, options.partial)
     layout = {"canvas": reports.canvas_csv, "moodle": reports.moodle_csv}[options.system]
     path = output / f"{options.system}.csv"
     results.write_whole(path, layout(output, assignment, everybody))
     print(path)
+    if said:
+        print(said, file=sys.stderr)
+    return 0
+
+
+def collect_written(options: argparse.Namespace) -> int:
+    """Write the answers to the written question of everybody into one file."""
+    assignment = questions.load(options.assignment, options.home)
+    found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
+    results.write_whole(options.output, written.answers(assignment, found.submissions))
+    print(options.output)
     return 0
 
 
@@ -114,6 +129,9 @@ def explain(options: argparse.Namespace) -> int:
         sandbox.start(Limits()).close()
         print(sandbox.describe())
         print("A program was started this way, and answered.")
+        if not options.unsafe:
+            left = inside.allowed(sandbox)
+            print(f"Tried from inside, MISSING, not refused: {', '.join(left)}" if left else "Tried from inside: all these calls are refused.")
     return 0
 
 
@@ -180,8 +198,14 @@ def parser() -> argparse.ArgumentParser:
     made = command("export", export)
     made.add_argument("system", choices=("canvas", "moodle", "gradebook"))
     made.add_argument("assignment")
+    made.add_argument("--partial", action="store_true", help="leave out the grades whose written answers have no points yet")
     made.add_argument("--database", help="of nbgrader (default: gradebook.db in the output folder)")
     add_output(made)
+    made = command("written", collect_written)
+    made.add_argument("submissions", type=Path)
+    made.add_argument("assignment")
+    made.add_argument("output", type=Path, help="the file, in Markdown")
+    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
     add_unsafe(command("sandbox", explain))
     return top
 

@@ -24,15 +24,16 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from . import cells, notebooks, questions, reports, results, submissions
+from . import borrowed, cells, inside, notebooks, prepared, questions, reports, results, submissions
 from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_spoiled, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
 from .sandbox import InfrastructureError, Limits, Sandbox, Student
-from .submissions import Roster, Submission, Unreadable
+from .submissions import Roster, Submission, Survey, Unreadable, student_name
 
 ROOT = questions.HOME.parent
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "matplotlib")
+BORROWED = "The answers use of rlbook_lib what the instructor's answers do not: {names}. Whether that is allowed, a person decides."
 ATTEMPTS = 2  # before a failure of ours is given up on
 
 
@@ -49,17 +50,23 @@ class Course:
     given: cells.Given
     prepared: list[Prepared]
     key: str
+    released: tuple[str, ...] = ()  # all texts that students get
+    answers: tuple[str, ...] = ()  # the instructor's
 
     @property
     def limits(self) -> Limits:
         return Limits(self.assignment.seconds, self.assignment.cell_seconds, self.assignment.memory_mb)
 
 
-def open_course(assignment: Assignment, sandbox: Sandbox, seed: int) -> Course:
-    """Draw the hidden inputs and compute the right results, once for all submissions."""
+def open_course(assignment: Assignment, sandbox: Sandbox, seed: int, folder: Path | None = None) -> Course:
+    """Draw the hidden inputs and compute the right results, once for all submissions; ``folder``: where they may be kept."""
     notebook = notebooks.read(assignment.notebook)
-    prepared = [prepare(question, seed) for question in assignment.questions]
-    return Course(assignment, sandbox, cells.given(assignment, notebook), prepared, key_of(assignment, sandbox, seed))
+    given, key = cells.given(assignment, notebook), key_of(assignment, sandbox, seed)
+    known = prepared.load(folder, key, assignment, seed) if folder is not None else None
+    if known is None:
+        known = [prepare(question, seed) for question in assignment.questions]
+    released = tuple(notebooks.text_of(cell) for cell in notebooks.released(notebook)["cells"] if cell["cell_type"] == "code")
+    return Course(assignment, sandbox, given, known, key, released, tuple(cells.choose(notebook, given).first))
 
 
 def key_of(assignment: Assignment, sandbox: Sandbox, seed: int) -> str:
@@ -121,10 +128,11 @@ def grade(
     students = read_roster(roster)
     found = find(Path(submissions), chosen.name, students)
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_EX) as lock:
+        inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
         course = ready(chosen, sandbox, folder, seed, lock)
         remember_roster(folder, students)
-        done = run_batch(course, found, folder, workers, regrade, progress)
-        reports.write_all(folder, chosen)
+        done = run_batch(course, found.submissions, folder, workers, regrade, progress)
+        reports.write_all(folder, chosen, found.unmatched)
     return sorted(done, key=lambda result: result.student)
 
 
@@ -144,22 +152,29 @@ def grade_one(
     """
     chosen = questions.load(assignment) if isinstance(assignment, str) else assignment
     folder = output_folder(output, chosen)
-    found = {submission.student: submission for submission in find(Path(submissions), chosen.name, None)}
+    found = {submission.student: submission for submission in find(Path(submissions), chosen.name, None).submissions}
+    student = student_name(student)
     if student not in found:
         raise ValueError(f"student: got {student!r}, who has no folder and no notebook in {str(submissions)!r}")
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_SH) as lock:
-        course = ready(chosen, sandbox, folder, seed, lock)
+        inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
+        course = ready(chosen, sandbox, folder, seed, lock, test_again=False)
         (result,) = run_batch(course, [found[student]], folder, 1, regrade, progress=False)
         reports.write_feedback(folder, chosen, result)
     return result
 
 
-def find(folder: Path, name: str, roster: Roster | None) -> list[Submission]:
+def find(folder: Path, name: str, roster: Roster | None) -> Survey:
     """The submissions; raises ``ValueError`` if there are none."""
-    found = submissions.find(folder, name, roster)
-    if not found:
+    found = submissions.survey(folder, name, roster)
+    if not found.submissions:
         raise ValueError(f"submissions: nobody handed anything in in {str(folder)!r}")
     return found
+
+
+def private_paths(assignment: Assignment, submitted: Path, output: Path) -> list[Path]:
+    """What no student's code may see."""
+    return [assignment.folder, assignment.notebook, questions.HOME, submitted, output]
 
 
 def output_folder(output: str | os.PathLike[str] | None, assignment: Assignment) -> Path:
@@ -168,23 +183,37 @@ def output_folder(output: str | os.PathLike[str] | None, assignment: Assignment)
 
 
 def read_roster(roster: str | os.PathLike[str] | Roster | None) -> Roster | None:
-    return roster if roster is None or isinstance(roster, dict) else submissions.read_roster(Path(roster))
+    if isinstance(roster, dict):
+        return {student_name(student): columns for student, columns in roster.items()}
+    return roster if roster is None else submissions.read_roster(Path(roster))
 
 
-def ready(assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | None, lock: Callable[[], None]) -> Course:
-    """The course with its seed, after the canary, with the output folder made and locked."""
+def ready(
+    assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | None, lock: Callable[[], None], test_again: bool = True
+) -> Course:
+    """The course with its seed, after the canary, with the output folder made and locked.
+
+    ``test_again``: whether the canary is graded even if it was with the same key on the same machine.
+    """
     kept = read_settings(folder)
     check_settings(kept, assignment, seed, folder)
     drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
-    course = open_course(assignment, sandbox, drawn)
-    canary(course)
-    folder.mkdir(parents=True, exist_ok=True)
+    course = open_course(assignment, sandbox, drawn, folder)
+    if test_again or not prepared.mark_of(folder, course.key, sandbox).exists():
+        canary(course)
+    for place in [*([folder] if kept or not folder.exists() else []), folder / "results", folder / "feedback"]:
+        results.private_folder(place)  # but not a folder of somebody else's that was named as the output
     lock()
     if not kept:
         kept = write_settings(folder, {"assignment": assignment.name, "seed": drawn})
         if kept["seed"] != drawn:  # another job was first
             check_settings(kept, assignment, seed, folder)
-            course = open_course(assignment, sandbox, kept["seed"])
+            course = open_course(assignment, sandbox, kept["seed"], folder)
+    if prepared.load(folder, course.key, assignment, kept["seed"]) is None:
+        prepared.store(folder, course.key, course.prepared)
+    mark = prepared.mark_of(folder, course.key, sandbox)
+    if not mark.exists():
+        results.write_whole(mark, "")
     return course
 
 
@@ -214,7 +243,6 @@ def write_settings(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     draft = folder / f".settings-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         results.write_whole(draft, json.dumps(settings, indent=1) + "\n")
-        draft.chmod(0o600)
         os.link(draft, path)
     except FileExistsError:
         pass
@@ -238,7 +266,7 @@ def locked(folder: Path, kind: int) -> Iterator[Callable[[], None]]:
     held: list[int] = []
 
     def take() -> None:
-        number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(number, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -330,7 +358,10 @@ def result_of(course: Course, submission: Submission, data: bytes | None) -> Res
         except InfrastructureError:
             if attempt + 1 == ATTEMPTS or course.sandbox.closed:
                 raise
-    return Result(submission.student, status, questions=graded, note=submission.remark, written=chosen.written)
+    names = borrowed.borrowed(chosen.first, course.answers, course.released)
+    said = BORROWED.format(names=", ".join(names)) if names else ""
+    note = " ".join(filter(None, [submission.remark, said]))
+    return Result(submission.student, status, questions=graded, note=note, written=chosen.written)
 
 
 def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionResult], str]:
@@ -340,7 +371,7 @@ def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionR
     if names_missing and chosen.everything != chosen.first:
         texts = chosen.everything
         graded, status, _ = mark_all(course, chosen.setup, texts)
-    functions = [prepared.question.function for prepared in course.prepared]
+    functions = [one.question.function for one in course.prepared]
     note_spoiled(graded, functions, [cells.calls(function, texts, functions) for function in functions])
     return graded, status
 
@@ -356,7 +387,7 @@ def mark_all(course: Course, setup: list[str], texts: list[str]) -> tuple[list[Q
             names_missing |= outcome.kind == RAISED and outcome.error == "NameError"
             return outcome
 
-        graded = [mark(prepared, call) for prepared in course.prepared]
+        graded = [mark(one, call) for one in course.prepared]
     endings = [question.ending for question in graded] + list(student.left_out.values()) + [CRASHED] * student.disturbed
     status = next((kind for kind in (CRASHED, TIMEOUT) if kind in endings), results.GRADED)
     return graded, status, names_missing

@@ -7,7 +7,6 @@ because it could carry the hidden inputs away.
 
 from __future__ import annotations
 
-import builtins
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +19,14 @@ from .comparing import WRONG_VALUES
 from .questions import Case, Question
 
 RETURNED, RAISED, MISSING, TIMEOUT, CRASHED = "returned", "raised", "missing", "timeout", "crashed"
-# the only names of exceptions that a student is told: those of Python itself, and numpy's for a singular matrix
-KNOWN_ERRORS = {
-    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)
-} | {"LinAlgError"}
+# The only names of exceptions that a student is told, one for a question. The list is short because a name is chosen by
+# the student's code, which knows the hidden inputs: with all of Python's 62 and one a case, 12 of 13 numbers got out.
+KNOWN_ERRORS = (
+    "NotImplementedError", "TypeError", "ValueError", "IndexError", "KeyError", "AttributeError", "NameError", "RuntimeError",
+    "ZeroDivisionError",
+)  # fmt: skip
+RAISES = "The call raises "
+UNWRITTEN = "The answer is not written yet: the call raises NotImplementedError."
 DIAGNOSIS = "This looks like the following mistake: "
 ENDINGS = {
     MISSING: "`{function}` is not defined. Is the cell there, and does it run without an error from top to bottom?",
@@ -66,7 +69,7 @@ class QuestionResult:
 
 
 def known_error(name: str) -> str:
-    """The name of an exception if it is one of Python's own, else a word that tells nothing."""
+    """The name of an exception if it is one of the short list, else a word that tells nothing."""
     return name if name in KNOWN_ERRORS else "an exception"
 
 
@@ -138,8 +141,8 @@ def verdict(question: Question, outcome: Outcome, want: Any) -> str | None:
         return ENDINGS[outcome.kind].format(function=question.function)
     if outcome.kind == RAISED:
         if outcome.error == "NotImplementedError":
-            return "The answer is not written yet: the call raises NotImplementedError."
-        return f"The call raises {outcome.error}."
+            return UNWRITTEN
+        return f"{RAISES}{outcome.error}."
     try:
         return question.compare(outcome.value, want)
     except Exception:  # whatever a student returned, a comparison that cannot read it means that it is wrong
@@ -153,8 +156,13 @@ def part_result(question: Question, name: str, cases: Sequence[Case], verdicts: 
 
 
 def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> list[str]:
-    """What is wrong, and which known mistake it looks like."""
-    messages = list(dict.fromkeys(wrong for wrong in verdicts if wrong is not None))
+    """What is wrong, and which known mistake it looks like.
+
+    Each sentence once, in an order that the student's code does not choose, and at most one that names an exception.
+    """
+    said = [wrong for wrong in verdicts if wrong is not None]
+    raised = [wrong for wrong in said if wrong.startswith((RAISES, UNWRITTEN))]
+    messages = [*sorted(set(said) - set(raised)), *raised[:1]]
     found = diagnose(prepared, outcomes, verdicts)
     if found is not None:
         messages = [message for message in messages if message != WRONG_VALUES]  # the next sentence says more

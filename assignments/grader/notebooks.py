@@ -26,10 +26,15 @@ def read(path: Path) -> Notebook:
 
 
 def role(cell: Any) -> dict[str, Any]:
-    """What nbgrader's metadata says about a cell; empty where they say nothing or are damaged."""
+    """What nbgrader's metadata says about a cell; empty where they say nothing or are damaged.
+
+    A ``grade_id`` is always text: what else may stand there in a student's notebook is left out.
+    """
     metadata = cell.get("metadata") if isinstance(cell, dict) else None
     found = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if name != "grade_id" or isinstance(value, str)}
 
 
 def text_of(cell: Any) -> str:

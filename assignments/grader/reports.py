@@ -7,6 +7,7 @@ student controls gets into them, and neither does a hidden input or an expected 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -22,6 +23,8 @@ from .questions import Assignment
 from .results import Result
 from .submissions import Roster
 
+UNMATCHED = "unmatched.csv"  # what lay among the submissions and could not be matched with a student
+UNGRADED = "The written answer has no points yet."
 MEANINGS = {
     results.GRADED: "All questions were graded. A part earns its points when all of its tests pass.",
     results.TIMEOUT: "Some code took too long and was stopped. The questions that it did not concern keep their points.",
@@ -46,6 +49,11 @@ class Grade:
     score: float | None
     overridden: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def points_are_missing(self) -> bool:
+        """Whether the score is a sum to which the written question's points are still to be added."""
+        return self.score is not None and self.written is None and TOTAL not in self.overridden
 
 
 def combine(assignment: Assignment, result: Result, decisions: Overrides) -> Grade:
@@ -79,9 +87,11 @@ def read_roster(output: Path) -> Roster:
     return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
-def write_all(output: Path, assignment: Assignment) -> None:
-    """Write the table of grades and every page of feedback anew."""
+def write_all(output: Path, assignment: Assignment, unmatched: list[tuple[str, str]] | None = None) -> None:
+    """Write the table of grades and every page of feedback anew; with ``unmatched`` that table as well."""
     everybody = grades(output, assignment)
+    if unmatched is not None:
+        results.write_whole(output / UNMATCHED, table([("name", "what"), *unmatched]))
     results.write_whole(output / "grades.csv", grades_csv(assignment, everybody))
     for grade in everybody:
         write_page(output, assignment, grade)
@@ -125,9 +135,29 @@ def grades_csv(assignment: Assignment, everybody: list[Grade]) -> str:
         rows.append(
             [grade.result.student, grade.result.status, *(number(grade.questions[name]) for name in names),
              number(grade.written), number(grade.score), number(assignment.points), " ".join(grade.overridden),
-             " ".join(filter(None, (grade.result.note, *grade.notes)))]
+             " ".join(filter(None, (grade.result.note, UNGRADED if grade.points_are_missing and grade.result.written else "", *grade.notes)))]
         )  # fmt: skip
     return table(rows)
+
+
+def check_written(assignment: Assignment, everybody: list[Grade], partial: bool) -> tuple[list[Grade], str]:
+    """The grades to export, and a sentence about the written question, empty if there is nothing to say.
+
+    An answer that nobody has graded yet is no zero. Raises ``ValueError`` that names such students, unless ``partial``
+    is true: then they are exported without a grade. Who wrote no answer gets nothing for it, and that is said.
+    """
+    open_question = [grade for grade in everybody if grade.points_are_missing]
+    waiting = [grade for grade in open_question if grade.result.written]
+    names = ", ".join(repr(grade.result.student) for grade in waiting[:5]) + (", ..." if len(waiting) > 5 else "")
+    if waiting and not partial:
+        raise ValueError(
+            f"{assignment.written.name}: {len(waiting)} written answers have no points yet ({names}): enter them, or say --partial to"
+            " export these students without a grade"
+        )
+    said = [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."] if waiting else []
+    empty = len(open_question) - len(waiting)
+    said += [f"{empty} students wrote no answer to {assignment.written.name}: it counts as 0."] if empty else []
+    return [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody], " ".join(said)
 
 
 def canvas_csv(output: Path, assignment: Assignment, everybody: list[Grade]) -> str:

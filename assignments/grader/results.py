@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -53,19 +54,29 @@ def file_name(student: str) -> str:
     return f"{slug}-{hashlib.sha256(student.encode('utf-8', 'replace')).hexdigest()[:10]}"
 
 
+def private_folder(folder: Path) -> None:
+    """Make a folder for its owner only; one that is there keeps what its group may do, and all others may do nothing."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & 0o007:
+            folder.chmod(mode & ~0o007)
+
+
 def write_whole(path: Path, data: str | bytes) -> None:
-    """Write a file so that it is either the old or the new one, whatever happens in between.
+    """Write a file, for its owner only, so that it is either the old or the new one, whatever happens in between.
 
     Raises ``OSError``; the file is then the old one, and nothing else is left.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     number, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(number, "wb") as file:
             file.write(data.encode("utf-8") if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
         try:

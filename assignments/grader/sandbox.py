@@ -27,12 +27,12 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cgroups, wire
+from . import cgroups, seccomp, wire
 from .cgroups import PREFIX
 from .marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, known_error
 from .questions import Case, Question, source_of
@@ -40,8 +40,10 @@ from .questions import Case, Question, source_of
 HERE = Path(__file__).resolve().parent
 START_SECONDS = 60.0  # until the program in the sandbox must have answered for the first time
 MB = 2**20
+FOLDERS = ("/tmp", "/dev/shm", "/home/student")  # the only ones that can be written: in memory
 FOLDER_MB = 32  # of each of the three folders that can be written, and of one file
 PROCESSES = 64  # threads count too
+FIRST_USER, USERS = 0x30000000, 2**28  # where the grader is root, a sandbox runs as one of these users
 OPEN_FILES = 128
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "HOME": "/home/student", "USER": "student", "LOGNAME": "student", "LANG": "C.UTF-8",
@@ -66,11 +68,29 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one submission. ``seconds``: of all its calls and cells together, ``cell_seconds``: of one cell."""
+    """Of one submission. ``seconds``: of all its calls and cells together, ``cell_seconds``: of one cell.
+
+    ``starts``: of sandboxes; the time that they take is ours and not counted, so their number is. ``answer_bytes`` and
+    ``answer_items``: of all answers together, because the grader keeps those of a question until it is marked.
+    """
 
     seconds: float = 120.0
     cell_seconds: float = 10.0
     memory_mb: int = 1024
+    starts: int = 24
+    answer_bytes: int = 4 * wire.MAX_BYTES
+    answer_items: int = 5 * wire.MAX_ITEMS
+
+
+@dataclass
+class Received:
+    """What has come back from a submission so far."""
+
+    bytes: int = 0
+    items: int = 0
+
+    def too_much(self, limits: Limits) -> bool:
+        return self.bytes > limits.answer_bytes or self.items > limits.answer_items
 
 
 class Sandbox:
@@ -128,14 +148,21 @@ class Sandbox:
         """What is in force on this machine, in sentences."""
         if self.unsafe:
             return "No sandbox: student code runs as this user, with resource limits only. Use it for code that you trust."
-        root = os.getuid() == 0
+        root = is_root()
+        filtered = seccomp.supported()
         lines = [
             f"bubblewrap: {self.bwrap}",
             "network: none; processes, messages, host name: namespaces of their own",
             "user: one without privileges, another one for every start" if root
             else "user: a user namespace, where student code has no privileges; outside it is you",
-            "files: Python, its packages, /usr and rlbook_lib, read-only; the assignments are not there",
+            f"files, read-only: {', '.join(map(str, system_paths()))}; installed packages; a copy of rlbook_lib",
             f"writable: /tmp, /dev/shm and /home/student, in memory, {FOLDER_MB} MB each",
+            "keys of the kernel: a new and empty session keyring for every start" if filtered
+            else "keys of the kernel: MISSING: the session keyring is shared with you and with other students",
+            "system calls: a filter refuses keys, debugging, mounts, namespaces, bpf, io_uring, perf and sockets to a host"
+            if filtered else f"system calls: MISSING: there is no filter for {platform.machine()}",
+            "further user namespaces: refused by the filter" if root or can_disable_namespaces(str(self.bwrap))
+            else "further user namespaces: refused by the filter only: this bubblewrap has no --disable-userns",
         ]  # fmt: skip
         if self.place:
             lines.append(f"memory and processes: control group (version {self.place.version}), all processes together")
@@ -157,18 +184,23 @@ class Session:
         self.group: cgroups.Group | None = None
         self.folder: str | None = None
         self.buffer = bytearray()
+        self.received = Received()
 
     def begin(self) -> None:
         """Start the program, tell it its limits, wait until it is ready for code."""
         number = f"{os.getpid()}-{next(self.sandbox.counter)}"
-        uid = 0x30000000 + secrets.randbelow(2**28) if os.getuid() == 0 and not self.sandbox.unsafe else None
+        uid = FIRST_USER + secrets.randbelow(USERS) if is_root() and not self.sandbox.unsafe else None
         try:
             if self.sandbox.place and not self.sandbox.unsafe:
                 self.group = cgroups.Group(self.sandbox.place, number, self.limits.memory_mb * MB, PROCESSES)
-            with tempfile.TemporaryFile() as errors:
+            with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as filter_file:
+                if seccomp.supported():
+                    filter_file.write(seccomp.program())
+                    filter_file.seek(0)
                 self.process = subprocess.Popen(
-                    self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
+                    self.command(filter_file.fileno()), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
                     env=dict(ENVIRONMENT) if self.sandbox.unsafe else {}, cwd="/", start_new_session=True,
+                    pass_fds=[] if self.sandbox.unsafe else [filter_file.fileno()],
                 )  # fmt: skip
                 assert self.process.stdin is not None and self.process.stdout is not None
                 for pipe in (self.process.stdin, self.process.stdout):
@@ -177,21 +209,22 @@ class Session:
                     reply = self.ask(self.settings(uid), START_SECONDS)
                 except Stopped as stopped:
                     errors.seek(0)
-                    said = errors.read(500).decode("utf-8", "replace").strip()
-                    raise InfrastructureError(f"the sandbox did not start ({stopped.kind}): {said}") from None
+                    lines = errors.read(5000).decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+                    raise InfrastructureError(f"the sandbox did not start ({stopped.kind}): {lines[-1][:300]}") from None
         except OSError as error:
             raise InfrastructureError(f"the sandbox did not start: {error}") from error
         if reply.get("kind") != "ready":
             raise InfrastructureError("the sandbox did not start: it gave a wrong answer")
 
-    def command(self) -> list[str]:
-        """The whole command line."""
+    def command(self, filter_number: int) -> list[str]:
+        """The whole command line; ``filter_number``: of the open file with the filter of system calls."""
         python = [base_python(), "-s", "-S", "-P", "-B"]
         if self.sandbox.unsafe:
             self.folder = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
             return [*python, str(HERE / "worker.py")]
         entrances = [str(path) for path in self.group.entrances] if self.group else []
-        inside = [*bubblewrap(str(self.sandbox.bwrap), os.getuid() == 0), *python, "/grader/worker.py"]
+        options = ["--seccomp", str(filter_number)] if seccomp.supported() else []
+        inside = [*bubblewrap(str(self.sandbox.bwrap), is_root(), options), *python, "/grader/worker.py"]
         return ["/bin/sh", "-c", LAUNCH, "sh", str(len(entrances)), *entrances, *inside]
 
     def settings(self, uid: int | None) -> dict[str, Any]:
@@ -212,7 +245,8 @@ class Session:
         else:
             places = {"folder": "/home/student", "environment": {}, "fonts": "/fonts"}
             packages.append("/library")
-        return {"limits": limits, "uid": uid, "paths": packages, **places}
+        keyctl = seccomp.keyctl() if seccomp.supported() else None
+        return {"limits": limits, "uid": uid, "keyctl": keyctl, "paths": packages, **places}
 
     def ask(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send a message and wait for its answer; raises :class:`Stopped` and kills the program if none comes.
@@ -223,7 +257,12 @@ class Session:
         until = time.monotonic() + seconds
         try:
             self.send(wire.to_line({"id": identity, **message}), until)
-            reply = wire.from_line(self.receive(until))
+            line = self.receive(until)
+            items = wire.items(line)
+            self.received.bytes, self.received.items = self.received.bytes + len(line), self.received.items + items
+            if items > wire.MAX_ITEMS or self.received.too_much(self.limits):
+                raise Stopped(CRASHED)
+            reply = wire.from_line(line)
             if reply.get("id") != identity:
                 raise Stopped(CRASHED)
         except wire.WireError:
@@ -265,7 +304,7 @@ class Session:
                 raise Stopped(CRASHED)
             if not select.select([number], [], [], max(0.0, until - time.monotonic()))[0]:
                 raise Stopped(TIMEOUT)
-            data = os.read(number, 1 << 20)
+            data = os.read(number, 1 << 16)
             if not data:
                 raise Stopped(CRASHED)
             self.buffer += data
@@ -321,6 +360,8 @@ class Student:
         self.asked: Question | None = None
         self.disturbed = False  # whether anything was written that nobody asked for
         self.until: float | None = None
+        self.starts = 0
+        self.received = Received()
 
     def left(self) -> float:
         """Seconds that remain for the submission."""
@@ -330,8 +371,12 @@ class Student:
 
     def begin(self) -> Session:
         """A sandbox in which the setup cells have run: ours, so that a failure is ours and the time is not counted."""
+        if self.starts >= self.limits.starts or self.received.too_much(self.limits):
+            raise Stopped(CRASHED)
+        self.starts += 1
         began = time.monotonic()
         self.session = session = self.sandbox.start(self.limits)
+        session.received = self.received
         for cell in self.setup:
             try:
                 session.ask({"cell": cell}, START_SECONDS)
@@ -419,33 +464,26 @@ def driver_source(driver: Callable[..., Any]) -> str:
     return source_of(driver)
 
 
-def bubblewrap(program: str, root: bool) -> list[str]:
-    """bubblewrap and its arguments, up to the command inside."""
-    mounts = [(folder, f"/site-packages-{number}") for number, folder in enumerate(package_folders())]
-    mounts += [(prepared() / name, f"/{name}") for name in ("library", "fonts")]
-    mounts += [(HERE / name, f"/grader/{name}") for name in ("worker.py", "wire.py")]
-    mounts += [(folder, str(folder)) for folder in python_folders()]
+def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[str]:
+    """bubblewrap and its arguments, up to the command inside; ``options``: further ones."""
     command = [program, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     # as root the program gives up its user itself, for one that owns nothing; others need a user namespace
     command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else [
         "--unshare-user", "--uid", "65534", "--gid", "65534"]  # fmt: skip
-    command += ["--new-session", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
+    if not root and can_disable_namespaces(program):
+        command += ["--disable-userns"]
+    command += [*options, "--new-session", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
     command += [word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)]
-    command += ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+    for name in ("lib", "lib32", "lib64", "libx32"):
         if os.path.islink(f"/{name}"):
             command += ["--symlink", os.readlink(f"/{name}").lstrip("/"), f"/{name}"]
-        elif os.path.isdir(f"/{name}"):
-            command += ["--ro-bind", f"/{name}", f"/{name}"]
-    for path in ("/etc/ld.so.cache", "/etc/alternatives"):
-        command += ["--ro-bind-try", path, path]
-    for folder in sorted({str(parent) for _, target in mounts for parent in Path(target).parents if str(parent) != "/"}):
-        if not folder.startswith("/usr"):
-            command += ["--perms", "0755", "--dir", folder]
-    for source, target in mounts:
+    shown = mounts()
+    for folder in sorted({str(parent) for target in shown for parent in Path(target).parents if str(parent) != "/"}):
+        command += ["--perms", "0755", "--dir", folder]
+    for target, source in shown.items():
         command += ["--ro-bind", str(source), target]
     command += ["--proc", "/proc", "--dev", "/dev"]
-    for folder in ("/tmp", "/dev/shm", "/home/student"):
+    for folder in FOLDERS:
         command += ["--perms", "1777", "--size", str(FOLDER_MB * MB), "--tmpfs", folder]
     return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]
 
@@ -456,13 +494,35 @@ def base_python() -> str:
     return os.path.realpath(sys.executable)
 
 
+def mounts() -> dict[str, Path]:
+    """What can be read inside: each path there, and where it is here. Outer folders come before what lies in them."""
+    shown = {str(path): path for path in system_paths()}
+    shown |= {f"/site-packages-{number}": folder for number, folder in enumerate(package_folders())}
+    shown |= {f"/{name}": prepared() / name for name in ("library", "fonts")}
+    shown |= {f"/grader/{name}": HERE / name for name in ("worker.py", "wire.py")}
+    return shown
+
+
 @functools.cache
-def python_folders() -> list[Path]:
-    """Where Python lives, unless that is below /usr."""
-    folders = {Path(base_python()).parents[1], Path(os.path.realpath(sys.base_prefix))}
-    folders.add(Path(os.path.realpath(sysconfig.get_path("stdlib"))))
-    outside = sorted(folder for folder in folders if folder.parts[:2] != ("/", "usr"))
-    return [folder for folder in outside if not any(other in folder.parents for other in outside)]
+def system_paths() -> list[Path]:
+    """The interpreter, its standard library, and the libraries of the system: nothing else of the machine's files."""
+    found = [Path(base_python()), Path(os.path.realpath(sysconfig.get_path("stdlib")))]
+    own = {Path(os.path.realpath(path)) for path in (sys.base_prefix, sys.base_exec_prefix)}
+    prefixes = own | {Path(base_python()).parents[1], Path("/usr"), Path("/usr/local"), Path("/")}
+    found += [prefix / name for prefix in sorted(prefixes) for name in ("lib", "lib32", "lib64", "libx32")]
+    found += map(Path, ("/etc/ld.so.cache", "/etc/alternatives", "/usr/share/fonts", "/usr/share/zoneinfo"))
+    there = sorted({path for path in found if path.exists() and not (path.is_symlink() and path.parent == Path("/"))})
+    return [path for path in there if not any(other in path.parents for other in there)]
+
+
+def is_shown(path: Path) -> str | None:
+    """Where a file or folder of this machine, or a part of it that is no package or library, can be seen in the sandbox."""
+    real = Path(os.path.realpath(path))
+    for target, source in mounts().items():
+        shown = Path(os.path.realpath(source))
+        if shown == real or shown in real.parents:
+            return str(Path(target) / real.relative_to(shown))
+    return None
 
 
 @functools.cache
@@ -523,7 +583,26 @@ def forget_dead_graders() -> None:
 
 
 @functools.cache
+def is_root() -> bool:
+    """Whether this process may become any user: not so for a root that is one inside a user namespace only."""
+    if os.getuid() != 0:
+        return False
+    try:
+        rows = [[int(word) for word in line.split()] for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    except OSError:
+        return True
+    return any(first <= FIRST_USER and FIRST_USER + USERS <= first + count for first, _, count in rows)
+
+
+@functools.cache
+def can_disable_namespaces(program: str) -> bool:
+    """Whether this bubblewrap can forbid further user namespaces inside (since version 0.8.0)."""
+    said = subprocess.run([program, "--help"], capture_output=True, check=False).stdout
+    return b"--disable-userns" in said
+
+
+@functools.cache
 def limits_count_here() -> bool:
     """Whether the limit on processes counts those of the sandbox only: as root, or since Linux 5.14."""
     version = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdigit())
-    return os.getuid() == 0 or version >= (5, 14)
+    return is_root() or version >= (5, 14)

@@ -5,7 +5,11 @@ A folder of submissions holds, for every student, one of these::
     student/assignment.ipynb
     student/assignment/any_name.ipynb     (as nbgrader collects them)
     student/any_name.ipynb                (if it is the only notebook there; the name is remarked on)
+    student/.../any_name.ipynb            (likewise, in folders of the student's own)
     student.ipynb
+
+Every folder and every notebook at the top is exactly one student's, and what could not be matched with one is told:
+a file that is none of these, a second file of somebody, a name that is not on the list of the course.
 
 Nothing here runs or trusts what it finds. A link, a pipe, a device, a folder that is named like a notebook, or a file
 that is too large is never opened: each would hang the grader or show it a file that is not the student's.
@@ -14,9 +18,12 @@ that is too large is never opened: each would hang the grader or show it a file 
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import json
 import os
 import stat
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +31,11 @@ from pathlib import Path
 from .notebooks import Notebook
 
 MAX_BYTES = 5_000_000  # of a notebook
+MAX_CELLS = 500
+MAX_FILES = 1_000  # of a student's folder
 SUFFIX = ".ipynb"
+LEFT_BY_SYSTEMS = (".DS_Store", ".ipynb_checkpoints", ".git", ".gitignore", ".gitkeep", "__MACOSX", "Thumbs.db", "desktop.ini")
+JOINERS = "\u200c\u200d"  # between letters, in the scripts that need them
 ROSTER_COLUMNS = ("name", "email", "id", "sis_user_id", "sis_login_id", "section")  # next to "student", all optional
 
 Roster = dict[str, dict[str, str]]
@@ -48,59 +59,166 @@ class Submission:
     remark: str = ""
 
 
+@dataclass
+class Survey:
+    """``submissions``: one for each student, by name. ``unmatched``: what else a person should look at, and why."""
+
+    submissions: list[Submission]
+    unmatched: list[tuple[str, str]]
+
+
 def find(folder: Path, assignment: str, roster: Mapping[str, object] | None = None) -> list[Submission]:
-    """All submissions in a folder, one for each student, in the order of the names.
+    """All submissions in a folder, one for each student, in the order of the names; see :func:`survey`."""
+    return survey(folder, assignment, roster).submissions
+
+
+def survey(folder: Path, assignment: str, roster: Mapping[str, object] | None = None) -> Survey:
+    """Everything in a folder of submissions.
 
     Students of the roster who handed in nothing are among them. Raises ``ValueError`` if there is no such folder.
     """
     if not folder.is_dir():
         raise ValueError(f"submissions: {str(folder)!r} is not a folder")
-    found: dict[str, Submission] = {}
-    for entry in sorted(os.scandir(folder), key=lambda entry: (entry.name.endswith(SUFFIX), entry.name)):
-        student = printable(entry.name.removesuffix(SUFFIX))
-        if entry.name.startswith(".") or not student:
-            continue
-        if entry.is_symlink():
-            submission = Submission(student, problem="This is a link, not a file of yours.")
-        elif entry.is_dir(follow_symlinks=False) and not entry.name.endswith(SUFFIX):
-            submission = in_folder(Path(entry.path), student, assignment)
-        elif entry.name.endswith(SUFFIX):
-            submission = Submission(student, Path(entry.path), problem_of(Path(entry.path)))
+    unmatched: list[tuple[str, str]] = []
+    folders: list[os.DirEntry[str]] = []
+    files: list[os.DirEntry[str]] = []
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        is_notebook = entry.name.lower().endswith(SUFFIX)
+        if of_the_system(entry.name):
+            unmatched.append((student_name(entry.name), "Made by a system, not by a student: left out."))
+        elif is_notebook:
+            files.append(entry)
+        elif entry.is_symlink() or entry.is_dir(follow_symlinks=False):
+            folders.append(entry)
         else:
-            continue  # a list of students, a log: not a submission
-        before = found.get(student)
-        if before is None or (before.path is None and not before.problem):
-            found[student] = submission
-    for student in roster or ():
-        found.setdefault(student, Submission(student))
-    return [found[student] for student in sorted(found)]
+            unmatched.append((student_name(entry.name), "Neither a folder nor a notebook: left out."))
+    found: dict[str, Submission] = {}
+    for student, entry in named(folders, found, unmatched):
+        found[student] = in_folder(entry, student, assignment, unmatched)
+    of_folders = dict(found)
+    single = []
+    for entry in files:  # a folder and a file of one name are one student's
+        student = student_name(entry.name[: -len(SUFFIX)])
+        if student in of_folders:
+            kept = of_folders.pop(student)
+            if kept.path is None and not kept.problem:
+                found[student] = as_file(entry, student)
+            else:
+                unmatched.append((student, f"There is a folder and a file {student_name(entry.name)}: the folder was graded."))
+        else:
+            single.append(entry)
+    for student, entry in named(single, found, unmatched, SUFFIX):
+        found[student] = as_file(entry, student)
+    if roster is not None:
+        known = {student_name(student) for student in roster}
+        unmatched += [(student, "Not on the list of the course.") for student in found if student not in known]
+        for student in known:
+            found.setdefault(student, Submission(student))
+    return Survey([found[student] for student in sorted(found)], sorted(unmatched))
 
 
-def printable(name: str) -> str:
-    """A name that can be written to any file: what was not text in the file system shows as a question mark."""
-    return name.encode("utf-8", "replace").decode("utf-8")
+def student_name(name: str) -> str:
+    """A student's name as it stands in tables and on pages: text that is written in one way only, on every system.
+
+    Accents are joined to their letters, as one system writes them and another does not; bytes that are no text and
+    characters that cannot be seen become escapes, so that two names that differ stay two.
+    """
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    text = unicodedata.normalize("NFC", " ".join(text.split()))
+    shown = (one if one.isprintable() or one in JOINERS else ascii(one)[1:-1] for one in text)
+    return "".join(shown) or "(no name)"
 
 
-def in_folder(folder: Path, student: str, assignment: str) -> Submission:
+def of_the_system(name: str) -> bool:
+    """Whether a file or folder is one that systems and Jupyter leave everywhere."""
+    return name in LEFT_BY_SYSTEMS or name.startswith("._")
+
+
+def named(
+    entries: list[os.DirEntry[str]], taken: Mapping[str, object], unmatched: list[tuple[str, str]], suffix: str = ""
+) -> list[tuple[str, os.DirEntry[str]]]:
+    """Each entry with a name of its own: one whose name is another's too gets a number, and both are told."""
+    rows: dict[str, os.DirEntry[str]] = {}
+    again = []
+    for entry in sorted(entries, key=lambda entry: (student_name(entry.name) != entry.name, entry.name)):
+        student = student_name(entry.name[: len(entry.name) - len(suffix)])
+        if student in rows or student in taken:
+            again.append((student, entry))
+        else:
+            rows[student] = entry
+    for student, entry in again:
+        number = 2
+        while (other := f"{student} ({number})") in rows or other in taken:
+            number += 1
+        rows[other] = entry
+        unmatched.append((student, f"Another one has the same name, written differently: it stands as {other}."))
+    return list(rows.items())
+
+
+def as_file(entry: os.DirEntry[str], student: str) -> Submission:
+    """A notebook at the top."""
+    return Submission(student, Path(entry.path), problem_of(Path(entry.path)))
+
+
+def in_folder(entry: os.DirEntry[str], student: str, assignment: str, unmatched: list[tuple[str, str]]) -> Submission:
     """What a student's folder holds."""
-    candidate = folder / f"{assignment}{SUFFIX}"
-    if os.path.lexists(candidate):
-        return Submission(student, candidate, problem_of(candidate))
-    inner = folder / assignment
-    if inner.is_symlink():
+    folder, exact = Path(entry.path), f"{assignment}{SUFFIX}"
+    if entry.is_symlink():
+        return Submission(student, problem="This is a link, not a file of yours.")
+    if (folder / assignment).is_symlink():
         return Submission(student, problem="The folder is a link.")
-    for place in (inner, folder):
-        if not place.is_dir():
-            continue
-        notebooks = sorted(path for path in place.iterdir() if path.name.endswith(SUFFIX) and path.name[0] != ".")
-        exact = [path for path in notebooks if path.name == candidate.name]
-        if len(exact or notebooks) == 1:
-            path = (exact or notebooks)[0]
-            remark = "" if exact else f"The notebook should be named {candidate.name}."
-            return Submission(student, path, problem_of(path), remark)
-        if notebooks:
-            return Submission(student, problem=f"There are several notebooks, and none is named {candidate.name}.")
-    return Submission(student)
+    try:
+        notebooks, others, seen = listed(folder)
+    except OSError:
+        return Submission(student, problem="The folder cannot be read.")
+    if seen > MAX_FILES:
+        return Submission(student, problem=f"There are more than {MAX_FILES} files.")
+    levels = (
+        [path for path in notebooks if path == folder / exact],
+        [path for path in notebooks if path.parent == folder / assignment],
+        [path for path in notebooks if path.parent == folder],
+        notebooks,
+    )
+    level = next((paths for paths in levels if paths), [])
+    rightly_named = [path for path in level if path.name == exact]
+    chosen = rightly_named or level
+    if len(chosen) > 1:
+        which = "several are" if rightly_named else "none is"
+        return Submission(student, problem=f"There are several notebooks, and {which} named {exact}.")
+    if not chosen:
+        if others:
+            return Submission(student, problem=f"Something was handed in, but no notebook: no file whose name ends in {SUFFIX}.")
+        return Submission(student)
+    (path,) = chosen
+    if len(notebooks) > 1:
+        unmatched.append((student, f"{len(notebooks)} notebooks were handed in: {student_name(path.name)} was graded."))
+    remarks = [] if path.name == exact else [f"The notebook should be named {exact}."]
+    if path.parent not in (folder, folder / assignment):
+        remarks.append("The notebook was found in a folder of its own: it should not be in one.")
+    return Submission(student, path, problem_of(path), " ".join(remarks))
+
+
+def listed(folder: Path) -> tuple[list[Path], int, int]:
+    """The notebooks below a folder, how many other files there are, and how many things were looked at.
+
+    Links are not followed, and after ``MAX_FILES`` things nothing more is looked at. Raises ``OSError``.
+    """
+    notebooks: list[Path] = []
+    others = seen = 0
+    waiting = [folder]
+    while waiting and seen <= MAX_FILES:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in itertools.islice(entries, MAX_FILES + 1):
+                seen += 1
+                if of_the_system(entry.name):
+                    continue
+                if entry.name.lower().endswith(SUFFIX):
+                    notebooks.append(Path(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                else:
+                    others += 1
+    return sorted(notebooks), others, seen
 
 
 def problem_of(path: Path) -> str:
@@ -147,6 +265,8 @@ def parse(data: bytes) -> Notebook:
         if isinstance(notebook, dict) and "worksheets" in notebook:
             raise Unreadable("The notebook has an old format. Open it in Jupyter and save it again.")
         raise Unreadable("The file is not a notebook: it has no cells.")
+    if len(notebook["cells"]) > MAX_CELLS:
+        raise Unreadable(f"The notebook has more than {MAX_CELLS} cells.")
     return notebook
 
 
@@ -156,19 +276,23 @@ def read_roster(path: Path) -> Roster:
     ``student`` is the name of the folder that a student's work comes in. Further columns of :data:`ROSTER_COLUMNS`
     are handed on to the exports. Raises ``ValueError`` for a file without students or with a student twice.
     """
-    text = path.read_text("utf-8-sig")
-    lines = [line for line in text.splitlines() if line.strip()]
-    columns = [word.strip().strip('"').lower() for word in lines[0].split(",")] if lines else []
+    try:
+        text = path.read_text("utf-8-sig")
+        rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text, newline=""))]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"roster: {path.name} is not a table in UTF-8: {error}") from error
+    rows = [row for row in rows if any(row)]
+    columns = [cell.lower() for cell in rows[0]] if rows else []
     if "student" in columns:
-        rows = [{str(key).strip().lower(): str(value or "").strip() for key, value in row.items()} for row in csv.DictReader(lines)]  # fmt: skip
+        people = [dict(zip(columns, row, strict=False)) for row in rows[1:]]
     else:
-        rows = [{"student": line.strip()} for line in lines]
+        people = [{"student": line.strip()} for line in text.splitlines() if line.strip()]
     roster: Roster = {}
-    for row in rows:
-        student = row["student"]
+    for person in people:
+        student = student_name(person.get("student", "")) if person.get("student") else ""
         if not student or student in roster:
             raise ValueError(f"roster: {student!r} is empty or stands twice in {path.name}")
-        roster[student] = {name: row[name] for name in ROSTER_COLUMNS if row.get(name)}
+        roster[student] = {name: person[name] for name in ROSTER_COLUMNS if person.get(name)}
     if not roster:
         raise ValueError(f"roster: no students in {path.name}")
     return roster

@@ -20,7 +20,8 @@ from numpy import ascontiguousarray, generic, ndarray
 TENSOR: Any = None  # torch's own base class, once the sandbox has loaded torch; its methods cannot be replaced
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float32", "float64")
 MAX_DEPTH = 8
-MAX_BYTES = 8_000_000  # of one message
+MAX_BYTES = 4_000_000  # of one answer; those of our references are a hundred times smaller
+MAX_ITEMS = 100_000  # of lists and dictionaries in one answer: four bytes of text can make a list of a hundred
 
 
 class WireError(ValueError):
@@ -83,6 +84,11 @@ def decode(value: Any, depth: int = 0) -> Any:
 def to_line(message: dict[str, Any]) -> bytes:
     """A message as one line."""
     return dumps(message).encode("utf-8") + b"\n"
+
+
+def items(line: bytes) -> int:
+    """At most how many lists, dictionaries and elements of them a line of JSON makes, without making them."""
+    return line.count(b"[") + line.count(b"{") + line.count(b",")
 
 
 def from_line(line: bytes) -> dict[str, Any]:

@@ -338,7 +338,7 @@ ALL: list[Bad] = [
     first("os._exit(0)", "import os; os._exit(0)", "crashed"),
     extra("os._exit(0) in a cell", "import os; os._exit(0)", "crashed"),
     first("segmentation fault", "import ctypes; ctypes.string_at(0)", "crashed"),
-    first("becomes another program", "import os; os.execv('/bin/true', ['true'])", "crashed"),
+    first("becomes another program", "import os, sys; os.execv(sys.executable, ['python', '-c', 'pass'])", "crashed"),
     first("kills everything", "import os\nfor number in (-1, os.getppid(), os.getpid()):\n    try: os.kill(number, 9)\n    except OSError: pass", "crashed"),
     first("closes all files", "import os; os.closerange(0, 200)", "crashed"),
     first("recursion without end", "import sys; sys.setrecursionlimit(10**9)\ndef deep(n): return deep(n + 1)\nreturn deep(0)", ("crashed", "graded", "timeout")),
@@ -393,7 +393,7 @@ ALL: list[Bad] = [
     first("wrong shape", "import numpy as np; return np.zeros((1, 2, 3, 4))"),
     first("nested lists without end", "value = []\nfor _ in range(100_000): value = [value]\nreturn value"),
     first("list that contains itself", "value = []; value.append(value); return value"),
-    first("long text among numbers", "return ['x' * 3_000_000] + [1] * 300_000"),
+    first("long text among numbers", "return ['x' * 3_000_000] + [1] * 50_000"),
     first("whole number without end", "return 10 ** 4_000"),
     first("array of objects", "import numpy as np; return np.array([object()], dtype=object)"),
     first("dictionary of the wire", "return {'__array__': 'AAAA', 'dtype': 'object', 'shape': [1]}"),
@@ -437,7 +437,7 @@ NAMES = {
 
 def student_of(bad: Bad) -> str:
     """The name of the folder: some students have difficult names."""
-    return NAMES.get(bad.name, bad.name.replace("/", " "))
+    return NAMES.get(bad.name, bad.name.replace("/", ""))
 
 
 def build(folder: Path, shop: Workshop, chosen: list[Bad] | None = None) -> None:

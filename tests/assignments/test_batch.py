@@ -15,7 +15,7 @@ import hostile
 import pytest
 from conftest import ROOT, some
 
-from assignments.grader import batch, notebooks, questions, results
+from assignments.grader import batch, comparing, notebooks, questions, results
 from assignments.grader.__main__ import main
 from assignments.grader.sandbox import InfrastructureError, Sandbox
 
@@ -58,6 +58,12 @@ def test_no_grade_is_not_a_zero_in_the_table(graded):
 def test_the_seed_is_kept_for_its_owner_only(graded):
     path = graded[1] / "settings.json"
     assert json.loads(path.read_text())["seed"] == hostile.SEED and path.stat().st_mode & 0o77 == 0
+    assert not [path for path in [graded[1], *graded[1].rglob("*")] if path.stat().st_mode & 0o77]
+
+
+def test_what_could_not_be_matched_is_in_a_table(graded):
+    text = (graded[1] / "unmatched.csv").read_text("utf-8")
+    assert text.startswith("name,what\n") and "stub,Not on the list of the course.\n" in text and "correct,Not" not in text
 
 
 @pytest.mark.slow
@@ -168,6 +174,7 @@ def test_a_sandbox_that_does_not_start_is_no_grade_and_is_tried_again(graded, sm
 def test_one_failure_at_the_start_is_tried_once_more(graded, small, tmp_path, monkeypatch):
     shutil.copytree(graded[0] / "correct", tmp_path / "submissions" / "correct")
     monkeypatch.setattr(batch, "canary", lambda course: None)
+    monkeypatch.setattr(batch.inside, "keep_out", lambda box, paths: None)
     failures = [True]
     failing_start(monkeypatch, lambda: bool(failures and failures.pop()))
     (result,) = grade(tmp_path / "submissions", small, tmp_path / "output")
@@ -257,6 +264,32 @@ def test_single_jobs_make_the_same_table(graded, small, tmp_path, monkeypatch):
     assert csv_of(output) == csv_of(graded[1])
     with pytest.raises(ValueError, match="student: got 'nobody'"):
         batch.grade_one(graded[0], small, "nobody", output)
+
+
+def test_single_jobs_prepare_once(graded, small, box, tmp_path, monkeypatch):
+    """The first job computes what is right and tests the grader; the next ones on this machine take both over."""
+    prepared, tested = [], []
+    prepare, canary = batch.prepare, batch.canary
+    monkeypatch.setattr(batch, "prepare", lambda question, seed: prepared.append(question.name) or prepare(question, seed))
+    monkeypatch.setattr(batch, "canary", lambda course: tested.append(1) or canary(course))
+    output = tmp_path / "output"
+    first, second = (batch.grade_one(graded[0], small, name, output, seed=hostile.SEED) for name in ("correct", "stub"))
+    assert (first.points, second.points) == (80, 0) and prepared == ["q1", "q2", "q3"] and len(tested) == 1
+    other = {result.student: result for result in graded[2]}
+    assert second.questions == other["stub"].questions and second.key == other["stub"].key
+    course = batch.open_course(small, box, hostile.SEED)
+    kept = batch.prepared.load(output, course.key, small, hostile.SEED)
+    for one, again in zip(course.prepared, kept, strict=True):
+        assert all(map(comparing.same, one.wanted, again.wanted)) and len(one.wanted) == len(again.wanted)
+        for row, same_row in zip(one.mistakes, again.mistakes, strict=True):
+            assert [(a.kind, a.error) for a in row] == [(b.kind, b.error) for b in same_row]
+            assert all(comparing.same(a.value, b.value) for a, b in zip(row, same_row, strict=True))
+    assert batch.prepared.load(output, "other key", small, hostile.SEED) is None
+    (output / "prepared.json").write_text("{")
+    assert batch.prepared.load(output, course.key, small, hostile.SEED) is None
+    monkeypatch.setattr(batch.prepared.platform, "node", lambda: "another machine")
+    batch.grade_one(graded[0], small, "correct", output)
+    assert len(tested) == 2 and batch.prepared.load(output, course.key, small, hostile.SEED)
 
 
 def test_jobs_that_start_together_agree_on_a_seed(tmp_path):

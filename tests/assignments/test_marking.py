@@ -1,5 +1,6 @@
 """Tests of ``assignments.grader`` without a sandbox: comparing, marking, checking, and the choice of cells."""
 
+import builtins
 import copy
 import dataclasses
 
@@ -107,8 +108,35 @@ def test_a_mistake_is_called_by_its_name(small):
 
 def test_only_names_of_pythons_own_errors_are_told():
     assert marking.known_error("ValueError") == "ValueError"
-    for name in ("Leak_1_2_3", "SystemExit", "<script>", ""):
+    for name in ("Leak_1_2_3", "SystemExit", "UnicodeTranslateError", "<script>", ""):
         assert marking.known_error(name) == "an exception"
+    assert len(marking.KNOWN_ERRORS) < 10
+
+
+def test_names_of_exceptions_carry_no_list_of_numbers_away(small):
+    """The attack chooses a name for each case by what the inputs are: at most one of a few names may come back."""
+    question = small.questions[0]
+    said = set()
+    for seed in range(20):
+        prepared = prepare(question, seed)
+        names = [name for name, value in sorted(vars(builtins).items()) if isinstance(value, type) and issubclass(value, Exception)]
+
+        def call(question, case):
+            return Outcome(RAISED, error=marking.known_error(names[int(case.arguments[1] * len(names))]))
+
+        result = mark(prepared, call)
+        assert sum(name in " ".join(result.messages) for name in (*names, "an exception")) == 1 and len(result.messages) == 1
+        said.update(result.messages)
+    assert len(said) <= len(marking.KNOWN_ERRORS) + 1
+
+
+def test_the_order_of_sentences_carries_nothing_away(small):
+    question = small.questions[0]
+    prepared = prepare(question, 1)
+    numbers = {id(case): number for number, case in enumerate(prepared.cases)}
+    kinds = [Outcome(RETURNED, value) for value in (None, "text", float("nan"), [1.0], -1.0)]
+    orders = {tuple(mark(prepared, lambda question, case, shift=shift: kinds[(numbers[id(case)] + shift) % 5]).messages) for shift in range(5)}
+    assert len(orders) == 1 and len(orders.pop()) == 5
 
 
 def test_cases_depend_on_seed_and_question_only(small):

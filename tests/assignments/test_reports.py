@@ -153,7 +153,43 @@ def test_overrides_survive_new_results(output, small):
 # --- exports
 
 
+def grade_written(output, points=0):
+    assert run("override", "small", "ann", "written", points, "--output", output) == 0
+
+
+@pytest.mark.parametrize("system", ["canvas", "moodle"])
+def test_a_written_answer_without_points_is_no_zero(system, output, small, capsys):
+    assert run("export", system, "small", "--output", output) == 2
+    assert "1 written answers have no points yet ('ann')" in capsys.readouterr().err and not (output / f"{system}.csv").exists()
+    assert rows(reports.grades_csv(small, everybody(output, small)))["ann"]["note"] == reports.UNGRADED
+    assert run("export", system, "small", "--output", output, "--partial") == 0
+    assert "1 students without a grade" in (said := capsys.readouterr().err) and "4 students wrote no answer to written: it counts as 0" in said
+    (line,) = [line for line in csv.reader(io.StringIO((output / f"{system}.csv").read_text("utf-8"))) if "17" in line] or [[]]
+    assert "80" not in line
+    grade_written(output, 12)
+    assert run("export", system, "small", "--output", output) == 0
+    assert "1 students without a grade" not in capsys.readouterr().err and ",92" in (output / f"{system}.csv").read_text("utf-8")
+    assert run("override", "small", "ann", "written", "--remove", "--output", output) == 0
+    assert run("override", "small", "ann", "total", 50, "--output", output) == 0
+    assert run("export", system, "small", "--output", output) == 0
+
+
+def test_nobody_else_can_read_what_is_written(output, small):
+    (output / "results").chmod(0o755)
+    reports.write_all(output, small)
+    grade_written(output)
+    assert run("export", "canvas", "small", "--output", output) == 0
+    for name in ("grades.csv", "overrides.csv", "canvas.csv", "results/ann.json", "feedback/ann.html"):
+        assert (output / name).stat().st_mode & 0o777 == 0o600, name
+    assert (output / "feedback").stat().st_mode & 0o777 == 0o700
+    output.chmod(0o755)
+    results.private_folder(output)
+    results.private_folder(output / "new" / "inner")
+    assert output.stat().st_mode & 0o777 == 0o750 and (output / "new" / "inner").stat().st_mode & 0o777 == 0o700
+
+
 def test_the_layout_for_canvas(output, small, capsys):
+    grade_written(output)
     assert run("export", "canvas", "small", "--output", output) == 0
     made = list(csv.reader(io.StringIO((output / "canvas.csv").read_text("utf-8"))))
     assert made[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "A small assignment"]
@@ -162,6 +198,7 @@ def test_the_layout_for_canvas(output, small, capsys):
 
 
 def test_the_layout_for_moodle(output, small):
+    grade_written(output)
     assert run("export", "moodle", "small", "--output", output) == 0
     made = list(csv.reader(io.StringIO((output / "moodle.csv").read_text("utf-8"))))
     assert made[0][:4] == ["Username", "ID number", "Email address", "A small assignment"]

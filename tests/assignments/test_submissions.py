@@ -24,7 +24,7 @@ def test_all_layouts_are_found(tmp_path):
     (tmp_path / "roster.csv").write_text("student\na\n")
     (tmp_path / ".hidden").mkdir()
     one = found(tmp_path)
-    assert list(one) == ["a", "b", "c", "d", "e", "f", "g"]
+    assert list(one) == [".hidden", "a", "b", "c", "d", "e", "f", "g"]
     assert [one[name].path.relative_to(tmp_path).as_posix() for name in "abcdef"] == [
         "a/small.ipynb", "b/small/any.ipynb", "c/other.ipynb", "d.ipynb", "e/small.ipynb", "f/small/small.ipynb"
     ]  # fmt: skip
@@ -100,10 +100,66 @@ def test_file_names_are_safe_and_differ():
     assert results.file_name(made[3]) != made[3]  # nobody can be named like another one's file
 
 
-def test_a_name_that_is_not_text_is_survived(tmp_path):
+def make(folder, *paths):
+    for path in paths:
+        place = os.fsencode(folder) + b"/" + path
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "wb") as file:
+            file.write(PAPER)
+
+
+def test_names_that_are_not_text_stay_two(tmp_path):
     try:
-        os.mkdir(os.path.join(os.fsencode(tmp_path), b"caf\xe9"))
+        make(tmp_path, b"caf\xe9/small.ipynb", b"caf\xe8/small.ipynb")
     except OSError:
         pytest.skip("this file system takes text only")
-    hostile.write(tmp_path / "a" / "small.ipynb", PAPER)
-    assert list(found(tmp_path)) == ["a", "caf?"]
+    make(tmp_path, b"a/small.ipynb", b"caf\\xe9/small.ipynb")
+    assert list(found(tmp_path)) == ["a", "caf\\xe8", "caf\\xe9", "caf\\xe9 (2)"]
+
+
+def test_accents_are_written_in_one_way(tmp_path):
+    """As a name comes from macOS, and as it stands in the list of the course."""
+    joined, apart = "Jos\u00e9", "Jose\u0301"
+    make(tmp_path, f"{apart}/small.ipynb".encode())
+    survey = submissions.survey(tmp_path, "small", {joined: {}})
+    assert [one.student for one in survey.submissions] == [joined] and not survey.unmatched
+    path = tmp_path / "roster.txt"
+    path.write_text(apart + "\n", "utf-8")
+    assert submissions.read_roster(path) == {joined: {}}
+    make(tmp_path, f"{joined}/small.ipynb".encode())
+    survey = submissions.survey(tmp_path, "small", {joined: {}})
+    assert [(one.student, one.path.parent.name) for one in survey.submissions if one.path] == [(joined, joined), (f"{joined} (2)", apart)]
+    assert [name for name, _ in survey.unmatched] == [joined, f"{joined} (2)", "roster.txt"]
+
+
+def test_nobody_vanishes(tmp_path):
+    """Names that begin with a dot, a notebook in a subfolder, a second file, something that is no notebook."""
+    make(tmp_path, b".ada/small.ipynb", b"ben/work/day 2/any.ipynb", b"cyn/small.ipynb", b"cyn.ipynb", b"dan/answer.pdf", b"eve.pdf", b".ipynb")
+    make(tmp_path, b"fay/small.ipynb", b"fay/small (1).ipynb", b"gus/a/small.ipynb", b"gus/b/small.ipynb", b"hal/SMALL.IPYNB", b"__MACOSX/x/small.ipynb")
+    survey = submissions.survey(tmp_path, "small")
+    one = {submission.student: submission for submission in survey.submissions}
+    assert list(one) == ["(no name)", ".ada", "ben", "cyn", "dan", "fay", "gus", "hal"]
+    assert all(one[name].path and not one[name].problem for name in (".ada", "ben", "cyn", "fay", "hal", "(no name)"))
+    assert "in a folder of its own" in one["ben"].remark and one["cyn"].path.parent.name == "cyn" and one["fay"].path.name == "small.ipynb"
+    assert "no notebook" in one["dan"].problem and "several" in one["gus"].problem
+    assert {name for name, _ in survey.unmatched} == {"cyn", "eve.pdf", "fay", "__MACOSX"}
+
+
+def test_a_folder_without_end_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(submissions, "MAX_FILES", 20)
+    for number in range(30):
+        make(tmp_path, b"a/%d/x.txt" % number)
+    assert "more than 20 files" in found(tmp_path)["a"].problem
+
+    def refuse(path):
+        raise PermissionError
+
+    monkeypatch.setattr(submissions, "listed", refuse)
+    assert "cannot be read" in found(tmp_path)["a"].problem
+
+
+@pytest.mark.parametrize("name", ["a\tb", "a\u202eb", "a\x00b", "\udce9", "\u200c", "", " "])
+def test_names_can_be_seen(name):
+    made = submissions.student_name(name)
+    assert made and made.encode("utf-8") and all(one.isprintable() or one in submissions.JOINERS for one in made)
+    assert submissions.student_name(made) == made

@@ -1,0 +1,91 @@
+"""What can be seen and done from inside a sandbox, tried there before any code of a student runs.
+
+The sandbox shows what Python needs and nothing else. Where the project lies below such a folder (a container's
+``/usr/lib``, say) this shows the hidden tests too: then nothing is graded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from . import seccomp
+from .marking import RETURNED
+from .questions import Case, Question
+from .sandbox import FOLDERS, InfrastructureError, Limits, Sandbox, Student, is_shown
+
+SAMPLE = 100  # of the files in a folder
+
+LOOK = '''
+def look(paths):
+    import os
+    return [path for path in paths if os.path.lexists(path)]
+'''
+
+# a call that is not refused fails here too, because its arguments make no sense, but with another error
+ATTEMPT = '''
+def attempt(numbers, families):
+    import ctypes, errno, socket
+    libc = ctypes.CDLL(None, use_errno=True)
+    allowed = []
+    for name, number in numbers.items():
+        ctypes.set_errno(0)
+        if libc.syscall(number, -1, -1, -1, -1, -1) != -1 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
+            allowed.append(name)
+    for name, family in families.items():
+        try:
+            socket.socket(family, socket.SOCK_STREAM).close()
+            allowed.append(name)
+        except PermissionError:
+            pass
+        except OSError as error:
+            if error.errno != errno.EAFNOSUPPORT:
+                allowed.append(name)
+    return allowed
+'''
+FAMILIES = {"sockets to the host of a virtual machine": 40, "sockets to the kernel's ciphers": 38}
+
+
+def ask(sandbox: Sandbox, text: str, function: str, *arguments: Any) -> Any:
+    """What a function of ours returns in a sandbox of its own."""
+    question = Question(function, "", function, {}, lambda: None, lambda rng: [], (), seconds=60.0)
+    with Student(sandbox, [], [text], Limits()) as student:
+        outcome = student.call(question, Case(arguments, ""))
+    if outcome.kind != RETURNED:
+        raise InfrastructureError(f"the sandbox could not be looked at from inside: {outcome.kind} {outcome.error}".rstrip())
+    return outcome.value
+
+
+def keep_out(sandbox: Sandbox, paths: Iterable[Path]) -> None:
+    """Raise ``InfrastructureError`` if any of these files and folders can be seen from inside."""
+    if sandbox.unsafe:
+        return
+    paths = [Path(os.path.realpath(path)) for path in paths]
+    for path in paths:
+        where = is_shown(path)
+        if where is not None:
+            refuse(str(path), where)
+    # a folder may be there for what else lies in it, as /home is: what counts is its content
+    inner = [path for folder in paths for path in (sorted(folder.iterdir())[:SAMPLE] if folder.is_dir() else [folder])]
+    memory = tuple(map(Path, FOLDERS))
+    looked_for = [str(path) for path in inner if path not in memory and not any(one in path.parents for one in memory)]
+    seen = ask(sandbox, LOOK, "look", looked_for)
+    if seen:
+        refuse(str(seen[0]), str(seen[0]))
+
+
+def refuse(path: str, where: str) -> None:
+    raise InfrastructureError(
+        f"student code could read {path!r}, because the sandbox shows it as {where!r} together with what Python needs:"
+        " move the project, the submissions and the results elsewhere, to a home folder say"
+    )
+
+
+def allowed(sandbox: Sandbox) -> list[str]:
+    """The calls to the system that should be refused inside and are not."""
+    if not seccomp.supported():
+        return sorted(seccomp.NUMBERS)
+    numbers = {name: number for name in seccomp.NUMBERS if (number := seccomp.number_of(name)) is not None}
+    return list(ask(sandbox, ATTEMPT, "attempt", numbers, FAMILIES))

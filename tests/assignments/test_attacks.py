@@ -1,0 +1,260 @@
+"""Attacks on the sandbox that once worked, each as a student would write it: none may see, keep or reach anything."""
+
+from __future__ import annotations
+
+import json
+import platform
+import struct
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import hostile
+import pytest
+from conftest import ROOT, some
+
+from assignments.grader import batch, inside, sandbox, seccomp, submissions
+from assignments.grader.marking import CRASHED
+from assignments.grader.questions import Case, Question
+from assignments.grader.sandbox import InfrastructureError, Limits, Student
+
+# --- what all processes of a machine share: keys, debugging, sockets of a virtual machine
+
+KEYS = """
+def f(leave):
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    add_key, keyctl, request_key = NUMBERS
+    text = ctypes.create_string_buffer(64)
+    found = [line for line in open("/proc/keys") if "rlbook" in line]
+    for ring in (-1, -2, -3, -4, -5):
+        for name in (b"rlbook-teacher", b"rlbook-friend"):
+            key = libc.syscall(keyctl, 10, ring, b"user", name, 0)
+            if key != -1 and libc.syscall(keyctl, 11, key, text, 64) > 0:
+                found.append(text.value.decode())
+            if leave and libc.syscall(add_key, b"user", name, b"57 of 90", 8, ring) != -1:
+                found.append("left")
+    for name in (b"rlbook-teacher", b"rlbook-friend"):
+        if libc.syscall(request_key, b"user", name, None, -3) != -1:
+            found.append("requested")
+    return found
+"""
+
+# in a process of its own: it makes a session keyring with a key in it, as a login does, and starts sandboxes
+TEACHER = """
+import ctypes, json, sys
+sys.path[:0] = [ROOT]
+from assignments.grader import inside
+from assignments.grader.sandbox import Sandbox
+libc = ctypes.CDLL(None, use_errno=True)
+add_key, keyctl, request_key = NUMBERS
+if libc.syscall(keyctl, 1, None) == -1 or libc.syscall(add_key, b"user", b"rlbook-teacher", b"secret", 6, -3) == -1:
+    sys.exit(77)
+with Sandbox() as box:
+    print(json.dumps([inside.ask(box, TEXT, "f", leave) for leave in (1, 0)]))
+"""
+
+
+def filled(text: str, **more: str) -> str:
+    column = seccomp.MACHINES[platform.machine()][0]
+    numbers = [seccomp.NUMBERS["add_key"][column], seccomp.KEYCTL[column], seccomp.NUMBERS["request_key"][column]]
+    for name, value in (more | {"NUMBERS": str(numbers)}).items():
+        text = text.replace(name, value)
+    return text
+
+
+@pytest.mark.skipif(not seccomp.supported(), reason="no filter for this machine")
+def test_keys_of_the_teacher_and_of_a_friend_are_out_of_reach(box):
+    program = filled(TEACHER, ROOT=repr(str(ROOT)), TEXT=repr(filled(KEYS)))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode == 77:
+        pytest.skip("there are no keys on this machine")
+    assert done.stdout.strip() == "[[], []]", done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not seccomp.supported(), reason="no filter for this machine")
+def test_every_call_of_the_list_is_refused(box):
+    assert inside.allowed(box) == []
+
+
+NAMESPACES = """
+def f(flags):
+    import ctypes, errno
+    libc = ctypes.CDLL(None, use_errno=True)
+    made = []
+    for flag in flags:
+        child = libc.syscall(CLONE, flag | 17, 0, 0, 0, 0)
+        if child == 0:
+            libc._exit(0)
+        if child > 0:
+            made.append(flag)
+    if libc.syscall(435, 0, 0) != -1 or ctypes.get_errno() != errno.ENOSYS:
+        made.append("clone3")
+    return made
+"""
+
+
+@pytest.mark.skipif(not seccomp.supported(), reason="no filter for this machine")
+def test_no_namespace_can_be_made_and_ordinary_processes_can(box):
+    text = NAMESPACES.replace("CLONE", str(seccomp.CLONE[seccomp.MACHINES[platform.machine()][0]]))
+    flags = [0x10000000, 0x20000, 0x40000000, 0x20000000, 0x8000000, 0x4000000, 0x2000000, 0x10020000]
+    assert inside.ask(box, text, "f", [*flags, 0]) == [0]
+
+
+def meaning(program: bytes, machine: str, number: int, *arguments: int) -> int:
+    """What a filter says of a call: its instructions, run here one by one."""
+    lines = list(struct.iter_unpack("=HBBI", program))
+    data = struct.pack("=iIQ6Q", number, seccomp.MACHINES[machine][1], 0, *(*arguments, 0, 0, 0, 0, 0, 0)[:6])
+    place = register = 0
+    while True:
+        code, yes, no, value = lines[place]
+        place += 1
+        if code == seccomp.RETURN:
+            return value
+        if code == seccomp.LOAD:
+            (register,) = struct.unpack_from("=I", data, value)
+        else:
+            tests = {seccomp.EQUAL: register == value, seccomp.AT_LEAST: register >= value, seccomp.ANY_BIT: register & value}
+            place += yes if tests[code] else no
+
+
+@pytest.mark.parametrize("machine", seccomp.MACHINES)
+def test_the_filter_says_what_it_should_for_every_number(machine):
+    column, _ = seccomp.MACHINES[machine]
+    program = seccomp.program(machine)
+    refused = {numbers[column] for numbers in seccomp.NUMBERS.values()} | {seccomp.KEYCTL[column]}
+    for number in range(600):
+        wanted = seccomp.REFUSE if number in refused else seccomp.ALLOW
+        if number == seccomp.CLONE3[column]:
+            wanted = seccomp.UNKNOWN_CALL
+        assert meaning(program, machine, number, 2, 3) == wanted, number
+    for number, arguments, wanted in (
+        (seccomp.KEYCTL, (1, 0), True), (seccomp.KEYCTL, (1, 1 << 32), False), (seccomp.KEYCTL, (1, 5), False),
+        (seccomp.KEYCTL, (11, 0), False), (seccomp.CLONE, (17,), True), (seccomp.CLONE, (0x10000011,), False),
+        (seccomp.CLONE, (0x3D0F00,), True), (seccomp.SOCKET, (1,), True), (seccomp.SOCKET, (2,), True),
+        (seccomp.SOCKET, (10,), True), (seccomp.SOCKET, (16,), True), (seccomp.SOCKET, (40,), False), (seccomp.SOCKET, (17,), False),
+        (seccomp.SOCKET, (0,), False), (seccomp.SOCKET, (38,), False),
+    ):  # fmt: skip
+        assert (meaning(program, machine, number[column], *arguments) == seccomp.ALLOW) is wanted, (number, arguments)
+    other = dict(x86_64="aarch64", aarch64="x86_64")[machine]
+    assert meaning(program, other, 0) == seccomp.KILL
+    if machine == "x86_64":
+        assert meaning(program, machine, 0x40000000 + 101) == seccomp.REFUSE
+
+
+def test_numbers_are_those_of_this_machine():
+    """Against the C library's headers, where they are installed."""
+    header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+    if platform.machine() != "x86_64" or not header.is_file():
+        pytest.skip("no headers of this machine")
+    words = [line.split() for line in header.read_text().splitlines() if line.startswith("#define __NR_")]
+    known = {line[1].removeprefix("__NR_"): int(line[2]) for line in words}
+    for name, (number, _) in {**seccomp.NUMBERS, "keyctl": seccomp.KEYCTL, "clone": seccomp.CLONE, "clone3": seccomp.CLONE3, "socket": seccomp.SOCKET}.items():
+        assert known[name] == number, name
+
+
+def test_what_is_missing_is_said(box, monkeypatch):
+    assert "MISSING" not in box.describe()
+    monkeypatch.setattr(seccomp.platform, "machine", lambda: "riscv64")
+    assert "MISSING: there is no filter for riscv64" in box.describe() and inside.allowed(box) == sorted(seccomp.NUMBERS)
+
+
+# --- what is mounted
+
+
+def test_a_project_below_what_is_mounted_is_refused(box):
+    for path in ("/usr/lib/book/assignments", "/usr/lib", sandbox.base_python(), "/usr/share/fonts/results"):
+        with pytest.raises(InfrastructureError, match="student code could read"):
+            inside.keep_out(box, [Path(path)])
+    for folder in sandbox.package_folders():
+        assert sandbox.is_shown(folder / "book" / "hidden_tests.py").endswith("/book/hidden_tests.py")
+
+
+def test_the_rest_of_usr_and_this_project_cannot_be_seen(box, small):
+    inside.keep_out(box, [ROOT, small.folder, small.notebook, Path("/usr/src"), Path("/usr/local/share"), Path("/usr/bin"), Path("/home")])
+
+
+def test_nothing_is_graded_where_submissions_or_results_are_mounted(box, shop, tmp_path, monkeypatch):
+    """As in a container whose course lies below a folder of libraries."""
+    hostile.build(tmp_path / "submissions", shop, some("correct"))
+    known = sandbox.system_paths()
+    for folder in ("submissions", "output"):
+        monkeypatch.setattr(sandbox, "system_paths", lambda folder=folder: [*known, tmp_path / folder])
+        with pytest.raises(InfrastructureError, match="student code could read.*move the project"):
+            batch.grade(tmp_path / "submissions", shop.assignment, tmp_path / "output", progress=False)
+        with pytest.raises(InfrastructureError, match="student code could read"):
+            batch.grade_one(tmp_path / "submissions", shop.assignment, "correct", tmp_path / "output")
+    assert not (tmp_path / "output").exists()
+
+
+def test_what_python_needs_is_there(box):
+    text = (
+        "def f():\n"
+        "    import ctypes, decimal, json, lzma, os, sqlite3, ssl, subprocess, sys, threading, zoneinfo\n"
+        "    import gymnasium, matplotlib.pyplot as plt, numpy, scipy.linalg, scipy.optimize, torch\n"
+        "    plt.plot([1, 2]); plt.title('$x^2$'); plt.savefig('/tmp/a.png')\n"
+        "    thread = threading.Thread(target=len, args=('',)); thread.start(); thread.join()\n"
+        "    said = subprocess.run([sys.executable, '-c', 'print(3)'], capture_output=True).stdout.decode()\n"
+        "    return [float(torch.linalg.inv(torch.eye(2)).sum()), gymnasium.make('CartPole-v1').reset(seed=0)[0].size, said.strip(),"
+        " os.path.getsize('/tmp/a.png') > 1000]"
+    )
+    assert inside.ask(box, text, "f") == [2.0, 4, "3", True]
+
+
+def test_a_root_of_a_user_namespace_gets_a_sandbox_too():
+    done = subprocess.run(["unshare", "-r", "true"], check=False, capture_output=True)
+    if done.returncode:
+        pytest.skip("user namespaces are forbidden here")
+    command = ["unshare", "-r", sys.executable, "-m", "assignments.grader", "sandbox"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert "Traceback" not in done.stderr and ("was started this way" in done.stdout or "the sandbox did not start" in done.stderr)
+    done = subprocess.run([*command, "--unsafe"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120, env={"PATH": "/nowhere:/usr/bin:/bin"})
+    assert done.returncode == 0 and "No sandbox" in done.stdout
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from assignments.grader import sandbox; sandbox.shutil.which = lambda name: None\n"
+    program += "from assignments.grader.__main__ import main; sys.exit(main(['sandbox']))"
+    done = subprocess.run(["unshare", "-r", sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2 and done.stderr.startswith("InfrastructureError: bubblewrap is not installed")
+
+
+# --- time and memory of the grader itself
+
+
+def test_starts_are_counted(box):
+    """Each cell that ends the process costs a start, whose time nobody counted."""
+    limits = Limits(seconds=60, cell_seconds=5, memory_mb=300, starts=4)
+    question = Question("q", "", "f", {"part": 1.0}, lambda: 0, lambda rng: [], (), seconds=2.0)
+    with Student(box, [], ["def f(): return 1", *["import os; os._exit(0)"] * 600], limits) as student:
+        assert [student.call(question, Case((), "part")).kind for _ in range(3)] == [CRASHED] * 3
+        assert student.starts == 4
+    with Student(box, [], ["def f(): return 1", *["import os; os._exit(0)"] * 3], limits) as student:
+        assert student.call(question, Case((), "part")).value == 1
+
+
+def test_a_notebook_with_too_many_cells_is_not_run(small):
+    cell = {"cell_type": "code", "source": "import os; os._exit(0)", "metadata": {}}
+    assert submissions.parse(json.dumps({"cells": [cell] * submissions.MAX_CELLS}).encode())
+    with pytest.raises(submissions.Unreadable, match="more than 500 cells"):
+        submissions.parse(json.dumps({"cells": [cell] * (submissions.MAX_CELLS + 1)}).encode())
+
+
+# short texts that become large lists, and arrays, as many as the student is asked for
+LARGE = {
+    "lists": "[[] for _ in range(900_000)]",
+    "dictionaries": "[{} for _ in range(900_000)]",
+    "numbers": "[0] * 1_300_000",
+    "array": "__import__('numpy').zeros(2_000_000, dtype='uint8')",
+    "lists, just below": "[[] for _ in range(49_000)]",
+    "texts": "['x' * 1_000_000] * 3",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_memory_of_the_grader_stays_flat(box, name):
+    question = Question("q", "", "f", {"part": 1.0}, lambda: 0, lambda rng: [], (), seconds=10.0)
+    with Student(box, [], [f"def f(): return {LARGE[name]}"], Limits(memory_mb=600)) as student:
+        tracemalloc.start()
+        kept = [student.call(question, Case((), "part")) for _ in range(8)]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert kept[-1].kind == CRASHED and peak < 80e6, peak

@@ -1,0 +1,58 @@
+"""Tests of ``assignments.grader.borrowed``: calls of the library for the very task are told, and nothing else is."""
+
+import json
+
+import pytest
+
+from assignments.grader import batch, borrowed, cells, notebooks, questions
+from assignments.grader.questions import as_solution
+
+RELEASE = ["from rlbook_lib import returns as book_returns\nfrom rlbook_lib.mdp import MDP\nimport rlbook_lib"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def f(x):\n    return book_returns.gae(x)", ["gae"]),
+        ("def f(x):\n    from rlbook_lib.returns import (\n        gae as g,  # mine\n        discounted_returns,\n    )\n    return g(x)", ["gae"]),
+        ("import rlbook_lib.returns as r\nf = r . gae", ["gae"]),
+        ("import rlbook_lib.returns\nf = rlbook_lib.returns.gae", ["gae"]),
+        ("from rlbook_lib.returns import *\nf = gae", ["gae"]),
+        ("from rlbook_lib.returns import gae", []),
+        ("def gae(x):\n    return x\nf = gae", []),
+        ("def f(x):\n    return x.index(3), F.huber_loss(x), mine.gae(x)", []),
+        ("f = MDP", ["MDP"]),
+    ],
+)
+def test_uses_are_found_by_name(text, names):
+    assert borrowed.borrowed([text], [], RELEASE) == names
+    assert borrowed.borrowed([text], [text], RELEASE) == []
+
+
+def told(name):
+    """For each known solution of an assignment what is told about it, and whether its text speaks of the library."""
+    assignment = questions.load(name)
+    notebook = notebooks.read(assignment.notebook)
+    given = cells.given(assignment, notebook)
+    released = [notebooks.text_of(cell) for cell in notebooks.released(notebook)["cells"] if cell["cell_type"] == "code"]
+    own = cells.choose(notebook, given).first
+    assert borrowed.borrowed(own, own, released) == []
+    for question in assignment.questions:
+        for solution in (*question.alternatives, *(mistake.solution for mistake in question.mistakes)):
+            text = as_solution(question, solution)
+            yield borrowed.borrowed([text], own, released), any(word in text for word in ("rlbook_lib", *borrowed.imports([*released])))
+
+
+@pytest.mark.parametrize("name", questions.names())
+def test_no_answer_without_the_library_is_blamed(name):
+    assert not [names for names, speaks in told(name) if names and not speaks]
+
+
+def test_the_note_says_so(small, shop, monkeypatch):
+    monkeypatch.setattr(batch, "grade_notebook", lambda course, chosen: ([], "graded"))
+    course = batch.Course(small, None, cells.given(small, shop.notebook), [], "", (), ())
+    submission = batch.Submission("ada", small.notebook, remark="A remark.")
+    made = shop.first("from rlbook_lib.returns import discounted_returns as FUNCTION\nFUNCTION = FUNCTION")
+    note = batch.result_of(course, submission, json.dumps(made).encode()).note
+    assert note.startswith("A remark. The answers use of rlbook_lib") and "discounted_returns" in note
+    assert batch.result_of(course, submission, json.dumps(shop.solved()).encode()).note == "A remark."
