@@ -5,7 +5,6 @@ The program is read from the page, so that what is recorded is what the reader s
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -44,13 +43,14 @@ def filmed(policy: nn.Module, seed: int) -> dict[str, list[float]]:
     torch.manual_seed(seed)
     env = gymnasium.make("CartPole-v1")
     state, steps, over = env.reset(seed=seed)[0].astype(float), 0, False
-    places, angles = [], []
-    for step in itertools.count():
+    places: list[float] = []
+    angles: list[float] = []
+    for step in range(FRAMES * EVERY):
         if step % EVERY == 0:
             places.append(round(float(state[0]), 3))
             angles.append(round(float(state[2]), 3))
         if len(places) == FRAMES:
-            return {"place": places, "angle": angles, "steps": [steps]}
+            break
         if not over:
             action = Categorical(logits=policy(torch.as_tensor(state, dtype=torch.float32))).sample().item()
             observation, _, over, _, _ = env.step(int(action))
@@ -58,6 +58,7 @@ def filmed(policy: nn.Module, seed: int) -> dict[str, list[float]]:
         elif abs(state[2]) < np.pi / 2:  # nobody pushes any more
             change = cartpole_change(state[:, None], np.full(1, 0.5), np.cos(state[2:3]), np.sin(state[2:3]))
             state = state + 0.02 * np.array([float(np.ravel(part)[0]) for part in change])
+    return {"place": places, "angle": angles, "steps": [steps]}
 
 
 def less_likely(policy: nn.Module, seed: int) -> float:
@@ -71,7 +72,8 @@ def less_likely(policy: nn.Module, seed: int) -> float:
 
 def run(seed: int, film: bool = False, **settings: Any) -> dict[str, list[float]]:
     """Mean return of each update's 16 episodes, how random the last policy is, and the film."""
-    returns, curves = [], {}
+    returns: list[float] = []
+    curves: dict[str, list[float]] = {}
     for update, (policy, mean) in enumerate(program()["reinforce"](seed, **settings)):
         returns.append(mean)
         if film and update in STAGES.values():
