@@ -18,14 +18,12 @@ pytestmark = [pytest.mark.browser]
 # Chapters that are still one long page. The list only gets shorter.
 NOT_YET = sorted(CENTRAL.keys() - {"02_mdps", "06_policy_gradients", "10_ppo", "13_grpo"})
 # A limit that a lesson may pass, and why the reader is better off: {("07_gae", "height"): "..."}.
+FRAME = (
+    "165 to 212 KB, of them about 90 of every page's frame (letters 40, style sheet 33, scripts 19), 25 to 30 of formulas, which are "
+    "set twice (for the eye and for screen readers), 37 to 50 of explorers; without one of these the lesson would be poorer"
+)
 BEYOND: dict[tuple[str, str], str] = {
-    ("02_mdps", "gzip_kb"): "198 KB, of them 93 of the frame (fonts 42, style sheet 33, scripts 19), 31 of 251 formulas, which are "
-    "set twice (for the eye and for screen readers), 37 of four explorers and five pictures; without one of them the lesson is poorer",
-    ("06_policy_gradients", "gzip_kb"): "212 KB, of them 92 of the frame (fonts 40, style sheet 33, scripts 19), about 25 of 220 formulas, which "
-    "are set twice (for the eye and for screen readers), about 50 of four explorers and two pictures; without one the lesson is poorer",
-    ("10_ppo", "gzip_kb"): "style, scripts and letters of any page are 100 KB; the page's own text, code and figures stay below that",
-    ("13_grpo", "gzip_kb"): "the film, two explorers, three figures of five seeds each and the derivation stand on one page; "
-    "half of the 166 KB is the frame and the formulas' fonts",
+    **dict.fromkeys([("02_mdps", "gzip_kb"), ("06_policy_gradients", "gzip_kb"), ("10_ppo", "gzip_kb"), ("13_grpo", "gzip_kb")], FRAME)
 }
 
 
