@@ -248,12 +248,12 @@ def test_some_rosters(text):
 
 
 @pytest.mark.slow
-@settings(max_examples=4, **OPTIONS)
-@given(made=st.lists(NOTEBOOKS, min_size=8, max_size=8))
+@settings(max_examples=10, **OPTIONS)
+@given(made=st.lists(NOTEBOOKS, min_size=3, max_size=3))
 def test_some_notebooks_in_the_sandbox(box, small, made):
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "canary", lambda course: None)
         for number, notebook in enumerate(made):
             hostile.write(Path(place) / "submissions" / str(number) / "small.ipynb", json.dumps(notebook).encode())
         found = batch.grade(Path(place) / "submissions", small, Path(place) / "output", progress=False)
-        assert len(found) == 8 and not [result for result in found if result.status == results.INFRASTRUCTURE_ERROR]
+        assert len(found) == 3 and not [result.note for result in found if result.status == results.INFRASTRUCTURE_ERROR]
