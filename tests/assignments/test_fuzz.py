@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from assignments.grader import batch, cells, reports, results, submissions, wire
 from assignments.grader.marking import MISSING, Outcome, mark, note_spoiled
 
-LONG = int(os.environ.get("RLBOOK_FUZZ_EXAMPLES", "3000"))
+LONG = int(os.environ.get("RLBOOK_FUZZ_EXAMPLES", "500"))
 OPTIONS = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # no disk is needed
 
