@@ -184,7 +184,7 @@ def test_the_picture_is_a_function_of_the_controls(page):
 
 
 def test_accessible_names(page):
-    for name, role in [("discount γ", "slider"), ("trace λ", "slider"), ("sine", "radio"), ("kind", "group")]:
+    for name, role in [("discount γ", "slider"), ("trace λ", "slider"), ("sine", "radio"), ("kind", "radiogroup")]:
         assert figure(page, 0).get_by_role(role, name=name, exact=True).count() == 1, name
     assert figure(page, 1).get_by_role("combobox", name="law", exact=True).count() == 1
     assert figure(page, 1).get_by_role("button", name="Play sweep", exact=True).count() == 1
