@@ -39,7 +39,7 @@ def update(bars, gamma, kind):
     return f"gamma is {gamma}"
 
 
-explore(setup, update, gamma=(0.0, 1.0, 0.1), kind=["discounted", "averaged"], play="gamma", alt="Bars")
+explore(setup, update, gamma=(0.0, 1.0, 0.1), kind=["discounted", "averaged"], play="gamma", alt="Bars", live=True)
 """
 
 
