@@ -30,7 +30,9 @@ from rlbook_lib.checks import (
 )  # fmt: skip
 from rlbook_lib.networks import ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
-from rlbook_lib.rollout import Actors, Rollout, SeparatePolicyValue, flatten, open_actors, value_estimates
+from rlbook_lib.rollout import (  # noqa: F401  (SeparatePolicyValue: the old home of this name)
+    Actors, Rollout, SeparatePolicyValue, flatten, open_actors, value_estimates,
+)  # fmt: skip
 from rlbook_lib.training import Run, State, TrainingResult, Update, gradient_step, return_scale, split_seed, train
 
 
