@@ -41,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "price 0.08, no division": {"updates": 60, "price": 0.08, "scale": "none"},
     "by sequence": {"updates": 30, "normalize": "sequence"},
     "Dr. GRPO": {"updates": 30, "normalize": "constant", "scale": "none"},
+    "30 updates": {"updates": 30},
     "PPO": {"updates": 30, "ppo": 1},
     "PPO, two passes": {"updates": 30, "ppo": 2},
     "KL in the loss": {"updates": 30, "beta": 0.1},
