@@ -62,6 +62,16 @@ def formulas(root: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
+COLUMN = 42  # signs of a formula that a column of the sheet can hold
+
+
+def signs(formula: str) -> int:
+    """About how many signs the longest line of a formula has when it is set."""
+    commands = r"\\(begin|end)\{\w+\}|\\(label|text|mathrm|mathbb|operatorname\*?|big|Big|bigg|left|right|q?quad)\b|\\[,;!:]"
+    plain = re.sub(r"\\[a-zA-Z]+", "x", re.sub(commands, "", formula))
+    return max(len(re.sub(r"[{}^_&\s]", "", line)) for line in plain.split("\\\\"))
+
+
 class Gathered(SphinxDirective):
     """What both directives need: references that Sphinx resolves, and a page that is made anew when a chapter changes."""
 
@@ -121,7 +131,7 @@ class FormulaSheet(Gathered):
         return [sheet]
 
     def item(self, name: str, label: str, formula: str, page: str) -> nodes.Node:
-        item = nodes.container(classes=["formula"])
+        item = nodes.container(classes=["formula", "wide"] if signs(formula) > COLUMN else ["formula"])
         head = nodes.paragraph()
         head += [nodes.inline(text=name + " "), self.link("math", "eq", label, label, explicit=False)]
         item += [head, nodes.math_block(formula, formula, nowrap=False, number=None, label=None, docname=self.env.docname)]
