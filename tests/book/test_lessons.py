@@ -22,9 +22,9 @@ FRAME = (
     "165 to 212 KB, of them about 90 of every page's frame (letters 40, style sheet 33, scripts 19), 25 to 30 of formulas, which are "
     "set twice (for the eye and for screen readers), 37 to 50 of explorers; without one of these the lesson would be poorer"
 )
-BEYOND: dict[tuple[str, str], str] = {
-    **dict.fromkeys([("02_mdps", "gzip_kb"), ("06_policy_gradients", "gzip_kb"), ("10_ppo", "gzip_kb"), ("13_grpo", "gzip_kb")], FRAME)
-}
+HEAVY = ["02_mdps", "03_maze", "04_mc_and_td", "05_dqn", "06_policy_gradients", "07_gae", "08_entropy_kl", "09_trpo", "10_ppo",
+         "11_preferences", "12_rlhf", "13_grpo"]  # fmt: skip
+BEYOND: dict[tuple[str, str], str] = {(name, "gzip_kb"): FRAME for name in HEAVY}
 
 
 @pytest.mark.site
