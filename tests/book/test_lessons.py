@@ -24,6 +24,7 @@ FRAME = (
 )
 HEAVY = ["02_mdps", "03_maze", "04_mc_and_td", "05_dqn", "06_policy_gradients", "07_gae", "08_entropy_kl", "09_trpo", "10_ppo",
          "11_preferences", "12_rlhf", "13_grpo"]  # fmt: skip
+HEAVIEST_KB = 215
 BEYOND: dict[tuple[str, str], str] = {(name, "gzip_kb"): FRAME for name in HEAVY}
 
 
@@ -34,6 +35,7 @@ def test_a_lesson_is_within_its_limits(site: Path, browser: Any, report: dict[st
         lesson = measure(browser, base, f"chapters/{name}.html", CENTRAL[name])
     report.setdefault("lessons", {})[name] = vars(lesson)
     assert [fault for fault in beyond(lesson) if (name, fault.split()[0]) not in BEYOND] == []
+    assert lesson.gzip_kb <= HEAVIEST_KB
 
 
 @pytest.mark.parametrize("name", sorted(CENTRAL.keys() - set(NOT_YET)))
