@@ -213,6 +213,8 @@ def credit(seed: int, model: Transformer) -> dict[str, list[float]]:
         "values": padded(true_shown, 0.0).ravel().tolist(),
         "scores": score_with(TASK.reward, shown).tolist(), "agreement_group": [agreement(many, true_many, torch.tensor(group))],
     }  # fmt: skip
+    perfect = torch.tensor(true_many[:, :-1]).float()
+    curves["agreement_true"] = [agreement(many, true_many, perfect, lam) for lam in (0.0, 0.95, 1.0)]
     for updates in (10, 40, 160):
         critic = RewardModel(model)
         config = RLHFConfig(updates=updates, batch_size=128, value_warmup=updates, beta=0.0)
