@@ -15,8 +15,6 @@ from places import CHAPTERS
 
 pytestmark = [pytest.mark.browser]
 
-# Chapters that are still one long page. The list only gets shorter.
-NOT_YET = sorted(CENTRAL.keys() - {"12_rlhf", "05_dqn", "11_preferences", "09_trpo", "04_mc_and_td", "03_maze", "08_entropy_kl", "07_gae", "01_what_is_rl", "02_mdps", "06_policy_gradients", "10_ppo", "13_grpo"})
 # A limit that a lesson may pass, and why the reader is better off: {("07_gae", "height"): "..."}.
 FRAME = (
     "165 to 212 KB, of them about 90 of every page's frame (letters 40, style sheet 33, scripts 19), 25 to 30 of formulas, which are "
@@ -29,7 +27,7 @@ BEYOND: dict[tuple[str, str], str] = {(name, "gzip_kb"): FRAME for name in HEAVY
 
 
 @pytest.mark.site
-@pytest.mark.parametrize("name", sorted(CENTRAL.keys() - set(NOT_YET)))
+@pytest.mark.parametrize("name", sorted(CENTRAL))
 def test_a_lesson_is_within_its_limits(site: Path, browser: Any, report: dict[str, Any], name: str) -> None:
     with served(site) as base:
         lesson = measure(browser, base, f"chapters/{name}.html", CENTRAL[name])
@@ -38,14 +36,14 @@ def test_a_lesson_is_within_its_limits(site: Path, browser: Any, report: dict[st
     assert lesson.gzip_kb <= HEAVIEST_KB
 
 
-@pytest.mark.parametrize("name", sorted(CENTRAL.keys() - set(NOT_YET)))
+@pytest.mark.parametrize("name", sorted(CENTRAL))
 def test_no_two_folded_cells_in_a_row(name: str) -> None:
     for part in (name, f"{name}_deeper"):
         assert folded_faults(json.loads((CHAPTERS / f"{part}.ipynb").read_text("utf-8"))) == []
 
 
 def test_every_exception_is_needed_for_a_lesson() -> None:
-    assert {name for name, _ in BEYOND} <= CENTRAL.keys() - set(NOT_YET)
+    assert {name for name, _ in BEYOND} <= CENTRAL.keys()
 
 
 # ---------------------------------------------------------------------------- the measure itself, on small pages
