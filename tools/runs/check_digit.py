@@ -1,7 +1,7 @@
 """A small model learns to write its work (chapter 13): GRPO on check digits, with five seeds, and what changes it.
 
 The supervised starts are trained once for each seed and kept in a temporary folder while the cases are run. ``run`` can
-also charge for nats (``leash``) and train with PPO (``ppo`` epochs), for cases that have not been recorded yet.
+also charge for nats in the reward (``leash``) and train with PPO (``ppo`` epochs).
 """
 
 from __future__ import annotations
@@ -41,6 +41,14 @@ CASES: dict[str, dict[str, Any]] = {
     "price 0.08, no division": {"updates": 60, "price": 0.08, "scale": "none"},
     "by sequence": {"updates": 30, "normalize": "sequence"},
     "Dr. GRPO": {"updates": 30, "normalize": "constant", "scale": "none"},
+    "30 updates": {"updates": 30},
+    "PPO": {"updates": 30, "ppo": 1},
+    "PPO, two passes": {"updates": 30, "ppo": 2},
+    "KL in the loss": {"updates": 30, "beta": 0.1},
+    "KL in the reward": {"updates": 30, "leash": 0.1},
+    "KL in the loss, no division": {"updates": 30, "beta": 0.1, "scale": "none"},
+    "KL in the reward, no division": {"updates": 30, "leash": 0.1, "scale": "none"},
+    "never taught, 3 % shown": {"updates": 60, "taught": 0.0},
 }
 
 TASK = CheckDigit(written=SHOWN)
@@ -86,8 +94,8 @@ def run(
         if update.update in FRAMES:
             answers.append(tokens_of_answers(model))
         began = time.process_time()
-    curves = {name: [row[name] for row in rows] for name in ("right", "length", "worked", "length_wrong", "entropy") if name in rows[-1]}
-    curves |= {name: [row[name] for row in rows] for name in ("zero_variance", "paid", "kl") if name in rows[-1]}
+    names = ("right", "length", "worked", "length_wrong", "entropy", "zero_variance", "paid", "kl")
+    curves = {name: [row[name] for row in rows] for name in names if all(name in row for row in rows)}
     curves |= {"tokens": tokens, "train_seconds": [seconds], "once": np.mean(once, 1).tolist()}
     curves |= {"end": [*accuracy(model), sequence_kl(model, before)]}  # right, right and greedy, length; nats an answer
     if all_of_it:
