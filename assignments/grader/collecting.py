@@ -19,7 +19,7 @@ from . import results
 from .archives import DAMAGED, Piece, pieces
 from .late import days_late
 from .reports import table
-from .submissions import ROSTER_COLUMNS, SUFFIX, Roster, student_name
+from .submissions import ROSTER_COLUMNS, SUFFIX, Roster, of_the_system, student_name
 
 MAX_BYTES = 50_000_000  # of a notebook; the grader itself reads less, and tells the student
 MAX_TOTAL = 2_000_000_000  # bytes of all notebooks
@@ -34,6 +34,8 @@ TIMES = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%A, %B %d, %Y, %I:%M 
 CANVAS_COLUMNS = {"name": "Student", "id": "ID", "sis_user_id": "SIS User ID", "sis_login_id": "SIS Login ID", "section": "Section"}
 MOODLE_COLUMNS = {"name": "Full name", "email": "Email address"}
 CHANGED = "Last modified (submission)"
+# columns of the roster to look up: Canvas's number is the id; Moodle's is of one assignment, but its names are written out
+SURE = {("canvas", "id"), ("moodle", "name"), ("moodle", "student"), ("folder", "id"), ("folder", "name")}
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def collect(
             else:
                 by_key[handed.key].append(handed)
         results.private_folder(output)
-        for student, key in sorted((student, key) for key, student in names_of(by_key, people, roster).items()):
+        for student, key in sorted((student, key) for key, student in names_of(system, by_key, people, roster).items()):
             collect_one(done, student, by_key[key], assignment, output / student, people.get(key), system, due)
             if roster is not None and student not in roster:
                 done.unmatched.append((student, "Not on the list of the course."))
@@ -152,18 +154,20 @@ def read_worksheet(system: str, path: Path) -> dict[str, Person]:
     return found
 
 
-def names_of(by_key: Mapping[str, list[Handed]], people: Mapping[str, Person], roster: Roster | None) -> dict[str, str]:
-    """The student of each key. What fits two people of the roster, or two keys that fit one person, fits nobody."""
+def names_of(system: str, by_key: Mapping[str, list[Handed]], people: Mapping[str, Person], roster: Roster | None) -> dict[str, str]:
+    """The student of each key. All that fits must fit the same person, and no two keys one person: nobody is guessed."""
     fits = defaultdict(set)
     for student, columns in (roster or {}).items():
-        for name in filter(None, (student, *(columns.get(name) for name in ROSTER_COLUMNS if name != "section"))):
-            fits[student_name(name).casefold()].add(student)
+        for column, value in (("student", student), *columns.items()):
+            fits[column, student_name(value).casefold()].add(student)
     chosen: dict[str, str] = {}
     for key, handed in by_key.items():
         known = people[key].columns if key in people else {}
-        tried = filter(None, (key, *(known.get(name) for name in ("id", "sis_user_id", "sis_login_id", "email", "name")), handed[0].name))
-        sure = [fits[name] for name in (student_name(name).casefold() for name in tried) if len(fits.get(name, ())) == 1]
-        chosen[key] = next(iter(sure[0])) if sure else ""
+        tried = [("student", key), *known.items(), ("student", known.get("sis_login_id", ""))]
+        tried += [(column, value) for column, value in (("id", key), ("name", handed[0].name), ("student", handed[0].name)) if (system, column) in SURE]
+        sure = [fits[column, student_name(value).casefold()] for column, value in tried if value]
+        sure = {student for students in sure if len(students) == 1 for student in students}
+        chosen[key] = sure.pop() if len(sure) == 1 else ""
     counts = Counter(chosen.values())
     found: dict[str, str] = {}
     for key in sorted(by_key, key=lambda key: (not chosen[key], student_name(key) != key, key)):
@@ -181,7 +185,9 @@ def folder_name(name: str) -> str:
     name = student_name(name).replace("/", "_")
     while len(name.encode()) > 200:
         name = name[:-1]
-    return f"_{name}" if name in (".", "..") else name
+    name = name.strip()
+    odd = name in ("", ".", "..") or of_the_system(name) or name.lower().endswith(SUFFIX)  # the last would pass for a notebook
+    return f"_{name}_" if odd else name
 
 
 def collect_one(

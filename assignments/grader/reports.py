@@ -74,9 +74,9 @@ def combine(assignment: Assignment, result: Result, decisions: Overrides, days: 
     score = own[TOTAL].points if TOTAL in own else (sum(known) if known else None)
     replaced = tuple(sorted(name for name in own if name != assignment.written.name))
     lateness = None
-    if days and result.student in days:
+    if days and result.student in days and TOTAL not in own:
         lateness = Late(days[result.student], score)
-        if policy and lateness.days and score is not None and TOTAL not in own:
+        if policy and lateness.days and score is not None:
             lateness = Late(lateness.days, score, min(score, policy.cost(lateness.days, assignment.points)))
             score -= lateness.taken
     return Grade(result, points, written, score, replaced, tuple(one.note for _, one in sorted(own.items()) if one.note), lateness)

@@ -134,6 +134,12 @@ def test_nobody_gets_anothers_work(tmp_path):
     collecting.collect("moodle", source, "small", tmp_path / "out", {"jd": {"name": "Jane Doe"}, "a": {"name": "Al Bo"}, "b": {"name": "Al Bo"}})
     assert tree(tmp_path / "out") == {"1/small.ipynb": b"1", "2/small.ipynb": b"2", "3/small.ipynb": b"3"}
     assert len(rows(tmp_path / "out", "unmatched")) == 3
+    source = zipped(tmp_path / "b.zip", {"leebo_77_1_small.ipynb": b"bo", "x_5_1_small.ipynb": b"x"})  # numbers of different kinds
+    roster = {"leebo": {"sis_user_id": "77"}, "y": {"id": "5", "name": "Y"}, "5": {}}
+    collecting.collect("canvas", source, "small", tmp_path / "two", roster)
+    assert set(os.listdir(tmp_path / "two")) == {"77", "5"}
+    rows_of = {row["student"]: row["remark"] for row in rows(tmp_path / "two")}
+    assert "x." in rows_of["5"]
 
 
 def test_a_folder_of_folders(tmp_path):
@@ -195,7 +201,7 @@ def test_names_that_point_out_stay_out(tmp_path):
 @pytest.mark.parametrize("system", collecting.SYSTEMS)
 def test_students_names_become_one_folder(system, tmp_path):
     out = tmp_path / "box" / "out"
-    nasty = ["..", ".", "a\nb", "=1+1", "x" * 300, "\u202egnp", "con"]
+    nasty = ["..", "a.ipynb", ".git", ".", "a\nb", "=1+1", "x" * 300, "\u202egnp", "con"]
     for number, name in enumerate(nasty):
         path = {"canvas": f"{name}_{number}_1_small.ipynb", "moodle": f"{name}_{number}_assignsubmission_file/small.ipynb", "folder": f"{name}/small.ipynb"}
         source = zipped(tmp_path / f"{number}.zip", {path[system]: PAPER})

@@ -86,7 +86,7 @@ def test_written_points_and_a_total_of_a_person(output):
     assert run("override", "small", "ann", "written", 15, "--output", output) == run("override", "small", "bob", "total", 70, "--output", output) == 0
     found = rows(output)
     assert (found["ann"]["before"], found["ann"]["score"]) == ("95", "85") and "85 of 100 points" in page(output, "ann")
-    assert (found["bob"]["late"], found["bob"]["score"]) == ("0", "70")
+    assert (found["bob"]["late"], found["bob"]["score"]) == ("", "70")
 
 
 def test_extensions_and_days_that_nobody_knows(output, capsys):
