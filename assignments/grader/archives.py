@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -68,7 +69,7 @@ def in_zip(archive: zipfile.ZipFile) -> Iterator[Piece]:
             when = datetime(*info.date_time)
         except ValueError:
             when = None
-        yield Piece(path, when, lambda info=info: archive.open(info), problem)
+        yield Piece(path, when, partial(archive.open, info), problem)
 
 
 def in_folder(folder: Path) -> Iterator[Piece]:
@@ -87,7 +88,7 @@ def in_folder(folder: Path) -> Iterator[Piece]:
                 continue
             when = datetime.fromtimestamp(int(entry.stat(follow_symlinks=False).st_mtime))
             problem = "" if entry.is_file(follow_symlinks=False) else NO_FILE
-            yield Piece(os.path.relpath(entry.path, folder), when, lambda path=entry.path: open_file(path), problem)
+            yield Piece(os.path.relpath(entry.path, folder), when, partial(open_file, entry.path), problem)
 
 
 def open_file(path: str) -> IO[bytes]:

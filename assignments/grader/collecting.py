@@ -165,8 +165,8 @@ def names_of(system: str, by_key: Mapping[str, list[Handed]], people: Mapping[st
         known = people[key].columns if key in people else {}
         tried = [("student", key), *known.items(), ("student", known.get("sis_login_id", ""))]
         tried += [(column, value) for column, value in (("id", key), ("name", handed[0].name), ("student", handed[0].name)) if (system, column) in SURE]
-        sure = [fits[column, student_name(value).casefold()] for column, value in tried if value]
-        sure = {student for students in sure if len(students) == 1 for student in students}
+        found_in = [fits[column, student_name(value).casefold()] for column, value in tried if value]
+        sure = {student for students in found_in if len(students) == 1 for student in students}
         chosen[key] = sure.pop() if len(sure) == 1 else ""
     counts = Counter(chosen.values())
     found: dict[str, str] = {}
@@ -229,12 +229,13 @@ def time_of(newest: Handed, person: Person | None, system: str) -> tuple[datetim
     """When something was handed in, if that is known, and a remark. In archives of Canvas and Moodle it is not."""
     if system == "folder":
         return newest.piece.when, []
-    for layout in TIMES if person else ():
+    text = person.time if person else ""
+    for layout in TIMES:
         try:
-            return datetime.strptime(person.time, layout), []
+            return datetime.strptime(text, layout), []
         except ValueError:
             continue
-    return None, [f"The worksheet's time cannot be read: {person.time}."] if person and person.time not in ("", "-") else []
+    return None, [f"The worksheet's time cannot be read: {text}."] if text not in ("", "-") else []
 
 
 def write_one(done: Collected, student: str, folder: Path, name: str, data: bytes | None, names: list[str]) -> list[str]:

@@ -137,18 +137,18 @@ def table(rows: Iterable[Iterable[str]]) -> str:
 
 
 def grades_csv(assignment: Assignment, everybody: list[Grade]) -> str:
-    """One line a student: ``student, status``, points per question, ``written, before, late, score, max, overridden, note``.
+    """One line a student: ``student, status``, points per question, ``written, score, max, before, late, overridden, note``.
 
     A cell is empty where there is no grade. ``score`` is the sum of what is graded so far: the written question counts
     once its points are entered. ``before`` and ``late``: points before what is taken off for late work, and how much that is.
     """
     names = [question.name for question in assignment.questions]
-    rows = [["student", "status", *names, "written", "before", "late", "score", "max", "overridden", "note"]]
+    rows = [["student", "status", *names, "written", "score", "max", "before", "late", "overridden", "note"]]
     for grade in everybody:
         rows.append(
             [grade.result.student, grade.result.status, *(number(grade.questions[name]) for name in names),
-             number(grade.written), number(grade.late.before if grade.late else None), number(grade.late.taken if grade.late else None),
-             number(grade.score), number(assignment.points), " ".join(grade.overridden), note_of(assignment, grade)]
+             number(grade.written), number(grade.score), number(assignment.points), number(grade.late.before if grade.late else None),
+             number(grade.late.taken if grade.late else None), " ".join(grade.overridden), note_of(assignment, grade)]
         )  # fmt: skip
     return table(rows)
 
