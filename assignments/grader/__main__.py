@@ -61,6 +61,8 @@ def collect(options: argparse.Namespace) -> int:
         print(f"{len(done.unmatched)} remarks about what was not matched: {options.output}.unmatched.csv")
     if options.worksheet and not options.roster:
         print(f"The list of the course, for --roster: {options.output}.course.csv")
+    if unknown := sum(collecting.UNKNOWN_TIME in row[-1] for row in done.rows):
+        print(f"{unknown} with no time in the worksheet: {options.output}.collected.csv says who")
     late_ones = [student for student, days in done.late.items() if days != 0]
     if late_ones:
         print(f"{len(late_ones)} late" + (f": {grades / late.LATE}" if due else "; --due writes the table of late work"))

@@ -24,6 +24,7 @@ from .submissions import ROSTER_COLUMNS, SUFFIX, Roster, of_the_system, student_
 MAX_BYTES = 50_000_000  # of a notebook; the grader itself reads less, and tells the student
 MAX_TOTAL = 2_000_000_000  # bytes of all notebooks
 NO_NOTEBOOK = "no_notebook.txt"  # stands where somebody handed in something else
+UNKNOWN_TIME = "Whether it was late is not known."
 SYSTEMS = ("canvas", "moodle", "folder")
 # name[_LATE]_user_attachment_file, and anon_code[_LATE]_attachment_file where names are hidden
 CANVAS = re.compile(r"(?P<name>.+?)(?P<late>_LATE)?_(?P<id>\d{1,30})_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL)
@@ -220,6 +221,8 @@ def collect_one(
     late = days_late(when, due) if when and due else None
     if system == "canvas" or late is not None:
         done.late[student] = (None if newest.late else 0) if system == "canvas" else late
+    if system == "moodle" and due and not when:
+        remarks.append(UNKNOWN_TIME)
     row = (f"{when:%Y-%m-%d %H:%M:%S}" if when else "", "yes" if newest.late else str(late or ""))
     remarks += [*problem, *write_one(done, student, folder, f"{assignment}{SUFFIX}", data, [one.file for one in handed])]
     done.rows.append((student, newest.piece.path, *row, " ".join(remarks)))
@@ -229,7 +232,7 @@ def time_of(newest: Handed, person: Person | None, system: str) -> tuple[datetim
     """When something was handed in, if that is known, and a remark. In archives of Canvas and Moodle it is not."""
     if system == "folder":
         return newest.piece.when, []
-    text = person.time if person else ""
+    text = " ".join(person.time.split()) if person else ""
     for layout in TIMES:
         try:
             return datetime.strptime(text, layout), []

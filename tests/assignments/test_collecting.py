@@ -88,7 +88,7 @@ MOODLE = {
 WORKSHEET = (
     "\ufeffIdentifier,Full name,Email address,Status,Grade,Last modified (submission)\n"
     'Participant 1234567,Jane Doe,jane@x.org,Submitted,,"Thursday, 1 October 2026, 11:59 PM"\n'
-    'Participant 22,Bo Lee,bo@x.org,Submitted,,"Friday, 2 October 2026, 12:01 AM"\n'
+    'Participant 22,Bo Lee,bo@x.org,Submitted,,"Friday, 2 October 2026, 12:01\u202fAM"\n'
     "Participant 33,Jo O'Neil,jo@x.org,Submitted,,gestern\nParticipant 66,No Body,no@x.org,,,-\n"
 )
 
@@ -107,6 +107,7 @@ def test_moodle_with_a_worksheet(make, tmp_path):
     found = {row["student"]: row for row in rows(tmp_path / "out")}
     assert found["22"]["when"] == "2026-10-02 00:01:00" and found["22"]["late"] == "1" and found["1234567"]["late"] == ""
     assert "cannot be read: gestern" in found["33"]["remark"]
+    assert [name for name in found if collecting.UNKNOWN_TIME in found[name]["remark"]] == ["33", "44", "55"]
     course = submissions.read_roster(tmp_path / "out.course.csv")
     assert course["22"] == {"name": "Bo Lee", "email": "bo@x.org"} and list(course) == ["1234567", "22", "33", "66"]
     with pytest.raises(ValueError, match="due: give --worksheet"):
@@ -211,6 +212,19 @@ def test_students_names_become_one_folder(system, tmp_path):
     made = [path.relative_to(out).parts for path in out.rglob("*") if path.is_file()]
     assert len(made) >= 5 and all(len(parts) == 2 and parts[1] == "small.ipynb" for parts in made)
     assert sorted(os.listdir(tmp_path / "box")) == ["out", "out.collected.csv", "out.unmatched.csv"]
+
+
+def test_names_that_are_not_text(tmp_path):
+    source = placed(tmp_path / "in", {"ann/small.ipynb": b"a"})
+    try:
+        os.makedirs(os.fsencode(source) + b"/caf\xe9")
+    except OSError:
+        pytest.skip("this file system takes text only")
+    with open(os.fsencode(source) + b"/caf\xe9/small.ipynb", "wb") as file:
+        file.write(b"c")
+    collecting.collect("folder", source, "small", tmp_path / "out")
+    assert tree(tmp_path / "out") == {"ann/small.ipynb": b"a", "caf\\xe9/small.ipynb": b"c"}
+    assert [one.student for one in submissions.find(tmp_path / "out", "small")] == ["ann", "caf\\xe9"]
 
 
 def test_links_are_not_followed(tmp_path):

@@ -157,3 +157,18 @@ def test_a_total_above_the_maximum_needs_a_note(output, small, capsys):
     assert rows(output)["ann"]["score"] == "105" and rows(output)["ann"]["note"] == "Above the maximum. Found an error."
     assert "105 of 100 points (set by your instructor)" in page(output, "ann")
     assert overrides.read(output, small, ["ann"])["ann", "total"].points == 105
+
+
+@pytest.mark.filterwarnings("ignore")  # of the database library, inside nbgrader
+def test_the_gradebook_of_nbgrader_has_the_penalty(output, small):
+    api = pytest.importorskip("nbgrader.api")
+    database = f"sqlite:///{output / 'gradebook.db'}"
+    days(output, "ann,2\nbob,1\n")
+    late.set_policy(output, "10% a day")
+    reports.write_gradebook(output, small, reports.grades(output, small), database)
+    late.set_policy(output, "5 points a day")  # replaces what was there
+    (output / late.LATE).write_text("student,days\nann,2\n")
+    reports.write_gradebook(output, small, reports.grades(output, small), database)
+    with api.Gradebook(database) as book:
+        found = {student: book.find_submission("small", student) for student in ("ann", "bob", "cyn")}
+        assert {student: (one.score, one.late_submission_penalty) for student, one in found.items()} == {"ann": (80, 10), "bob": (80, 0), "cyn": (80, 0)}
