@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import batch, checking, inside, notebooks, overrides, questions, reports, results, written
+from . import batch, checking, collecting, inside, late, notebooks, overrides, questions, reports, results, written
 from .sandbox import InfrastructureError, Limits, Sandbox
 
 
@@ -41,6 +41,44 @@ def release(options: argparse.Namespace) -> int:
         path = options.home / "release" / f"{name}.ipynb"
         notebooks.write(notebooks.released(notebooks.read(questions.load(name, options.home).notebook)), path)
         print(path.relative_to(options.home.parent))
+    return 0
+
+
+def collect(options: argparse.Namespace) -> int:
+    """Sort what Canvas or Moodle packed into a folder to be graded."""
+    due = late.read_due(options.due) if options.due else None
+    name, roster = questions.load(options.assignment, options.home).name, batch.read_roster(options.roster)
+    done = collecting.collect(options.system, options.source, name, options.output, roster, options.worksheet, due)
+    grades = batch.output_folder(options.grades, questions.load(options.assignment, options.home))
+    if due:
+        if not grades.exists():
+            results.private_folder(grades)
+        done.said += late.update(grades, done.late)
+    print("\n".join(map(repr, done.said)), end="\n" * bool(done.said))
+    written = sum(row[-1].find("No notebook.") < 0 for row in done.rows)
+    print(f"{len(done.rows)} students, {written} notebooks, {done.unchanged} unchanged: {options.output}.collected.csv")
+    if done.unmatched:
+        print(f"{len(done.unmatched)} remarks about what was not matched: {options.output}.unmatched.csv")
+    if options.worksheet and not options.roster:
+        print(f"The list of the course, for --roster: {options.output}.course.csv")
+    if unknown := sum(collecting.UNKNOWN_TIME in row[-1] for row in done.rows):
+        print(f"{unknown} with no time in the worksheet: {options.output}.collected.csv says who")
+    late_ones = [student for student, days in done.late.items() if days != 0]
+    if late_ones:
+        print(f"{len(late_ones)} late" + (f": {grades / late.LATE}" if due else "; --due writes the table of late work"))
+    if any(days is None for days in done.late.values()):
+        print("Canvas does not say by how many days: replace each ? in the table by a number.")
+    return 0
+
+
+def lateness(options: argparse.Namespace) -> int:
+    """Say what a day of late work costs."""
+    output = existing(options)
+    if options.policy is not None:
+        late.set_policy(output, options.policy)
+        reports.write_all(output, questions.load(options.assignment, options.home))
+    policy, days = late.policy_of(output), late.counted(output)
+    print(f"{policy.text if policy else 'no policy: nothing is taken off'}; {len(days)} late")
     return 0
 
 
@@ -77,7 +115,10 @@ def one(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """Make the tables and pages again from the results."""
-    reports.write_all(existing(options), questions.load(options.assignment, options.home))
+    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    reports.write_all(output, assignment)
+    for name, what in late.strangers(output, [one.result.student for one in reports.grades(output, assignment)]):
+        print(f"{name!r}: {what}", file=sys.stderr)
     print(f"Grades: {folder_of(options) / 'grades.csv'}")
     return 0
 
@@ -174,6 +215,19 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seeds", type=int, default=3, help="how many seeds of hidden inputs (default: 3)")
     made = command("release", release)
     made.add_argument("assignments", nargs="*")
+    made = command("collect", collect)
+    made.add_argument("system", choices=collecting.SYSTEMS)
+    made.add_argument("source", type=Path, help="the zip that the system made, or a folder")
+    made.add_argument("assignment")
+    made.add_argument("output", type=Path, help="the folder of submissions, to be graded later")
+    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    made.add_argument("--worksheet", type=Path, help="Canvas's export of the gradebook, or Moodle's grading worksheet")
+    made.add_argument("--due", help="2026-10-01 (that day's end) or '2026-10-01 18:00': write late.csv")
+    made.add_argument("--grades", type=Path, help="where late.csv is written (default: grades/ASSIGNMENT in the project)")
+    made = command("late", lateness)
+    made.add_argument("assignment")
+    made.add_argument("policy", nargs="?", help=f"{late.EXAMPLES}; without it: what is in force".replace("%", "%%"))
+    add_output(made)
     made = command("grade", grade)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")

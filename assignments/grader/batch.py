@@ -24,7 +24,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from . import borrowed, cells, inside, notebooks, prepared, questions, reports, results, submissions
+from . import borrowed, cells, inside, late, notebooks, prepared, questions, reports, results, submissions
 from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_spoiled, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
@@ -127,6 +127,7 @@ def grade(
     folder = output_folder(output, chosen)
     students = read_roster(roster)
     found = find(Path(submissions), chosen.name, students)
+    late.counted(folder), late.policy_of(folder)  # an impossible line is said before the work
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_EX) as lock:
         inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
         course = ready(chosen, sandbox, folder, seed, lock)

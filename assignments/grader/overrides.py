@@ -2,7 +2,7 @@
 
 They stand in ``overrides.csv`` in the output folder, with the columns ``student``, ``question`` (its name, the written
 question's, or ``total``), ``points`` and ``note``. The file may be edited by hand or with the command ``override``;
-grading again never touches it.
+grading again never touches it. A total may be above the maximum, as a bonus, if its note says why.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .questions import Assignment
 from .results import write_whole
 
 TOTAL = "total"
+MAX_BONUS = 2  # times the points of the assignment: more is a slip of the keyboard
 FORMULAS = ("=", "+", "-", "@", "|", "%", "'")
 COLUMNS = ("student", "question", "points", "note")
 
@@ -88,8 +89,11 @@ def check(assignment: Assignment, known: dict[str, str], student: str, question:
         number = float(points)
     except ValueError:
         number = math.nan
-    if not 0 <= number <= limits[question]:
-        raise ValueError(f"points: got {points!r}, expected a number from 0 to {limits[question]:g}")
+    most = MAX_BONUS * assignment.points if question == TOTAL else limits[question]
+    if not 0 <= number <= most:
+        raise ValueError(f"points: got {points!r}, expected a number from 0 to {most:g}")
+    if number > limits[question] and not note.strip():
+        raise ValueError(f"note: missing; {points} points are more than the {limits[question]:g} of the assignment, so say why")
     return Override(known[student], question, number, note.strip())
 
 

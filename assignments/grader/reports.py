@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from . import overrides, results
+from . import late, overrides, results
+from .late import Days, Late, Policy
 from .overrides import TOTAL, Overrides, safe_cell
 from .questions import Assignment
 from .results import Result
@@ -25,6 +26,8 @@ from .submissions import Roster
 
 UNMATCHED = "unmatched.csv"  # what lay among the submissions and could not be matched with a student
 UNGRADED = "The written answer has no points yet."
+UNKNOWN_DAYS = "Late, but late.csv does not say by how many days: nothing is taken off yet."
+ABOVE = "Above the maximum."
 MEANINGS = {
     results.GRADED: "All questions were graded. A part earns its points when all of its tests pass.",
     results.TIMEOUT: "Some code took too long and was stopped. The questions that it did not concern keep their points.",
@@ -40,7 +43,8 @@ MEANINGS = {
 class Grade:
     """A result together with what a person decided. Points are ``None`` where there are none, which is not 0.
 
-    ``questions``: points by the name of the question. ``overridden``: the names of what a person replaced.
+    ``questions``: points by the name of the question. ``overridden``: the names of what a person replaced. ``late``:
+    what was taken off to get ``score``; ``None`` if the work was not late.
     """
 
     result: Result
@@ -49,6 +53,7 @@ class Grade:
     score: float | None
     overridden: tuple[str, ...]
     notes: tuple[str, ...]
+    late: Late | None = None
 
     @property
     def points_are_missing(self) -> bool:
@@ -56,8 +61,8 @@ class Grade:
         return self.score is not None and self.written is None and TOTAL not in self.overridden
 
 
-def combine(assignment: Assignment, result: Result, decisions: Overrides) -> Grade:
-    """The grade of one student."""
+def combine(assignment: Assignment, result: Result, decisions: Overrides, days: Days | None = None, policy: Policy | None = None) -> Grade:
+    """The grade of one student. From a total that a person set, nothing is taken off."""
     own = {question: one for (student, question), one in decisions.items() if student == result.student}
     has_grade = result.points is not None
     points: dict[str, float | None] = {question.name: None for question in assignment.questions}
@@ -68,17 +73,24 @@ def combine(assignment: Assignment, result: Result, decisions: Overrides) -> Gra
     known = [number for number in (*points.values(), written) if number is not None]
     score = own[TOTAL].points if TOTAL in own else (sum(known) if known else None)
     replaced = tuple(sorted(name for name in own if name != assignment.written.name))
-    return Grade(result, points, written, score, replaced, tuple(one.note for _, one in sorted(own.items()) if one.note))
+    lateness = None
+    if days and result.student in days and TOTAL not in own:
+        lateness = Late(days[result.student], score)
+        if policy and lateness.days and score is not None:
+            lateness = Late(lateness.days, score, min(score, policy.cost(lateness.days, assignment.points)))
+            score -= lateness.taken
+    return Grade(result, points, written, score, replaced, tuple(one.note for _, one in sorted(own.items()) if one.note), lateness)
 
 
 def grades(output: Path, assignment: Assignment) -> list[Grade]:
-    """All grades of an output folder; raises ``ValueError`` for an override that is impossible."""
+    """All grades of an output folder; raises ``ValueError`` for an impossible line in a table of decisions."""
     found = results.load_all(output)
     known = {result.student for result in found}
     missing = [Result(student, results.NOT_SUBMITTED) for student in read_roster(output) if student not in known]
     everybody = sorted([*found, *missing], key=lambda result: result.student)
     decisions = overrides.read(output, assignment, [result.student for result in everybody])
-    return [combine(assignment, result, decisions) for result in everybody]
+    days, policy = late.counted(output), late.policy_of(output)
+    return [combine(assignment, result, decisions, days, policy) for result in everybody]
 
 
 def read_roster(output: Path) -> Roster:
@@ -91,7 +103,8 @@ def write_all(output: Path, assignment: Assignment, unmatched: list[tuple[str, s
     """Write the table of grades and every page of feedback anew; with ``unmatched`` that table as well."""
     everybody = grades(output, assignment)
     if unmatched is not None:
-        results.write_whole(output / UNMATCHED, table([("name", "what"), *unmatched]))
+        strangers = late.strangers(output, [grade.result.student for grade in everybody])
+        results.write_whole(output / UNMATCHED, table([("name", "what"), *unmatched, *strangers]))
     results.write_whole(output / "grades.csv", grades_csv(assignment, everybody))
     for grade in everybody:
         write_page(output, assignment, grade)
@@ -100,7 +113,7 @@ def write_all(output: Path, assignment: Assignment, unmatched: list[tuple[str, s
 def write_feedback(output: Path, assignment: Assignment, result: Result) -> None:
     """Write one student's page."""
     decisions = overrides.read(output, assignment, [one.student for one in results.load_all(output)])
-    write_page(output, assignment, combine(assignment, result, decisions))
+    write_page(output, assignment, combine(assignment, result, decisions, late.counted(output), late.policy_of(output)))
 
 
 def write_page(output: Path, assignment: Assignment, grade: Grade) -> None:
@@ -124,20 +137,39 @@ def table(rows: Iterable[Iterable[str]]) -> str:
 
 
 def grades_csv(assignment: Assignment, everybody: list[Grade]) -> str:
-    """One line a student: ``student, status``, points per question, ``written, score, max, overridden, note``.
+    """One line a student: ``student, status``, points per question, ``written, score, max, before, late, overridden, note``.
 
     A cell is empty where there is no grade. ``score`` is the sum of what is graded so far: the written question counts
-    once its points are entered.
+    once its points are entered. ``before`` and ``late``: points before what is taken off for late work, and how much that is.
     """
     names = [question.name for question in assignment.questions]
-    rows = [["student", "status", *names, "written", "score", "max", "overridden", "note"]]
+    rows = [["student", "status", *names, "written", "score", "max", "before", "late", "overridden", "note"]]
     for grade in everybody:
         rows.append(
             [grade.result.student, grade.result.status, *(number(grade.questions[name]) for name in names),
-             number(grade.written), number(grade.score), number(assignment.points), " ".join(grade.overridden),
-             " ".join(filter(None, (grade.result.note, UNGRADED if grade.points_are_missing and grade.result.written else "", *grade.notes)))]
+             number(grade.written), number(grade.score), number(assignment.points), number(grade.late.before if grade.late else None),
+             number(grade.late.taken if grade.late else None), " ".join(grade.overridden), note_of(assignment, grade)]
         )  # fmt: skip
     return table(rows)
+
+
+def note_of(assignment: Assignment, grade: Grade) -> str:
+    """What the table says about a grade in words."""
+    ungraded = UNGRADED if grade.points_are_missing and grade.result.written else ""
+    above = ABOVE if grade.score is not None and grade.score > assignment.points else ""
+    return " ".join(filter(None, (grade.result.note, ungraded, late_line(grade), above, *grade.notes)))
+
+
+def late_line(grade: Grade) -> str:
+    """How late, and what it costs; empty if the work was not late or there is no grade."""
+    if grade.late is None or grade.late.before is None:
+        return ""
+    if grade.late.days is None:
+        return UNKNOWN_DAYS
+    days = f"{grade.late.days} day{'s' * (grade.late.days != 1)} late"
+    if not grade.late.taken:
+        return f"{days}: nothing is taken off."
+    return f"{days}: {number(grade.late.taken)} points are taken off, from {number(grade.late.before)}."
 
 
 def check_written(assignment: Assignment, everybody: list[Grade], partial: bool) -> tuple[list[Grade], str]:
@@ -157,6 +189,8 @@ def check_written(assignment: Assignment, everybody: list[Grade], partial: bool)
     said = [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."] if waiting else []
     empty = len(open_question) - len(waiting)
     said += [f"{empty} students wrote no answer to {assignment.written.name}: it counts as 0."] if empty else []
+    unknown = sum(late_line(grade) == UNKNOWN_DAYS for grade in everybody)
+    said += [f"{unknown} late students lose nothing, because late.csv does not say how many days."] if unknown else []
     return [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody], " ".join(said)
 
 
@@ -192,6 +226,7 @@ def moodle_csv(output: Path, assignment: Assignment, everybody: list[Grade]) -> 
         if grade.score is not None:
             known = roster.get(grade.result.student, {})
             said = f"{grade.result.status}: {number(grade.score)} of {number(assignment.points)} points"
+            said += f" ({late_line(grade)})" if grade.late and grade.late.taken else ""
             rows.append([grade.result.student, known.get("id", ""), known.get("email", ""), number(grade.score), said])
     return table(rows)
 
@@ -230,6 +265,7 @@ def write_gradebook(output: Path, assignment: Assignment, everybody: list[Grade]
                     known = grade.written if entry.name == assignment.written.name else by_cell[entry.name]
                     entry.manual_score, entry.auto_score = known, known
                     entry.needs_manual_grade = known is None
+                notebook.late_submission_penalty = grade.late.taken if grade.late else 0.0
             entered += 1
         book.db.commit()
     return entered
@@ -267,6 +303,7 @@ def feedback_page(assignment: Assignment, grade: Grade) -> str:
         f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", "</head>", "<body>", "<main>",
         f"<h1>{escape(assignment.title)}</h1>", f'<p class="dim">{escape(assignment.name)}, feedback for {escape(result.student[:200])}</p>',
         f'<p class="score">{score_line(assignment, grade)}</p>',
+        *([f"<p>{escape(late_line(grade))}</p>"] if grade.late and grade.late.taken else []),
         f'<p class="status"><strong>Status: {escape(result.status)}.</strong> {escape(MEANINGS[result.status])}'
         + (f" {escape(result.note)}" if result.note and result.status != results.INFRASTRUCTURE_ERROR else "") + "</p>",
     ]  # fmt: skip

@@ -49,7 +49,7 @@ def test_every_submission_gets_its_status_and_points(graded, small):
 
 def test_no_grade_is_not_a_zero_in_the_table(graded):
     lines = {line.split(",")[0]: line.split(",") for line in csv_of(graded[1]).splitlines()}
-    assert lines["student"] == ["student", "status", "q1", "q2", "q3", "written", "score", "max", "overridden", "note"]
+    assert lines["student"] == ["student", "status", "q1", "q2", "q3", "written", "score", "max", "before", "late", "overridden", "note"]
     assert lines["stub"][1:8] == ["graded", "0", "0", "0", "", "0", "100"]
     assert lines["zoe"][1:8] == ["not submitted", "", "", "", "", "", "100"]
     assert lines["empty file"][1:8] == ["unreadable", "", "", "", "", "", "100"]

@@ -1,0 +1,262 @@
+"""What a course system packed, sorted into the folder that is graded: ``OUTPUT/STUDENT/ASSIGNMENT.ipynb``.
+
+Of a name in the source only the student is read, and where a notebook goes is made from that: no path of the source
+becomes a path of ours. Bytes are copied as they are. What belongs to nobody is told, in a table next to the folder.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from . import results
+from .archives import DAMAGED, Piece, pieces
+from .late import days_late
+from .reports import table
+from .submissions import ROSTER_COLUMNS, SUFFIX, Roster, of_the_system, student_name
+
+MAX_BYTES = 50_000_000  # of a notebook; the grader itself reads less, and tells the student
+MAX_TOTAL = 2_000_000_000  # bytes of all notebooks
+NO_NOTEBOOK = "no_notebook.txt"  # stands where somebody handed in something else
+UNKNOWN_TIME = "Whether it was late is not known."
+SYSTEMS = ("canvas", "moodle", "folder")
+# name[_LATE]_user_attachment_file, and anon_code[_LATE]_attachment_file where names are hidden
+CANVAS = re.compile(r"(?P<name>.+?)(?P<late>_LATE)?_(?P<id>\d{1,30})_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL)
+CANVAS_HIDDEN = re.compile(r"(?P<name>anon)_(?P<id>[0-9A-Za-z]+)(?P<late>_LATE)?_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL)
+# name_number_assignsubmission_file, as a folder or, where no folders were asked for, before the name of the file
+MOODLE = re.compile(r"(?P<name>.*)_(?P<id>\d{1,30})_assignsubmission_[a-z]+(?:_(?P<file>.*))?", re.DOTALL)
+TIMES = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%A, %B %d, %Y, %I:%M %p", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
+CANVAS_COLUMNS = {"name": "Student", "id": "ID", "sis_user_id": "SIS User ID", "sis_login_id": "SIS Login ID", "section": "Section"}
+MOODLE_COLUMNS = {"name": "Full name", "email": "Email address"}
+CHANGED = "Last modified (submission)"
+# columns of the roster to look up: Canvas's number is the id; Moodle's is of one assignment, but its names are written out
+SURE = {("canvas", "id"), ("moodle", "name"), ("moodle", "student"), ("folder", "id"), ("folder", "name")}
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A piece, and what its name says: whose (``key``, a number or a folder), the person's ``name``, the ``file``."""
+
+    piece: Piece
+    key: str
+    name: str
+    file: str
+    late: bool = False
+    order: int = 0
+
+
+@dataclass(frozen=True)
+class Person:
+    """What a table of the system says of a key: columns of the roster, and the time of the submission as it is written."""
+
+    columns: dict[str, str]
+    time: str = ""
+
+
+@dataclass
+class Collected:
+    """``rows``: student, file, when, late, remark. ``late``: days, or ``None`` if not known. ``said``: what changed."""
+
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    unmatched: list[tuple[str, str]] = field(default_factory=list)
+    late: dict[str, int | None] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    unchanged: int = 0
+    bytes_read: int = 0
+
+
+def collect(
+    system: str, source: Path, assignment: str, output: Path, roster: Roster | None = None, worksheet: Path | None = None, due: datetime | None = None
+) -> Collected:
+    """Sort everything in a source into ``output``, and write the tables next to it.
+
+    Args:
+        system: ``canvas``, ``moodle``, or ``folder`` for a folder of students' folders.
+        source: a zip or a folder.
+        assignment: its name.
+        output: the folder of submissions.
+        roster: the students of the course, whose names replace the system's numbers.
+        worksheet: Canvas's export of the gradebook, or Moodle's grading worksheet.
+        due: when work was due. Moodle's times stand in the worksheet; Canvas marks late files, without a time.
+
+    Raises:
+        ValueError: an argument is wrong, or the source is too large.
+    """
+    if system == "folder" and worksheet:
+        raise ValueError("worksheet: only canvas and moodle have one")
+    if system == "moodle" and due and not worksheet:
+        raise ValueError("due: give --worksheet too, because the times in the archive are those of the download")
+    one, other = source.resolve(), output.resolve()
+    if one == other or one in other.parents or other in one.parents:
+        raise ValueError(f"output: {str(output)!r} and the source {str(source)!r} lie one in the other")
+    people = read_worksheet(system, worksheet) if worksheet else {}
+    done, by_key = Collected(), defaultdict(list)
+    with pieces(source) as found:
+        for piece in found:
+            handed = None if piece.problem else understood(system, piece)
+            if handed is None:
+                done.unmatched.append((piece.path, piece.problem or f"Not a name as {system} makes it: left out."))
+            else:
+                by_key[handed.key].append(handed)
+        results.private_folder(output)
+        for student, key in sorted((student, key) for key, student in names_of(system, by_key, people, roster).items()):
+            collect_one(done, student, by_key[key], assignment, output / student, people.get(key), system, due)
+            if roster is not None and student not in roster:
+                done.unmatched.append((student, "Not on the list of the course."))
+    beside(output, "collected", [("student", "file", "when", "late", "remark"), *done.rows])
+    beside(output, "unmatched", [("name", "what"), *sorted(done.unmatched)])
+    if people and roster is None:
+        listed = [(key, *(person.columns.get(name, "") for name in ROSTER_COLUMNS)) for key, person in sorted(people.items())]
+        beside(output, "course", [("student", *ROSTER_COLUMNS), *listed])
+    return done
+
+
+def beside(output: Path, name: str, rows: Iterable[Iterable[str]]) -> None:
+    """Write a table next to a folder."""
+    results.write_whole(output.with_name(f"{output.name}.{name}.csv"), table([student_name(cell) if cell else "" for cell in row] for row in rows))
+
+
+def understood(system: str, piece: Piece) -> Handed | None:
+    """Whose file it is, by its name; ``None`` if that cannot be said."""
+    parts = piece.path.split("/")
+    if system == "canvas":
+        found = CANVAS_HIDDEN.fullmatch(parts[-1]) or CANVAS.fullmatch(parts[-1])
+        return Handed(piece, found["id"], found["name"], found["file"], bool(found["late"]), int(found["order"])) if found else None
+    if system == "moodle":
+        place, found = next(((place, found) for place, part in enumerate(parts) if (found := MOODLE.fullmatch(part))), (0, None))
+        return Handed(piece, found["id"], found["name"], parts[-1] if place + 1 < len(parts) else found["file"] or "") if found else None
+    if len(parts) > 1:
+        return Handed(piece, parts[0], parts[0], parts[-1])
+    stem = parts[0].lower().endswith(SUFFIX) and parts[0][: -len(SUFFIX)]
+    return Handed(piece, stem, stem, parts[0]) if stem else None
+
+
+def read_worksheet(system: str, path: Path) -> dict[str, Person]:
+    """The people in Canvas's gradebook or Moodle's worksheet, by number; raises ``ValueError`` if it is another table."""
+    columns, key = (CANVAS_COLUMNS, "ID") if system == "canvas" else (MOODLE_COLUMNS, "Identifier")
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline="")))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"worksheet: {path.name} is not a table in UTF-8: {error}") from error
+    if not rows or key not in rows[0]:
+        raise ValueError(f"worksheet: {path.name} has no column {key!r}: the columns are read as a site in English names them")
+    found = {}
+    for row in rows:
+        number = re.search(r"\d+\s*$", row[key] or "")  # "Participant 12345" in Moodle
+        if number:
+            known = {name: (row.get(column) or "").strip() for name, column in columns.items()}
+            found[number[0].strip()] = Person({name: text for name, text in known.items() if text}, (row.get(CHANGED) or "").strip())
+    return found
+
+
+def names_of(system: str, by_key: Mapping[str, list[Handed]], people: Mapping[str, Person], roster: Roster | None) -> dict[str, str]:
+    """The student of each key. All that fits must fit the same person, and no two keys one person: nobody is guessed."""
+    fits = defaultdict(set)
+    for student, columns in (roster or {}).items():
+        for column, value in (("student", student), *columns.items()):
+            fits[column, student_name(value).casefold()].add(student)
+    chosen: dict[str, str] = {}
+    for key, handed in by_key.items():
+        known = people[key].columns if key in people else {}
+        tried = [("student", key), *known.items(), ("student", known.get("sis_login_id", ""))]
+        tried += [(column, value) for column, value in (("id", key), ("name", handed[0].name), ("student", handed[0].name)) if (system, column) in SURE]
+        found_in = [fits[column, student_name(value).casefold()] for column, value in tried if value]
+        sure = {student for students in found_in if len(students) == 1 for student in students}
+        chosen[key] = sure.pop() if len(sure) == 1 else ""
+    counts = Counter(chosen.values())
+    found: dict[str, str] = {}
+    for key in sorted(by_key, key=lambda key: (not chosen[key], student_name(key) != key, key)):
+        student = wanted = folder_name(chosen[key] if chosen[key] and counts[chosen[key]] == 1 else key)
+        number = 1
+        while student in found.values():
+            number += 1
+            student = f"{wanted} ({number})"
+        found[key] = student
+    return found
+
+
+def folder_name(name: str) -> str:
+    """A student's name as the name of one folder, which is in the folder that it is made in."""
+    name = student_name(name).replace("/", "_")
+    while len(name.encode()) > 200:
+        name = name[:-1]
+    name = name.strip()
+    odd = name in ("", ".", "..") or of_the_system(name) or name.lower().endswith(SUFFIX)  # the last would pass for a notebook
+    return f"_{name}_" if odd else name
+
+
+def collect_one(
+    done: Collected, student: str, handed: list[Handed], assignment: str, folder: Path, person: Person | None, system: str, due: datetime | None
+) -> None:
+    """Write what one student handed in, and its row: the newest notebook of the right name, or else the newest."""
+    exact = re.compile(re.escape(assignment) + r"(?:[-_ ]?\(?\d+\)?)?\.ipynb", re.IGNORECASE)  # a second one is called -1 by Canvas
+    ranked = sorted(handed, key=lambda one: (bool(exact.fullmatch(one.file)), one.order, one.piece.when or datetime.min, one.piece.path))
+    notebooks = [one for one in ranked if one.file.lower().endswith(SUFFIX)]
+    newest = (notebooks or ranked)[-1]
+    remarks = [f"{newest.name}."] if newest.name not in (student, newest.key) else []
+    if len(notebooks) > 1:
+        remarks.append(f"{len(notebooks)} notebooks: this one was taken.")
+    data = None
+    if notebooks:
+        if not exact.fullmatch(newest.file):
+            remarks.append(f"The notebook should be named {assignment}{SUFFIX}.")
+        try:
+            with newest.piece.open() as file:
+                data = file.read(MAX_BYTES + 1)
+        except DAMAGED as error:
+            remarks.append(f"Cannot be read ({type(error).__name__}).")
+        done.bytes_read += len(data or b"")
+        if done.bytes_read > MAX_TOTAL:
+            raise ValueError(f"source: more than {MAX_TOTAL // 1_000_000} MB of notebooks: this is not what students handed in")
+        if data is not None and len(data) > MAX_BYTES:
+            data = None
+            remarks.append(f"Larger than {MAX_BYTES // 1_000_000} MB: not copied.")
+    when, problem = time_of(newest, person, system)
+    late = days_late(when, due) if when and due else None
+    if system == "canvas" or late is not None:
+        done.late[student] = (None if newest.late else 0) if system == "canvas" else late
+    if system == "moodle" and due and not when:
+        remarks.append(UNKNOWN_TIME)
+    row = (f"{when:%Y-%m-%d %H:%M:%S}" if when else "", "yes" if newest.late else str(late or ""))
+    remarks += [*problem, *write_one(done, student, folder, f"{assignment}{SUFFIX}", data, [one.file for one in handed])]
+    done.rows.append((student, newest.piece.path, *row, " ".join(remarks)))
+
+
+def time_of(newest: Handed, person: Person | None, system: str) -> tuple[datetime | None, list[str]]:
+    """When something was handed in, if that is known, and a remark. In archives of Canvas and Moodle it is not."""
+    if system == "folder":
+        return newest.piece.when, []
+    text = " ".join(person.time.split()) if person else ""
+    for layout in TIMES:
+        try:
+            return datetime.strptime(text, layout), []
+        except ValueError:
+            continue
+    return None, [f"The worksheet's time cannot be read: {text}."] if text not in ("", "-") else []
+
+
+def write_one(done: Collected, student: str, folder: Path, name: str, data: bytes | None, names: list[str]) -> list[str]:
+    """Write a notebook, or a list of what came instead, unless it is there already; remarks."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        done.unmatched.append((student, "The output has a link or a file where the student's folder should be: nothing was written."))
+        return ["Not written."]
+    target, remarks = folder / name, []
+    if data is None:
+        target, remarks = folder / NO_NOTEBOOK, ["No notebook."]
+        data = "".join(f"{student_name(name)}\n" for name in sorted(names)).encode()
+        if (folder / name).exists():
+            remarks.append("The one that was collected earlier is still there.")
+    is_file = target.is_file() and not target.is_symlink()
+    if is_file and target.read_bytes() == data:
+        done.unchanged += 1
+        return remarks
+    done.said.append(f"{student}: {'replaced' if is_file else 'new'}, {target.name}")
+    results.private_folder(folder)
+    results.write_whole(target, data)
+    return remarks

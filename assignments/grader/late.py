@@ -1,0 +1,158 @@
+"""Late work: how many days, how many of these are forgiven, and what the rest costs.
+
+``late.csv`` in the output folder has the columns ``student`` and ``days``; a ``?`` says that the days are not known.
+``extensions.csv`` has the same columns, and its days are subtracted. Both may be edited by hand. The policy is a
+sentence such as ``10% a day, at most 50%``; it stands in the settings of the output folder. Percents are of the
+assignment's points, so that a part costs the same whatever the others earned, and no grade falls below 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from pathlib import Path
+
+from .overrides import plain_cell, safe_cell
+from .results import write_whole
+from .submissions import student_name
+
+LATE, EXTENSIONS = "late.csv", "extensions.csv"
+MAX_DAYS = 1_000
+AMOUNT = r"(\d+(?:\.\d+)?) ?(%|points?)"
+POLICY = re.compile(rf"{AMOUNT} (?:a|per) day(?:,? at most {AMOUNT})?")
+EXAMPLES = "'10% a day, at most 50%', '2 points a day' or 'none'"
+
+Days = dict[str, int | None]  # by student; None: late, but nobody knows by how much
+
+
+@dataclass(frozen=True)
+class Late:
+    """Lateness of one student: days that count, points before, and points that are taken off."""
+
+    days: int | None
+    before: float | None = None
+    taken: float = 0.0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a day costs, and the most that all together cost; ``percent``: of the assignment's points."""
+
+    text: str
+    amount: float
+    percent: bool
+    most: float
+    most_percent: bool
+
+    def cost(self, days: int, points: float) -> float:
+        """What so many days cost in an assignment of so many points."""
+        whole = days * self.amount * (points / 100 if self.percent else 1)
+        return min(whole, self.most * (points / 100 if self.most_percent else 1))
+
+
+def parse(text: str) -> Policy:
+    """The policy that a sentence says; raises ``ValueError``."""
+    found = POLICY.fullmatch(" ".join(text.lower().split()))
+    if not found:
+        raise ValueError(f"policy: got {text!r}, expected a sentence like {EXAMPLES}")
+    amount, unit, most, most_unit = found.groups()
+    limit = float(most) if most else 100.0
+    return Policy(found[0], float(amount), unit == "%", limit, (most_unit or "%") == "%")
+
+
+def policy_of(output: Path) -> Policy | None:
+    """The policy in force; raises ``ValueError`` if it cannot be read."""
+    path = output / "settings.json"
+    text = json.loads(path.read_text("utf-8")).get("late") if path.exists() else None
+    return parse(text) if text else None
+
+
+def set_policy(output: Path, text: str) -> None:
+    """Keep a policy in the settings of an output folder; ``none`` takes it out. Raises ``ValueError``."""
+    path = output / "settings.json"
+    settings = json.loads(path.read_text("utf-8"))
+    settings.pop("late", None)
+    if text.strip().lower() != "none":
+        settings["late"] = parse(text).text
+    write_whole(path, json.dumps(settings, indent=1) + "\n")
+
+
+def read(path: Path) -> Days:
+    """The days in a table, by student; raises ``ValueError`` that names the line."""
+    if not path.exists():
+        return {}
+    reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
+    if not {"student", "days"} <= set(reader.fieldnames or ()):
+        raise ValueError(f"{path.name}: expected the columns 'student' and 'days'")
+    found: Days = {}
+    for row in reader:
+        text, student = (row["days"] or "").strip(), (row["student"] or "").strip()
+        is_number = re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MAX_DAYS
+        if not student or not (is_number or (text == "?" and path.name == LATE)):
+            what = f"days: got {text!r}, expected a whole number from 0 to {MAX_DAYS}" if student else "student: got nothing"
+            raise ValueError(f"{path.name}, line {reader.line_num}: {what}")
+        found[student_name(plain_cell(student))] = int(text) if is_number else None
+    return found
+
+
+def counted(output: Path) -> Days:
+    """The days that count for each student, extensions subtracted."""
+    extensions = read(output / EXTENSIONS)
+    found = {student: days if days is None else max(0, days - (extensions.get(student) or 0)) for student, days in read(output / LATE).items()}
+    return {student: days for student, days in found.items() if days != 0}
+
+
+def strangers(output: Path, students: Collection[str]) -> list[tuple[str, str]]:
+    """Names in the two tables that are no student's."""
+    known = set(map(student_name, students))
+    return [(name, f"Stands in {table}, but has no result.") for table in (LATE, EXTENSIONS) for name in read(output / table) if name not in known]
+
+
+def days_late(when: datetime, due: datetime) -> int:
+    """Days that have begun since work was due."""
+    return max(0, math.ceil((when - due) / timedelta(days=1)))
+
+
+def read_due(text: str) -> datetime:
+    """A date, which ends at midnight, or a date and time; raises ``ValueError``."""
+    try:
+        due = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ValueError(f"due: got {text!r}, expected something like 2026-10-01 or '2026-10-01 18:00'") from error
+    if due.tzinfo is not None:
+        due = due.astimezone().replace(tzinfo=None)
+    return datetime.combine(due, time(23, 59, 59)) if len(text.strip()) <= 10 else due
+
+
+def update(output: Path, seen: Mapping[str, int | None]) -> list[str]:
+    """Bring ``late.csv`` up to date with what was collected; sentences about what changed.
+
+    Who is not among the collected keeps the line that is there. Days that somebody entered for a ``?`` stay.
+    """
+    before = read(output / LATE)
+    after = dict(before)
+    for student, days in seen.items():
+        if days is None:
+            after.setdefault(student, None)
+        elif days == 0:
+            after.pop(student, None)
+        else:
+            after[student] = days
+    if after != before:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("student", "days"))
+        writer.writerows((safe_cell(student), "?" if days is None else days) for student, days in sorted(after.items()))
+        write_whole(output / LATE, text.getvalue())
+    changed = sorted(student for student in after | before if after.get(student, 0) != before.get(student, 0))
+    return [f"{student}: {shown(before.get(student, 0))} -> {shown(after.get(student, 0))} days late" for student in changed]
+
+
+def shown(days: int | None) -> str:
+    return "?" if days is None else str(days)
