@@ -51,7 +51,18 @@ def close(rtol: float = 1e-5, atol: float = 1e-7) -> Comparison:
 
 def judged(judge: Callable[[Any], Any], compare: Comparison) -> Comparison:
     """Compare what ``judge`` makes of the raw results, the student's and the reference's."""
-    return lambda got, want: compare(judge(got), judge(want))
+
+    def compare_judged(got: Any, want: Any) -> str | None:
+        return compare(judge(got), judge(want))
+
+    compare_judged.judge = judge  # type: ignore[attr-defined]
+    return compare_judged
+
+
+def seen_by(compare: Comparison, value: Any) -> Any:
+    """What a comparison looks at: the result itself, or what :func:`judged` makes of it."""
+    judge = getattr(compare, "judge", None)
+    return value if judge is None else judge(value)
 
 
 def same(one: Any, other: Any) -> bool:

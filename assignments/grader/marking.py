@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from . import wire
-from .comparing import WRONG_VALUES
+from . import diagnosing, wire
+from .comparing import NOT_FINITE, WRONG_SHAPE, WRONG_VALUES, seen_by
 from .questions import Case, Question
 
 RETURNED, RAISED, MISSING, TIMEOUT, CRASHED = "returned", "raised", "missing", "timeout", "crashed"
@@ -156,7 +156,7 @@ def part_result(question: Question, name: str, cases: Sequence[Case], verdicts: 
 
 
 def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> list[str]:
-    """What is wrong, and which known mistake it looks like.
+    """What is wrong, and which known mistake it looks like; else, for each part, how the result differs from the right one.
 
     Each sentence once, in an order that the student's code does not choose, and at most one that names an exception.
     """
@@ -166,8 +166,41 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
     found = diagnose(prepared, outcomes, verdicts)
     if found is not None:
         messages = [message for message in messages if message != WRONG_VALUES]  # the next sentence says more
-        messages.append(DIAGNOSIS + prepared.question.mistakes[found].says)
-    return messages
+        return [*messages, DIAGNOSIS + prepared.question.mistakes[found].says]
+    related = relations(prepared, outcomes, verdicts)
+    sentences = set(related.values())
+    if None not in sentences:
+        messages = [message for message in messages if message not in (WRONG_VALUES, WRONG_SHAPE, NOT_FINITE)]
+    if len(sentences) == 1:
+        return messages + [sentence for sentence in sentences if sentence is not None]
+    return messages + [f"Tests of “{part}”: {sentence}" for part, sentence in related.items() if sentence is not None]
+
+
+def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> dict[str, str | None]:
+    """For each part that lost points, what :mod:`diagnosing` says about it, one of its sentences or None."""
+    said: dict[str, str | None] = {}
+    for part in prepared.question.parts:
+        wrong = [number for number, case in enumerate(prepared.cases) if case.part == part and verdicts[number] is not None]
+        if wrong:
+            name = None
+            if all(outcomes[number].kind == RETURNED for number in wrong):
+                name = part_relation(prepared, [(number, outcomes[number].value) for number in wrong])
+            said[part] = None if name is None else diagnosing.SENTENCES[name]
+    return said
+
+
+def part_relation(prepared: Prepared, values: Sequence[tuple[int, Any]]) -> str | None:
+    """The relation between the wrong results, each with the number of its case, and the right ones."""
+    compare = prepared.question.compare
+    try:
+        pairs = [(seen_by(compare, value), seen_by(compare, prepared.wanted[number])) for number, value in values]
+    except Exception:  # the judge cannot read what a student returned
+        return None
+    lengths = [
+        {len(argument) for argument in prepared.cases[number].arguments if isinstance(argument, np.ndarray) and argument.ndim}
+        for number, _ in values
+    ]
+    return diagnosing.relation(pairs, lengths)
 
 
 def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:

@@ -289,7 +289,16 @@ td:last-child, th:last-child { text-align: right; padding-right: 0; white-space:
 .status { background: var(--soft); border-radius: 0.5rem; padding: 0.7rem 1.1rem; }
 .right { color: var(--right); } .wrong { color: var(--wrong); } code { font-family: ui-monospace, monospace; }
 ul { margin: 0.6rem 0 0; padding-left: 1.2rem; }
+@media (max-width: 34rem) { body { padding: 0.8rem; } section { padding: 0.7rem 0.8rem; } header { flex-wrap: wrap; gap: 0 1rem; }
+  table, tbody, tr { display: block; } tr:first-child { display: none; }
+  tr { display: flex; flex-wrap: wrap; gap: 0 1rem; border-bottom: 1px solid var(--line); padding: 0.3rem 0; }
+  td { border: 0; padding: 0; } td:first-child { flex: 1 0 100%; } td:nth-child(2), td:last-child { width: auto; }
+  td:nth-child(2) { flex: 1; } }
 """
+CHECKS = (
+    "You can run the checks in the notebook yourself: they stand in the cell below each question. They are examples; the"
+    " tests behind these points use other data, so passing the checks is the first step, not the last."
+)
 
 
 def feedback_page(assignment: Assignment, grade: Grade) -> str:
@@ -307,6 +316,8 @@ def feedback_page(assignment: Assignment, grade: Grade) -> str:
         f'<p class="status"><strong>Status: {escape(result.status)}.</strong> {escape(MEANINGS[result.status])}'
         + (f" {escape(result.note)}" if result.note and result.status != results.INFRASTRUCTURE_ERROR else "") + "</p>",
     ]  # fmt: skip
+    if result.points is not None and any(question.points < question.max_points for question in result.questions):
+        parts.append(f"<p>{escape(CHECKS)}</p>")
     parts += [question_section(question, grade) for question in (result.questions if result.points is not None else ())]
     if result.points is not None or grade.written is not None:
         parts.append(written_section(assignment, grade))

@@ -80,6 +80,12 @@ def test_every_page_is_complete_and_safe(output, small):
     assert "took too long" in page(output, "dan")
 
 
+def test_who_lost_points_reads_that_the_checks_can_be_run(output, small):
+    for student, grade in ((one.result.student, one) for one in reports.grades(output, small)):
+        lost = grade.result.points is not None and grade.result.points < sum(question.max_points for question in grade.result.questions)
+        assert (reports.CHECKS in reports.feedback_page(small, grade)) is lost, student
+
+
 def test_code_in_messages_is_shown_as_code():
     assert reports.message_html("`f<x>` is not defined.") == "<code>f&lt;x&gt;</code> is not defined."
     assert reports.message_html("one ` alone") == "one  alone"
