@@ -196,6 +196,12 @@ def test_the_newest_packages_are_asked_for_without_versions():
     assert outdated.wanted(text, with_torch=True) == ["torch", "numpy"]
 
 
+def test_the_test_that_is_left_out_with_the_newest_packages_exists():
+    file, name = outdated.PINS_HOLD.split("::")
+    assert (ROOT / file).samefile(__file__)
+    assert name in globals()
+
+
 def test_what_broke_is_named_once():
     said = "x\nFAILED tests/test_mdp.py::test_a - assert 1\nFAILED tests/test_mdp.py::test_a - again\nERROR tests/test_svg.py - ImportError\n"
     assert outdated.broken(said) == ["tests/test_mdp.py::test_a", "tests/test_svg.py"]
