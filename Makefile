@@ -36,8 +36,8 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONPATH PYTHONHOME
 
 # What the built pages are made from.
-SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt \
-	$(wildcard chapters/*.ipynb chapters/*.md assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
+SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproject.toml README.md LICENSE \
+	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
 .PHONY: help setup book test test-portable test-grader quick lab execute grade release lock outdated clean
