@@ -121,6 +121,11 @@ ERROR: No matching distribution found for soupsieve==4.1.1
 WARNING: You are using pip
 """
 
+OFFLINE = """WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('no address')': /simple/rich/
+ERROR: Could not find a version that satisfies the requirement rich==9 (from versions: none)
+ERROR: No matching distribution found for rich==9
+"""
+
 
 @pytest.fixture
 def setup_script(tmp_path):
@@ -151,6 +156,14 @@ def test_setup_prints_the_reason_when_pip_fails(setup_script):
     assert said.returncode == 1
     assert "4.1.1 Requires-Python >=3.11.5" in said.stderr
     assert "No matching distribution found for soupsieve==4.1.1" in said.stderr
+    assert said.stderr.splitlines()[-1] == "In short: no file of soupsieve==4.1.1 is for Python 3.11.2 on this system."
+
+
+def test_setup_says_when_the_index_cannot_be_reached(setup_script, tmp_path):
+    (tmp_path / "says").write_text(OFFLINE, "utf-8")
+    said, _ = setup_script(fails="require-hashes")
+    assert said.returncode == 1
+    assert said.stderr.splitlines()[-1] == "In short: the package index cannot be reached from here."
 
 
 def test_setup_names_the_pythons_that_do_not_do(setup_script, tmp_path):

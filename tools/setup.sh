@@ -18,6 +18,11 @@ version() {
 fail() {  # the reason, as pip gave it: its errors, or its last words where it calls nothing an error
     echo "The installation failed. What pip says (all of it is in $log):" >&2
     grep -E -A 12 '^ *(ERROR|error):' "$log" | grep -v '^--$' | tail -n 30 >&2 || tail -n 15 "$log" >&2
+    if grep -q 'NewConnectionError\|ConnectTimeoutError\|NameResolutionError' "$log" && grep -q 'from versions: none' "$log"; then
+        echo "In short: the package index cannot be reached from here." >&2
+    elif misses=$(sed -n 's/^ERROR: No matching distribution found for //p' "$log" | tail -n 1) && [ -n "$misses" ]; then
+        echo "In short: no file of $misses is for $("$venv/bin/python" --version) on this system." >&2
+    fi
     exit 1
 }
 
