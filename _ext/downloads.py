@@ -28,8 +28,14 @@ from rlbook_lib.needs import NEED_TORCH
 
 CELL_ID = "get-the-library"
 ADDRESS = "@BOOK_WHEEL@"  # stands in a notebook for the address of the wheel until that is known
-MADE_OF = ("rlbook_lib", "chapters/runs", "pyproject.toml", "README.md", "LICENSE")  # the wheel
+MADE_OF = ("rlbook_lib", "chapters/runs", "tools/bench/results", "pyproject.toml", "README.md", "LICENSE")  # the wheel
 TORCH = re.compile(rf"^\s*(import|from) torch\b|\brlbook_lib(\.| import .*\b)({'|'.join(sorted(NEED_TORCH))})\b", re.MULTILINE)
+
+# How chapters write the folder of the benchmarks' results, and what a copy far from the book says instead.
+RESULTS = [
+    (re.compile(r'"\.\./tools/bench/results/(\w+\.json)"'), r'MEASURED + "/\1"'),
+    (re.compile(r'\w+\.parent\.parent / "tools" / "bench" / "results"'), "Path(MEASURED)"),
+]
 
 CELL = '''\
 # Installs the book's library where this notebook runs without it, as on Colab; elsewhere this cell does nothing.
@@ -56,6 +62,12 @@ if not all(map(find_spec, NEEDED)):
     if done.returncode:
         raise RuntimeError(f"The book's library could not be installed. What pip says:\\n{{done.stderr}}")
     importlib.invalidate_caches()
+'''
+
+MEASURED = '''
+# What the benchmarks measured, which a cell below reads, came with the library.
+LIBRARY = Path(find_spec("rlbook_lib").origin).parent
+MEASURED = str(next(filter(Path.is_dir, (LIBRARY / "measured", LIBRARY.parent / "tools/bench/results"))))
 '''
 
 # The copy that a reader gets names the address that the page has now. From a disk, where pages may not read files, and
@@ -123,16 +135,35 @@ def cell_for(notebook: dict[str, Any], wheel: str, address: str = ADDRESS) -> st
 
 
 def add_cell(path: Path, wheel: str, address: str = ADDRESS) -> None:
-    """Put the cell before the first code cell of a notebook, in place; a notebook that has it stays as it is."""
+    """Put the cell before the first code cell of a notebook, in place; a notebook that has it stays as it is.
+
+    Where the notebook reads what the benchmarks measured, it reads what came with the library.
+    """
     notebook = json.loads(path.read_text("utf-8"))
     cells = notebook["cells"]
     if any(cell.get("id") == CELL_ID for cell in cells):
         return
-    source = cell_for(notebook, wheel, address).splitlines(keepends=True)
+    text = cell_for(notebook, wheel, address)
+    if read_elsewhere(notebook):
+        text += "\n" + MEASURED.rstrip("\n")
+    source = text.splitlines(keepends=True)
     cell = {"cell_type": "code", "execution_count": None, "id": CELL_ID, "metadata": {}, "outputs": [], "source": source}
     first = next((number for number, cell in enumerate(cells) if cell["cell_type"] == "code"), len(cells))
     cells.insert(first, cell)
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def read_elsewhere(notebook: dict[str, Any]) -> bool:
+    """Let code cells read the benchmarks' results from ``MEASURED``, in place; whether any does."""
+    changed = False
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            before = text = "".join(cell["source"])
+            for pattern, instead in RESULTS:
+                text = pattern.sub(instead, text)
+            if text != before:
+                cell["source"], changed = text.splitlines(keepends=True), True
+    return changed
 
 
 # ---------------------------------------------------------------- the site

@@ -28,10 +28,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---------------------------------------------------------------- the wheel
 
 
-def test_the_wheel_holds_the_library_and_the_stored_runs(wheel: Path) -> None:
+def test_the_wheel_holds_the_library_the_stored_runs_and_the_measurements(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = {f"rlbook_lib/{path.name}" for path in (ROOT / "rlbook_lib").iterdir() if path.suffix in {".py", ".css", ".js", ".typed"}}
     expected |= {"rlbook_lib/py.typed"} | {f"rlbook_lib/runs/{path.name}" for path in (ROOT / "chapters" / "runs").glob("*.json")}
+    expected |= {f"rlbook_lib/measured/{path.name}" for path in (ROOT / "tools" / "bench" / "results").glob("*.json")}
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert wheel.name == WHEEL
     assert wheel.stat().st_size < 1_000_000
@@ -84,6 +85,28 @@ def test_only_a_notebook_that_uses_torch_asks_for_it(source: str, deep: bool) ->
     cell = downloads.cell_for(notebook(source), WHEEL)
     assert ('"torch"' in cell) is deep
     assert ("rlbook-lib[deep]" in cell) is deep
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "chapters").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_no_copy_of_a_chapter_reads_what_lies_beside_the_book(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    downloads.add_cell(copy, WHEEL)
+    cells = [cell for cell in json.loads(copy.read_text("utf-8"))["cells"] if cell["cell_type"] == "code" and cell["id"] != downloads.CELL_ID]
+    code = "\n".join("".join(cell["source"]) for cell in cells)
+    assert re.findall(r""".*(?:["']\.\./|\.parent\.parent|tools/).*""", code) == []
+    for name in re.findall(r'MEASURED \+ "/(\w+\.json)"|Path\(MEASURED\)', code):
+        assert (ROOT / "tools" / "bench" / "results" / name).exists()
+    assert set(re.findall(r'"runs/(\w+\.json)"', code)) <= {path.name for path in (ROOT / "chapters" / "runs").iterdir()}
+
+
+def test_what_was_measured_is_read_from_the_library(tmp_path: Path) -> None:
+    path = tmp_path / "one.ipynb"
+    path.write_text(json.dumps(notebook('print(open("../tools/bench/results/gae.json").read()[0])', 'B = HERE.parent.parent / "tools" / "bench" / "results"')), "utf-8")
+    downloads.add_cell(path, WHEEL)
+    code = ["".join(cell["source"]) for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    done, _ = run_cell("\n".join([*code, "print((B / 'gae.json').is_file())"]), tmp_path, missing=set())
+    assert (done.stdout, done.stderr) == ("{\nTrue\n", "")
 
 
 def run_cell(cell: str, folder: Path, missing: set[str], pip_fails: bool = False) -> tuple[subprocess.CompletedProcess[str], list[str]]:
