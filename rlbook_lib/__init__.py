@@ -2,6 +2,7 @@
 
 It reads in chapter order. A module imports only modules that stand above it in this list:
 
+- ``needs``                what has to be installed, and one clear sentence where it is missing (every chapter)
 - ``checks``               arguments and settings, checked by their annotations (every chapter)
 - ``mdp``                  Markov decision processes: transitions, rewards, discount, sampling (chapter 2)
 - ``maze``                 the 2x3 maze as a Gymnasium environment and as an exact MDP (chapter 3)
@@ -38,5 +39,10 @@ out of range, an unknown word, a flag that is neither 0 nor 1 raise ValueError; 
 The annotations say what is expected, and each error names the argument. ``Raises`` in a docstring tells only what goes
 beyond that.
 
-Nothing is imported here: ``from rlbook_lib.mdp import MDP`` says where a name lives.
+Nothing but ``needs`` is imported here: ``from rlbook_lib.mdp import MDP`` says where a name lives.
 """
+
+from rlbook_lib.needs import check_installation
+
+check_installation()
+del check_installation

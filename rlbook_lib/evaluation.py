@@ -116,7 +116,8 @@ def stored_runs(path: str | Path) -> dict[str, dict[str, np.ndarray]]:
     """Curves of many seeds that ``tools/record_runs.py`` made.
 
     Args:
-        path: a JSON file of ``chapters/runs``.
+        path: a JSON file of ``chapters/runs``. "runs/NAME.json" is found from any folder: what is not here is looked up
+            among the runs that came with the library.
 
     Returns:
         Case -> curve -> (seeds, points); shorter runs are filled up with NaN. "seeds" (seeds,) and "cpu_seconds" (seeds,)
@@ -126,10 +127,17 @@ def stored_runs(path: str | Path) -> dict[str, dict[str, np.ndarray]]:
         ValueError: the file is not such a record; it says what to run.
     """
     try:
-        cases = json.loads(Path(path).read_text("utf-8"))["cases"]
+        cases = json.loads(_found(Path(path)).read_text("utf-8"))["cases"]
         return {case: _curves(rows["runs"]) for case, rows in cases.items()}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"path is {str(path)!r}; expected a file made by: python tools/record_runs.py") from error
+
+
+def _found(path: Path) -> Path:
+    """This file, or the one of its name that came with the library: in its wheel, or in a copy of the book."""
+    library = Path(__file__).resolve().parent
+    places = [path, library / path, library.parent / "chapters" / path]
+    return next((place for place in places if place.is_file()), path)
 
 
 def _curves(runs: dict[str, Any]) -> dict[str, np.ndarray]:
