@@ -25,7 +25,7 @@ from rlbook_lib.language_model import Completions, LanguageModel, completion_log
 from rlbook_lib.ppo import clip_objective
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
-    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
+    Adam, Optimizer, Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
 )  # fmt: skip
 
 __all__ = [
@@ -321,9 +321,7 @@ def iterate_grpo(
     reward = task.reward if reward is None else reward
     rng = np.random.default_rng(seed)
     generator = torch.Generator(next(model.parameters()).device).manual_seed(int(rng.integers(2**62)))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=0.0, betas=(0.9, 0.99)
-    )
+    optimizer = Adam(model.parameters(), config.learning_rate, betas=(0.9, 0.99), fused=False)
     if config.beta > 0 and reference is None:
         if state is not None:
             raise ValueError(
@@ -362,7 +360,7 @@ def iterate_grpo(
 
 
 def _learn(
-    model: LanguageModel, optimizer: torch.optim.Optimizer, batch: Completions, advantages: Tensor,
+    model: LanguageModel, optimizer: Optimizer, batch: Completions, advantages: Tensor,
     reference: LanguageModel | None, config: GRPOConfig, learning_rate: float, rng: np.random.Generator,
 ) -> dict[str, float]:  # fmt: skip
     """The epochs of gradient steps over one round of completions; the mean of what the minibatches showed."""

@@ -38,7 +38,7 @@ from rlbook_lib.returns import gae
 from rlbook_lib.reward_model import RewardModel
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
-    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
+    Adam, Optimizer, Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
 )  # fmt: skip
 
 __all__ = [
@@ -429,7 +429,7 @@ def _judge(
 
 
 def _value_step(
-    value_model: RewardModel, optimizer: torch.optim.Optimizer, part: _Samples, share: float,
+    value_model: RewardModel, optimizer: Optimizer, part: _Samples, share: float,
     config: RLHFConfig,
 ) -> float:  # fmt: skip
     """One gradient step; half the mean squared error before it."""
@@ -441,7 +441,7 @@ def _value_step(
 
 
 def _policy_step(
-    model: LanguageModel, optimizer: torch.optim.Optimizer, part: _Samples, share: float, config: RLHFConfig,
+    model: LanguageModel, optimizer: Optimizer, part: _Samples, share: float, config: RLHFConfig,
     task: TextTask, rng: np.random.Generator,
 ) -> dict[str, float] | None:  # fmt: skip
     """One gradient step; None, and no step, if the policy is beyond the limit already."""
@@ -466,8 +466,8 @@ def _policy_step(
     return {"entropy": entropy.item(), "clipped": clipped, "step_kl": step_kl}
 
 
-def _adam(model: Any, learning_rate: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.99))
+def _adam(model: Any, learning_rate: float) -> Optimizer:
+    return Adam(model.parameters(), learning_rate, betas=(0.9, 0.99), fused=False)
 
 
 @checked
