@@ -6,6 +6,10 @@ The model is any causal language model that transformers saved in a folder. The 
 ``{"prompt": "47+85=", "answer": "132"}``. The output folder holds settings.json, metrics.jsonl (a line an update),
 samples.jsonl (some answers), checkpoint.pt, and at the end the trained model in ``model``. The same command goes on where a
 killed run left off, and ends where it would have ended: what came after the last checkpoint is made again, the same.
+
+Several processes, one for each GPU, share the prompts of an update and write one folder:
+
+    torchrun --standalone --nproc-per-node 4 -m rlbook_lib.grpo_command --model ...
 """
 
 from __future__ import annotations
@@ -23,11 +27,12 @@ from typing import Any
 from torch import Tensor
 
 from rlbook_lib.checks import checked
+from rlbook_lib.data_parallel import join, leave, processes, rank
 from rlbook_lib.devices import choose_device
 from rlbook_lib.grpo import GRPOConfig, train_grpo
 from rlbook_lib.language_model import Completions, load_hugging_face
 from rlbook_lib.text_tasks import PromptFile, evaluate_accuracy
-from rlbook_lib.training import Update, resume_state
+from rlbook_lib.training import Update, frozen_copy, resume_state
 
 __all__ = ["main"]
 
@@ -52,22 +57,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = {field.name: getattr(options, field.name) for field in dataclasses.fields(GRPOConfig)}
         config = GRPOConfig(**chosen | {"clip": tuple(chosen["clip"])})
         device = choose_device(options.device)
+        if join(device) and device.type == "cuda":
+            device = choose_device(f"cuda:{os.environ['LOCAL_RANK']}")
         model = load_hugging_face(str(options.model), dtype=options.dtype, device=device)
         template = model.tokenizer.chat if options.chat else None
         task = PromptFile(options.task, options.rule, options.max_new_tokens, template)
-        run = _Folder(options.output, _described(options, config))
-        run.go_on(resume_state(run.checkpoint, config, options.seed), options.checkpoint_every)
+        run = _Folder(options.output, _described(options, config)) if rank() == 0 else None
+        reference = frozen_copy(model) if config.beta > 0 else None  # before a state is loaded
+        state = resume_state(options.output / "checkpoint.pt", config, options.seed)
+        if run is not None:
+            run.go_on(state, options.checkpoint_every)
     except (ImportError, OSError, ValueError) as error:
         raise SystemExit(f"grpo_command: {error}") from error
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters on {device}; {run.folder}", flush=True)
-    measured = run.first_accuracy()
-    before = evaluate_accuracy(model, task, count=options.evaluation_prompts) if measured is None else measured
-    run.note({"update": 0, "accuracy": before})
-    train_grpo(model, task, config, seed=options.seed, checkpoint=run.checkpoint, checkpoint_every=options.checkpoint_every,
-               progress=not options.quiet, watch=run.watch, stop=run.note_update)  # fmt: skip
-    after = evaluate_accuracy(model, task, count=options.evaluation_prompts)
-    print(f"accuracy on {options.evaluation_prompts} prompts that were not trained on: {before:.3f} before, {after:.3f} after")
-    model.save(run.folder / "model")
+    if run is not None:
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters on {device}, {processes()} process(es); {run.folder}", flush=True)
+        measured = run.first_accuracy()
+        before = evaluate_accuracy(model, task, count=options.evaluation_prompts) if measured is None else measured
+        run.note({"update": 0, "accuracy": before})
+    notes: dict[str, Any] = {} if run is None else {"watch": run.watch, "stop": run.note_update, "progress": not options.quiet}
+    train_grpo(model, task, config, seed=options.seed, reference=reference, state=state,
+               checkpoint=options.output / "checkpoint.pt", checkpoint_every=options.checkpoint_every, **notes)  # fmt: skip
+    if run is not None:
+        after = evaluate_accuracy(model, task, count=options.evaluation_prompts)
+        print(f"accuracy on {options.evaluation_prompts} prompts that were not trained on: {before:.3f} before, {after:.3f} after")
+        model.save(run.folder / "model")
+    leave()
     return 0
 
 
@@ -75,7 +89,7 @@ class _Folder:
     """The files of a run; lines after the last checkpoint are cut off before it goes on."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        self.folder, self.checkpoint = folder, folder / "checkpoint.pt"
+        self.folder = folder
         self.metrics, self.samples = folder / "metrics.jsonl", folder / "samples.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "settings.json"

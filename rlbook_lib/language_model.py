@@ -460,7 +460,7 @@ def load_hugging_face(
         raise ImportError(
             "loading pretrained models needs an extra package: pip install transformers"
         ) from error
-    model: Any = AutoModelForCausalLM.from_pretrained(name_or_folder, torch_dtype=getattr(torch, dtype))
+    model: Any = AutoModelForCausalLM.from_pretrained(name_or_folder, dtype=getattr(torch, dtype))
     return HuggingFaceModel(model.to(device or "cpu"), AutoTokenizer.from_pretrained(name_or_folder))
 
 

@@ -39,7 +39,9 @@ from torch.optim.adam import adam
 
 from rlbook_lib.checks import (
     Actor, Count, Natural, Network, NotNegative, Positive, Seed, Settings, UnitInterval, checked,
+    unchecked,
 )  # fmt: skip
+from rlbook_lib.data_parallel import add_gradients, any_process, rank
 from rlbook_lib.environments import opened
 
 State = dict[str, Any]
@@ -161,7 +163,7 @@ def run_updates(
     if checkpoint is not None and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
         raise ValueError(f"checkpoint is {str(checkpoint)!r}; expected a file in a folder that exists")
     history = History(before)
-    last, saved = None, 0
+    last, saved, ends = None, 0, False
     with _progress_bar(progress, total_steps, total_updates) as bar, _interrupt_between_updates() as interrupted:
         for last in _numbered(updates, before):
             _stop_at_nan(last)
@@ -170,14 +172,15 @@ def run_updates(
             if checkpoint is not None and last.update % checkpoint_every == 0:
                 _save(checkpoint, last, history)
                 saved = last.update
-            if interrupted() or (stop is not None and stop(last)):
+            ends = any_process(interrupted())  # all processes of a run end after the same update
+            if ends or (stop is not None and stop(last)):
                 break
         if last is None:
             raise ValueError("updates is empty: " + ("the trainer made no update" if before is None else
                                                      "the run that the state was saved from had ended"))
         if checkpoint is not None and saved != last.update:
             _save(checkpoint, last, history)
-        if interrupted():
+        if ends:
             raise KeyboardInterrupt
     return TrainingResult(last.policy, history.arrays(), last.update, last.env_steps,
                           lambda: history.into(last.state()))
@@ -224,7 +227,8 @@ def _save(path: str | Path, record: Update, history: History) -> None:
     """A checkpoint of a record, unless something in the state is NaN: such a state is not worth keeping."""
     state = record.state()
     _stop_at_nan_inside(state, f"update {record.update}: state")
-    save_checkpoint(path, history.into(state))
+    if rank() == 0:
+        save_checkpoint(path, history.into(state))
 
 
 class History:
@@ -718,9 +722,9 @@ def gradient_step(optimizer: Optimizer, loss: Tensor, learning_rate: NotNegative
             group["lr"] = learning_rate
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    norm = math.nan
+    norm, parameters = math.nan, [p for group in optimizer.param_groups for p in group["params"]]
+    unchecked(add_gradients)(parameters)
     if max_norm is not None:
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         norm = float(nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True))
     optimizer.step()
     return norm

@@ -65,8 +65,9 @@ def test_a_run_leaves_settings_metrics_samples_and_a_model(command):
     assert (folder / "model" / "weights.pt").exists()
 
 
-def test_a_run_that_was_cut_off_ends_as_if_nothing_had_happened(command, monkeypatch):
-    whole = command("whole")
+@pytest.mark.parametrize("settings", [[], ["--beta", "0.1"]])
+def test_a_run_that_was_cut_off_ends_as_if_nothing_had_happened(command, monkeypatch, settings):
+    whole = command("whole", *settings)
     watch = grpo_command._Folder.watch
 
     def dies(self, batch, rewards):
@@ -77,8 +78,8 @@ def test_a_run_that_was_cut_off_ends_as_if_nothing_had_happened(command, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(grpo_command._Folder, "watch", dies)
         with pytest.raises(RuntimeError, match="lights"):
-            command("cut")
-    folder = command("cut")
+            command("cut", *settings)
+    folder = command("cut", *settings)
     assert lines(folder / "metrics.jsonl") == lines(whole / "metrics.jsonl")
     assert lines(folder / "samples.jsonl") == lines(whole / "samples.jsonl")
     trained, again = (torch.load(run / "model" / "weights.pt") for run in (whole, folder))
