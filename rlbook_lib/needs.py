@@ -17,8 +17,8 @@ NUMPY = (2, 0)
 
 # Chapters 1 to 4 need no torch; these modules do.
 NEED_TORCH = frozenset([
-    "devices", "networks", "environments", "training", "replay_buffer", "dqn", "rollout", "gradient_estimators",
-    "policy_gradient", "trpo", "ppo", "language_model", "text_tasks", "fine_tuning", "reward_model", "rlhf", "grpo",
+    "devices", "networks", "environments", "data_parallel", "training", "replay_buffer", "dqn", "rollout", "gradient_estimators",
+    "policy_gradient", "trpo", "ppo", "language_model", "text_tasks", "fine_tuning", "reward_model", "rlhf", "grpo", "grpo_command",
 ])  # fmt: skip
 
 
