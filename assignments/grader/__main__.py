@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import batch, checking, collecting, inside, late, notebooks, overrides, questions, reports, results, written
+from . import batch, checking, collecting, inside, late, notebooks, overrides, own_inputs, questions, reports, results, written
 from .sandbox import InfrastructureError, Limits, Sandbox
 
 
@@ -88,7 +88,7 @@ def grade(options: argparse.Namespace) -> int:
         print("Grading WITHOUT a sandbox: student code can read and change what you can.", file=sys.stderr)
     found = batch.grade(
         options.submissions, questions.load(options.assignment, options.home), options.output, options.workers, options.seed, options.roster,
-        options.unsafe, options.regrade,
+        options.unsafe, options.regrade, secret=own_secret(options),
     )  # fmt: skip
     counts = Counter(result.status for result in found)
     kept = sum(result.kept for result in found)
@@ -107,7 +107,7 @@ def one(options: argparse.Namespace) -> int:
     """Grade one submission as a job of its own."""
     assignment = questions.load(options.assignment, options.home)
     result = batch.grade_one(
-        options.submissions, assignment, options.student, options.output, options.seed, options.unsafe, options.regrade
+        options.submissions, assignment, options.student, options.output, options.seed, options.unsafe, options.regrade, own_secret(options)
     )
     print(f"{result.student!r}: {result.status} {reports.number(result.points)}".rstrip())
     return int(result.status == results.INFRASTRUCTURE_ERROR)
@@ -176,6 +176,11 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def own_secret(options: argparse.Namespace) -> str | None:
+    """The secret that inputs per student are drawn with, if they are asked for."""
+    return own_inputs.read_secret(options.inputs_per_student) if options.inputs_per_student else None
+
+
 def folder_of(options: argparse.Namespace) -> Path:
     return batch.output_folder(options.output, questions.load(options.assignment, options.home))
 
@@ -204,9 +209,13 @@ def parser() -> argparse.ArgumentParser:
     def add_unsafe(made: argparse.ArgumentParser) -> None:
         made.add_argument("--unsafe", action="store_true", help="run student code without a sandbox")
 
+    def add_own_inputs(made: argparse.ArgumentParser) -> None:
+        made.add_argument("--inputs-per-student", type=Path, metavar="FILE", help="of a secret, made if it is not there: every student gets hidden inputs of their own (default: all get the same)")
+
     def add_grading(made: argparse.ArgumentParser) -> None:
         add_output(made)
         made.add_argument("--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)")
+        add_own_inputs(made)
         add_unsafe(made)
         made.add_argument("--regrade", action="store_true", help="grade again what is already graded")
 
