@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import signal
 import sys
 import time
@@ -11,7 +12,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import batch, checking, collecting, inside, late, notebooks, overrides, own_inputs, questions, reports, results, written
+from . import (
+    batch, checking, collecting, gradescope, inside, late, notebooks, overrides, own_inputs, packing, questions, reports, results, written,
+)  # fmt: skip
 from .sandbox import InfrastructureError, Limits, Sandbox
 
 
@@ -164,6 +167,19 @@ def collect_written(options: argparse.Namespace) -> int:
     return 0
 
 
+def pack(options: argparse.Namespace) -> int:
+    """Make what Gradescope or GitHub Classroom wants of an assignment."""
+    assignment = questions.load(options.assignment, options.home)
+    if options.system == "classroom":
+        count = packing.classroom(assignment, options.target)
+        print(f"{count} files: {options.target}. The hidden tests are not among them.")
+        return 0
+    seed = secrets.randbits(62) if options.seed is None else options.seed
+    count = packing.gradescope(assignment, options.target, seed, own_secret(options), options.visibility)
+    print(f"{count} files: {options.target}. The hidden tests and their seed are among them: give it to Gradescope only.")
+    return 0
+
+
 def explain(options: argparse.Namespace) -> int:
     """Start a sandbox, and say what is in force on this machine."""
     with Sandbox(options.unsafe) as sandbox:
@@ -269,6 +285,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("assignment")
     made.add_argument("output", type=Path, help="the file, in Markdown")
     made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    made = command("pack", pack)
+    made.add_argument("system", choices=("gradescope", "classroom"))
+    made.add_argument("assignment")
+    made.add_argument("target", type=Path, help="the zip for Gradescope, or the folder of a template repository for GitHub Classroom")
+    made.add_argument("--seed", type=int, help="gradescope: of the hidden inputs (default: a secret one, drawn now)")
+    made.add_argument("--visibility", choices=gradescope.VISIBILITIES, default="after_due_date", help="gradescope: when students see points and feedback of the tests (default: after_due_date)")
+    add_own_inputs(made)
     add_unsafe(command("sandbox", explain))
     return top
 
