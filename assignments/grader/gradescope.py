@@ -25,6 +25,12 @@ from .sandbox import Limits, Sandbox
 COURSE = "course.json"
 VISIBILITIES = ("visible", "after_due_date", "after_published", "hidden")
 NO_NUMBER = "The 0 is not a grade: this system asks for a number."
+FAILED = "The grader could not do its work here. This is not your fault. Please tell your instructor."
+ADVICE = (
+    "FOR THE INSTRUCTOR: nothing was graded: a student's code runs in the sandbox or not at all. If the sandbox is what"
+    " failed, this system's containers do not allow one: download the submissions and grade them on a machine of yours, as"
+    " the instructor's guide says."
+)
 
 
 def prepare(home: Path) -> None:
@@ -51,8 +57,9 @@ def grade(home: Path) -> int:
         submission = find(home, assignment, student_of(home))
         result = batch.single(assignment, submission, home, home / "grades", course["seed"], unsafe=False, regrade=True, secret=course.get("secret"))
     except Exception as error:  # whatever it is: the student's page must not be empty, and must not show it
-        print(f"FOR THE INSTRUCTOR: nothing was graded, and no student's code was run. {type(error).__name__}: {error}")
-        result = Result("", results.INFRASTRUCTURE_ERROR)
+        result = Result("", results.INFRASTRUCTURE_ERROR, note=f"{type(error).__name__}: {error}")
+    if result.status == results.INFRASTRUCTURE_ERROR:
+        print(ADVICE)
     print(f"{result.status} {reports.number(result.points)} {result.note}".strip())
     content = report(assignment, result, course["visibility"], time.monotonic() - began)
     results.write_whole(home / "results" / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
@@ -79,9 +86,8 @@ def report(assignment: Assignment, result: Result, visibility: str, seconds: flo
     of the grader: no input, no expected value, no text of the student's code. ``visibility``: of the tests; what is said
     about the submission as a whole can be read at once.
     """
-    says = [f"Status: {result.status}. {reports.MEANINGS[result.status]}"]
-    if result.status != results.INFRASTRUCTURE_ERROR:
-        says.append(result.note)
+    is_ours = result.status == results.INFRASTRUCTURE_ERROR
+    says = [FAILED] if is_ours else [f"Status: {result.status}. {reports.MEANINGS[result.status]}", result.note]
     content: dict[str, Any] = {
         "execution_time": round(seconds), "output_format": "text", "visibility": "visible", "stdout_visibility": "hidden",
     }  # fmt: skip

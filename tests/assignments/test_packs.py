@@ -56,19 +56,30 @@ def archive(tmp_path_factory):
     return target, secret.read_text().strip()
 
 
+# makes an environment that is this one, and installs nothing
+PYTHON = """#!/bin/sh
+case "$1 $2" in
+    "-m venv") mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+    "-m pip") echo "$@" > "{installed}" ;;
+    *) exec "{python}" "$@" ;;
+esac
+"""
+
+
 @pytest.fixture(scope="module")
 def image(archive, box, tmp_path_factory):
-    """A folder laid out as ``/autograder`` after ``setup.sh``, with this environment's Python in the place of its own."""
-    home = tmp_path_factory.mktemp("autograder")
+    """A folder laid out as ``/autograder`` after ``setup.sh``, with this environment's packages in the place of its own."""
+    folder = tmp_path_factory.mktemp("image")
+    home = folder / "autograder"
     with zipfile.ZipFile(archive[0]) as packed:
         packed.extractall(home / "source")
-    (home / "venv" / "bin").mkdir(parents=True)
-    python = home / "venv" / "bin" / "python"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
-    shutil.copy(home / "source" / "run_autograder", home)
-    done = subprocess.run([python, "-m", "assignments.grader.gradescope", "prepare", home], cwd=home / "source", capture_output=True, text=True, check=True)
+    (folder / "python").write_text(PYTHON.format(python=sys.executable, installed=folder / "installed"))
+    (folder / "python").chmod(0o755)
+    environment = os.environ | {"AUTOGRADER": str(home), "GRADER_PYTHON": str(folder / "python")}
+    done = subprocess.run(["bash", home / "source" / "setup.sh"], env=environment, capture_output=True, text=True, check=True, timeout=240)
     assert done.stdout == "small: 3 questions are prepared.\n"
+    assert (folder / "installed").read_text() == f"-m pip install --progress-bar off -r {home}/source/requirements.txt\n"
+    shutil.copy(home / "source" / "run_autograder", home)
     return home
 
 
@@ -183,10 +194,19 @@ def test_where_no_sandbox_can_be_made_nothing_is_run(container, small, shop, tmp
     content, said = container[1](PATH=f"{broken.parent}:{os.environ['PATH']}")
     assert not witness.exists()
     assert content["score"] == 0 and content["tests"] == [] and content["visibility"] == "visible"
-    assert content["output"].startswith("NOT GRADED. Status: infrastructure error.") and "not your fault" in content["output"]
-    assert "namespace" not in content["output"] and str(container[0]) not in content["output"]
-    assert "FOR THE INSTRUCTOR: nothing was graded, and no student's code was run. InfrastructureError" in said
+    assert content["output"] == f"NOT GRADED. {gradescope.FAILED} {gradescope.NO_NUMBER}"
+    assert gradescope.ADVICE in said and "InfrastructureError: the sandbox did not start" in said
     assert "Creating new namespace failed: Operation not permitted" in said
+
+
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can give up the right to make namespaces")
+def test_root_without_the_right_to_make_namespaces(container, small):
+    """As in a container that was started without further rights."""
+    hand_in(container, small.notebook.read_text("utf-8"))
+    command = ["setpriv", "--bounding-set=-sys_admin", "bash", container[0] / "run_autograder"]
+    done = subprocess.run(command, env=os.environ | {"AUTOGRADER": str(container[0])}, capture_output=True, text=True, timeout=240)
+    content = checked((container[0] / "results" / "results.json").read_text("utf-8"))
+    assert done.returncode == 0 and content["score"] == 0 and content["output"].startswith("NOT GRADED.") and gradescope.ADVICE in done.stdout
 
 
 def test_a_grader_that_does_not_even_start_leaves_a_result(container):

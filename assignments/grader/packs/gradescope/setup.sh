@@ -37,6 +37,6 @@ fi
 
 "$python" -m venv "$home/venv"
 "$home/venv/bin/python" -m pip install --progress-bar off -r "$home/source/requirements.txt"
-chmod -R go-rwx "$home/source"
+chmod 700 "$home/source"  # the folder, not what is in it: the sandbox's user reads one file of it, which is mounted for it
 cd "$home/source"
 "$home/venv/bin/python" -m assignments.grader.gradescope prepare "$home"
