@@ -94,7 +94,7 @@ def report(assignment: Assignment, result: Result, visibility: str, seconds: flo
     if result.points is None:
         return content | {"score": 0, "output": " ".join(["NOT GRADED.", *filter(None, says), NO_NUMBER]), "tests": []}
     written = assignment.written
-    says.append(f"{written.name}, {written.title} ({reports.number(written.points)} points), is graded by a person.")
+    says.append(f"The written question “{written.title}” ({reports.number(written.points)} points) is graded by a person.")
     if not result.written:
         says.append("No answer to it was found in the notebook.")
     return content | {"output": " ".join(filter(None, says)), "tests": list(tests(result, visibility))}
