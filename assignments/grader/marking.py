@@ -8,13 +8,13 @@ because it could carry the hidden inputs away.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from . import diagnosing, wire
+from . import diagnosing, supposing, wire
 from .comparing import NOT_FINITE, WRONG_SHAPE, WRONG_VALUES, seen_by
 from .questions import Case, Question
 
@@ -25,6 +25,7 @@ KNOWN_ERRORS = (
     "NotImplementedError", "TypeError", "ValueError", "IndexError", "KeyError", "AttributeError", "NameError", "RuntimeError",
     "ZeroDivisionError",
 )  # fmt: skip
+STRONG = diagnosing.SENTENCES.keys() - diagnosing.WEAK
 RAISES = "The call raises "
 UNWRITTEN = "The answer is not written yet: the call raises NotImplementedError."
 DIAGNOSIS = "This looks like the following mistake: "
@@ -177,30 +178,61 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
 
 
 def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> dict[str, str | None]:
-    """For each part that lost points, what :mod:`diagnosing` says about it, one of its sentences or None."""
+    """For each part that lost points, what :mod:`diagnosing` or :mod:`supposing` says about it, or None.
+
+    What explains more goes before: one strong relation in all parts, one supposition for all cases of the question, then
+    part by part, and last the relations that say where something is wrong and not what.
+    """
+    wrong = {part: numbers for part in prepared.question.parts if (numbers := wrong_cases(prepared, verdicts, part))}
+    strong = {part: part_relation(prepared, outcomes, numbers, STRONG) for part, numbers in wrong.items()}
+    if len(set(strong.values())) == 1 and None not in strong.values():
+        return dict(strong)
+    whole = supposed(prepared, outcomes, verdicts, range(len(outcomes)))
+    if whole is not None:
+        return dict.fromkeys(wrong, whole)
     said: dict[str, str | None] = {}
-    for part in prepared.question.parts:
-        wrong = [number for number, case in enumerate(prepared.cases) if case.part == part and verdicts[number] is not None]
-        if wrong:
-            name = None
-            if all(outcomes[number].kind == RETURNED for number in wrong):
-                name = part_relation(prepared, [(number, outcomes[number].value) for number in wrong])
-            said[part] = None if name is None else diagnosing.SENTENCES[name]
+    for part, numbers in wrong.items():
+        cases = [number for number, case in enumerate(prepared.cases) if case.part == part]
+        said[part] = strong[part] or supposed(prepared, outcomes, verdicts, cases) or part_relation(prepared, outcomes, numbers, diagnosing.WEAK)
     return said
 
 
-def part_relation(prepared: Prepared, values: Sequence[tuple[int, Any]]) -> str | None:
-    """The relation between the wrong results, each with the number of its case, and the right ones."""
+def wrong_cases(prepared: Prepared, verdicts: Sequence[str | None], part: str) -> list[int]:
+    """The numbers of the cases of a part that are wrong."""
+    return [number for number, case in enumerate(prepared.cases) if case.part == part and verdicts[number] is not None]
+
+
+def part_relation(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int], names: Collection[str]) -> str | None:
+    """The sentence about the relation between the wrong results, of these cases, and the right ones."""
+    if any(outcomes[number].kind != RETURNED for number in numbers):
+        return None
     compare = prepared.question.compare
     try:
-        pairs = [(seen_by(compare, value), seen_by(compare, prepared.wanted[number])) for number, value in values]
+        pairs = [(seen_by(compare, outcomes[number].value), seen_by(compare, prepared.wanted[number])) for number in numbers]
     except Exception:  # the judge cannot read what a student returned
         return None
     lengths = [
-        {len(argument) for argument in prepared.cases[number].arguments if isinstance(argument, np.ndarray) and argument.ndim}
-        for number, _ in values
+        {size for argument in prepared.cases[number].arguments if isinstance(argument, np.ndarray) for size in argument.shape}
+        for number in numbers
     ]
-    return diagnosing.relation(pairs, lengths)
+    name = diagnosing.relation(pairs, lengths, names)
+    return None if name is None else diagnosing.SENTENCES[name]
+
+
+def supposed(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None], numbers: Sequence[int]) -> str | None:
+    """What :mod:`supposing` says about these cases, the right ones among them included."""
+    if any(outcomes[number].kind != RETURNED for number in numbers):
+        return None
+    values = {number: outcomes[number].value for number in numbers}
+    return supposing.explained(prepared.question, prepared.cases, prepared.wanted, values, [n for n in numbers if verdicts[n] is not None], right_result)
+
+
+def right_result(question: Question, case: Case) -> Any:
+    """What the reference returns, as it comes over the wire; raises ``ValueError`` if it returns nothing."""
+    outcome = call_here(question, question.reference, case)
+    if outcome.kind != RETURNED:
+        raise ValueError("the reference has no result for this case")
+    return outcome.value
 
 
 def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:

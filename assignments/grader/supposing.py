@@ -1,0 +1,377 @@
+"""A wrong answer as the right one to another call: what the reference gives if an argument is another one.
+
+Who forgets the discount computes what is right for gamma 1; who takes one flag for the other, what is right with the
+flags exchanged. So the reference, in the grader's process, is run on changed arguments. A change is named only if it
+explains every case that it is asked about, those that are right included, in numbers enough that it is no accident.
+Then what is said is true, whatever the student wrote.
+
+Sentences are made of the names of arguments, as the assignment writes them, before any answer is looked at
+(:func:`suppositions`): a student's code, which knows the hidden inputs, can choose one of them and nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from .comparing import is_numeric, seen_by
+from .diagnosing import leaves
+from .questions import Case, Question, source_of
+
+Path = tuple[Any, ...]  # from the arguments of a case to one of them: its number, then keys of dictionaries
+Run = Callable[[Question, Case], Any]  # what the reference returns; raises whatever it raises
+
+IF = "The result is what a right solution gives if "
+CALLS = 20  # times those of the reference on the case as it is: a changed case may make it run for ever
+
+
+@dataclass(frozen=True)
+class Supposition:
+    """``change``: other arguments in place of these, or None if it makes no sense for them.
+
+    ``turned``: whether the numbers that come back are negated.
+    """
+
+    says: str
+    change: Callable[[Sequence[Any]], Sequence[Any] | None]
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One argument: where it stands, its name if the student knows it, and the values that it has in the cases."""
+
+    path: Path
+    name: str | None
+    values: list[Any]
+
+    @property
+    def kind(self) -> str:
+        kinds = {kind_of(value) for value in self.values}
+        return kinds.pop() if len(kinds) == 1 else "word" if kinds == {"word", "number"} else ""
+
+
+def kind_of(value: Any) -> str:
+    if value is None or isinstance(value, (str, bool)):
+        return "word"
+    if isinstance(value, (int, float)):
+        return "count" if isinstance(value, int) else "number"
+    if isinstance(value, np.ndarray) and value.ndim:
+        return {"f": "reals", "i": "integers", "b": "flags"}.get(value.dtype.kind, "")
+    if isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(one, float) for one in value):
+        return "pair"
+    return ""
+
+
+# --- the arguments of a question and their names
+
+
+def names_of(question: Question, count: int) -> list[str]:
+    """The names of the positional arguments of a case."""
+    given = list(inspect.signature(question.reference).parameters)
+    if question.driver is None:
+        return given[:count]
+    named, rest = [], False
+    for parameter in list(inspect.signature(question.driver).parameters.values())[1:]:
+        rest = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+        if not rest:
+            named.append(parameter.name)
+    if rest:  # what a driver hands on as it is has the function's own names
+        start = given.index(named[-1]) + 1 if named and named[-1] in given else 0
+        named += given[start:]
+    return named[:count]
+
+
+def arguments_of(question: Question, cases: Sequence[Case]) -> list[Leaf]:
+    """All arguments, those in dictionaries one by one; a name only where the student knows it."""
+    known, text = (
+        set(inspect.signature(question.reference).parameters),
+        source_of(question.reference),
+    )
+    found: dict[Path, list[Any]] = {}
+    for case in cases:
+        for number, argument in enumerate(case.arguments):
+            for path, value in inner((number,), argument):
+                found.setdefault(path, []).append(value)
+    names = names_of(question, max(len(case.arguments) for case in cases))
+    made = []
+    for path, values in found.items():
+        name = path[-1] if len(path) > 1 else names[path[0]] if path[0] < len(names) else ""
+        made.append(Leaf(path, name if name in known or f'"{name}"' in text else None, values))
+    return [leaf for leaf in made if leaf.kind and leaf.name != "seed"]
+
+
+def inner(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict):
+        for key in value:
+            yield from inner((*path, key), value[key])
+    else:
+        yield path, value
+
+
+def at(arguments: Sequence[Any], path: Path) -> Any:
+    value: Any = arguments
+    for key in path:
+        value = value[key]
+    return value
+
+
+def replaced(arguments: Sequence[Any], path: Path, value: Any) -> list[Any]:
+    """A copy of the arguments with another value at one place."""
+    made = list(arguments)
+    if len(path) == 1:
+        made[path[0]] = value
+        return made
+    inside = made[path[0]] = dict(made[path[0]])
+    for key in path[1:-1]:
+        inside[key] = dict(inside[key])
+        inside = inside[key]
+    inside[path[-1]] = value
+    return made
+
+
+# --- what may be supposed
+
+
+def suppositions(question: Question, cases: Sequence[Case]) -> list[Supposition]:
+    """All that may be said about a question, simple things first. It depends on no answer."""
+    known = arguments_of(question, cases)
+    visible = [leaf for leaf in known if leaf.name]
+    found: list[Supposition] = []
+    for leaf in visible:
+        found += [one_changed(leaf, says, change) for says, change in CHANGES.get(leaf.kind, ())]
+    for leaf in visible:
+        found += other_words(leaf)
+    for one, other in itertools.permutations(visible, 2):
+        found += of_two(one, other)
+    for leaf in known:
+        if leaf.name is None and leaf.kind == "word":  # a driver's word for what is looked at
+            found += [Supposition(ANOTHER_RESULT, put(leaf, word)) for word in unique(leaf.values)]
+    reals = [leaf for leaf in visible if leaf.kind == "reals"]
+    if reals:
+        found.append(Supposition(SMALLEST, lambda arguments: all_negated(arguments, reals), turned=True))
+    return found
+
+
+ANOTHER_RESULT = "The result is another one of those that are asked for: have two of them changed places?"
+SMALLEST = (
+    "The result is right for everything with the opposite sign, and then turned around: is the smallest taken where the"
+    " largest is asked for, or the other way round?"
+)
+
+
+def unique(values: Sequence[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))
+
+
+def put(leaf: Leaf, value: Any) -> Callable[[Sequence[Any]], Sequence[Any] | None]:
+    return lambda arguments: replaced(arguments, leaf.path, value)
+
+
+def all_negated(arguments: Sequence[Any], places: Sequence[Leaf]) -> Sequence[Any]:
+    for leaf in places:
+        arguments = replaced(arguments, leaf.path, -at(arguments, leaf.path))
+    return arguments
+
+
+def one_changed(leaf: Leaf, says: str, change: Callable[[Any], Any]) -> Supposition:
+    def changed(arguments: Sequence[Any]) -> Sequence[Any]:
+        return replaced(arguments, leaf.path, change(at(arguments, leaf.path)))
+
+    return Supposition(IF + says.replace("*", f"`{leaf.name}`") + ".", changed)
+
+
+def other_words(leaf: Leaf) -> list[Supposition]:
+    """A word, a truth value or None as in other cases."""
+    if leaf.kind != "word":
+        return []
+    words = [value for value in unique(leaf.values) if kind_of(value) == "word"]
+    return [Supposition(f"{IF}`{leaf.name}` is always `{word!r}`.", put(leaf, word)) for word in words if len(unique(leaf.values)) > 1]
+
+
+def of_two(one: Leaf, other: Leaf) -> list[Supposition]:
+    """Two arguments that are confused, or meet where they should not."""
+
+    def alike(arguments: Sequence[Any]) -> bool:
+        return np.shape(at(arguments, one.path)) == np.shape(at(arguments, other.path))
+
+    def in_place(arguments: Sequence[Any]) -> Sequence[Any] | None:
+        return replaced(arguments, one.path, at(arguments, other.path)) if alike(arguments) else None
+
+    def exchanged(arguments: Sequence[Any]) -> Sequence[Any] | None:
+        made = in_place(arguments)
+        return None if made is None else replaced(made, other.path, at(arguments, one.path))
+
+    def times(arguments: Sequence[Any]) -> Sequence[Any]:
+        return replaced(arguments, one.path, at(arguments, one.path) * at(arguments, other.path))
+
+    def masked(arguments: Sequence[Any]) -> Sequence[Any] | None:
+        value = at(arguments, one.path)
+        return replaced(arguments, one.path, np.where(at(arguments, other.path), 0.0, value)) if alike(arguments) else None
+
+    found = []
+    if one.kind == other.kind != "word":
+        found.append(Supposition(f"{IF}`{other.name}` stands in the place of `{one.name}`.", in_place))
+        if one.path < other.path:
+            found.append(Supposition(f"{IF}`{one.name}` and `{other.name}` change places.", exchanged))
+    if one.kind == "reals" and other.kind == "number":
+        found.append(Supposition(f"{IF}`{one.name}` is multiplied by `{other.name}`.", times))
+    if one.kind == "reals" and other.kind == "flags":
+        found.append(Supposition(f"{IF}`{one.name}` is 0 where `{other.name}` is set.", masked))
+    return found
+
+
+def step(by: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Everything one place later or earlier along the first axis; the entry at the edge stays."""
+    return lambda value: np.concatenate([value[:1], value[:-1]] if by > 0 else [value[1:], value[-1:]])
+
+
+CHANGES: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
+    "number": [
+        ("* is 1", lambda value: 1.0), ("* is 0", lambda value: 0.0), ("* has the opposite sign", lambda value: -value),
+        ("* is replaced by 1 - *", lambda value: 1 - value), ("* is squared", lambda value: value**2),
+        ("* is twice as large", lambda value: 2 * value), ("* is half as large", lambda value: value / 2),
+    ],
+    "count": [("* is larger by one", lambda value: value + 1), ("* is smaller by one", lambda value: value - 1), ("* is 1", lambda value: 1)],
+    "pair": [("the two numbers of * change places", lambda value: type(value)([value[1], value[0]]))],
+    "flags": [
+        ("* is set nowhere", np.zeros_like), ("* is set everywhere", np.ones_like), ("* is turned around", np.logical_not),
+        ("* stands one step later", step(1)), ("* stands one step earlier", step(-1)),
+    ],
+    "integers": [
+        ("* is larger by one", lambda value: value + 1), ("* is smaller by one", lambda value: value - 1),
+        ("* stands one step later", step(1)), ("* stands one step earlier", step(-1)),
+    ],
+    "reals": [
+        ("* is 0 everywhere", np.zeros_like), ("* has the opposite sign", np.negative), ("* is the mean of * everywhere", lambda value: np.full_like(value, value.mean())),
+        ("the mean of * is subtracted from it", lambda value: value - value.mean()),
+        ("* is normalized", lambda value: (value - value.mean()) / value.std()),
+        ("* is normalized", lambda value: (value - value.mean()) / value.std(ddof=1)),
+        ("* has no sign", np.abs), ("what is negative in * is 0", lambda value: value.clip(min=0)),
+        ("* is twice as large", lambda value: 2 * value), ("* is half as large", lambda value: value / 2),
+        ("* stands one step later", step(1)), ("* stands one step earlier", step(-1)), ("* is in the opposite order", lambda value: value[::-1].copy()),
+    ],
+}  # fmt: skip
+
+
+# --- which of it explains an answer
+
+
+def explained(
+    question: Question, cases: Sequence[Case], wanted: Sequence[Any], values: Mapping[int, Any], wrong: Sequence[int], run: Run
+) -> str | None:
+    """The first supposition under which each of some cases comes out as the student's, or None.
+
+    ``values``: what came back, by the number of the case, ``wrong``: which of these are wrong.
+    """
+    limits: dict[int, int] = {}
+    order = sorted(values, key=lambda number: number not in wrong)  # most suppositions fall with the first one
+
+    def weigh(one: Supposition, number: int) -> float | None:
+        """How much a case speaks for a supposition; None if it speaks against it."""
+        case, value = cases[number], values[number]
+        changed = one.change(case.arguments)
+        if changed is None or (number in wrong and not one.turned and same_arguments(changed, case.arguments)):
+            return None
+        if number not in limits:
+            limits[number] = CALLS * counted(lambda: run(question, case), sys.maxsize)[1] + 1000
+        other = counted(lambda: run(question, Case(tuple(changed), case.part)), limits[number])[0]
+        other = negated(other) if one.turned else other
+        if question.compare(value, other) is not None:
+            return None
+        if number not in wrong:
+            return 0.0
+        return agreement(*(seen_by(question.compare, result) for result in (value, other, wanted[number])))
+
+    def enough(one: Supposition) -> bool:
+        evidence = 0.0
+        for number in order:
+            try:
+                with np.errstate(all="ignore"):
+                    weight = weigh(one, number)
+            except Exception:  # the reference has no result for this, or what a student returned cannot be read
+                return False
+            if weight is None:
+                return False
+            evidence += weight
+        return evidence >= 2
+
+    return next((one.says for one in suppositions(question, cases) if enough(one)), None) if wrong else None
+
+
+def agreement(value: Any, other: Any, want: Any) -> float | None:
+    """How many numbers of the wrong result are those supposed; None if one of them is not, but for rounding.
+
+    A comparison of frequencies or of trained policies lets much pass that proves nothing. Whole numbers prove less.
+    """
+    numbers: list[float] = []
+    for (got, supposed), (_, right) in zip(leaves(value, other), leaves(value, want), strict=True):
+        if not is_numeric(got):
+            continue
+        one, two, three = (np.asarray(x, dtype=np.float64) for x in (got, supposed, right))
+        if one.shape != two.shape or not np.allclose(
+            one,
+            two,
+            rtol=1e-3,
+            atol=1e-5 * max(1.0, np.abs(two).max(initial=0.0)),
+            equal_nan=True,
+        ):
+            return None
+        if one.shape != three.shape:
+            numbers += one.ravel().tolist()
+        else:
+            numbers += one[~np.isclose(one, three, rtol=1e-3, atol=1e-6)].ravel().tolist()
+    different = {round(x, 6) for x in numbers if np.isfinite(x)}
+    return sum(1 / 3 if x == int(x) else 1.0 for x in different)
+
+
+def same_arguments(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return all(same_arguments(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same_arguments, one, other))
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.shape(one) == np.shape(other) and bool(np.array_equal(one, other))
+    return bool(one == other)
+
+
+def negated(value: Any) -> Any:
+    """The result with all numbers that are not whole numbers negated: those are counts and choices."""
+    if isinstance(value, dict):
+        return {key: negated(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [negated(one) for one in value]
+    real = isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
+    return -value if real else value
+
+
+class TooLongError(Exception):
+    """A changed case makes the reference run on and on."""
+
+
+def counted(work: Callable[[], Any], limit: int) -> tuple[Any, int]:
+    """What ``work`` returns and how many calls it makes; after ``limit`` of them it is stopped.
+
+    Calls are counted, not seconds: the same is said on a slow machine.
+    """
+    calls, before = 0, sys.getprofile()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+        if calls > limit:
+            raise TooLongError
+
+    sys.setprofile(count)
+    try:
+        result = work()
+    finally:
+        sys.setprofile(before)
+    return result, calls
