@@ -73,6 +73,10 @@ WEAK = {
     "only the last",
 }  # fmt: skip
 
+# Before a sentence about the whole result, where some of several results are right.
+PARTLY = "Several results are compared, and not all of them are wrong. Of those that are: "
+OF_ALL = {"zero", "opposite", "twice", "half", "one too large", "one too small", "truth turned around"}
+
 LARGE = 1e4  # a number so much larger than the right result fits anything, but for rounding
 Pair = tuple[np.ndarray, np.ndarray]  # what came back and what is right
 Judgement = bool | None  # whether a pair fits a relation; None if it fits but would fit anything, or nearly
@@ -87,13 +91,19 @@ def relation(
     ``pairs``: the results of these cases, the student's and the right one. ``lengths``: of each case, the numbers that
     count as "the length" where the right result is a single number. ``names``: of the relations to look at.
     """
+    cases = [readable_pairs(got, want) for got, want in pairs]
+    with np.errstate(all="ignore"):
+        for name, fits in WHOLE.items():
+            if name in names and len(pairs) > 1 and all(fits(got, want) for got, want in pairs):
+                return name
+        return found(cases, lengths or [set() for _ in pairs], names)
+
+
+def readable_pairs(got: Any, want: Any) -> list[Pair] | None:
+    """The arrays in which a result is wrong; None also if it cannot be read: a student may have returned anything."""
     try:
-        with np.errstate(all="ignore"):
-            for name, fits in WHOLE.items():
-                if name in names and len(pairs) > 1 and all(fits(got, want) for got, want in pairs):
-                    return name
-            return found([wrong_pairs(got, want) for got, want in pairs], lengths or [set() for _ in pairs], names)
-    except Exception:  # whatever a student returned, data that cannot be read has no relation to the right result
+        return wrong_pairs(got, want)
+    except Exception:
         return None
 
 
@@ -138,6 +148,23 @@ def wrong_pairs(got: Any, want: Any) -> list[Pair] | None:
     return wrong
 
 
+def partly_right(got: Any, want: Any) -> bool:
+    """Whether of several results one is wrong and another right."""
+    if isinstance(want, dict):
+        pairs = [(got[key], want[key]) for key in want]
+    elif isinstance(want, (list, tuple)) and not is_numeric(want):
+        pairs = list(zip(got, want, strict=True))
+    else:
+        return False
+    right = [readable_pairs(one, other) == [] for one, other in pairs]
+    return any(right) and not all(right)
+
+
+def sentences() -> set[str]:
+    """All that this module may say."""
+    return set(SENTENCES.values()) | {PARTLY + SENTENCES[name] for name in OF_ALL}
+
+
 def leaves(got: Any, want: Any) -> Iterator[tuple[Any, Any]]:
     """The numbers, arrays and words of two results, side by side; raises ``ValueError`` where they are built differently."""
     if isinstance(want, dict):
@@ -175,8 +202,8 @@ def joined(got: Any, want: Any) -> bool:
         return False
     if not all(is_numeric(piece) for piece in got):
         return False
-    flat = np.concatenate([np.ravel(np.asarray(piece, dtype=np.float64)) for piece in got])
-    return several(want) and equal(flat, np.asarray(want, dtype=np.float64))
+    flat = [number for piece in got for number in np.ravel(piece).tolist()]
+    return several(want) and len(flat) == len(want) and readable_pairs(flat, want) == []
 
 
 def in_another_order(got: Any, want: Any) -> bool:
@@ -186,13 +213,7 @@ def in_another_order(got: Any, want: Any) -> bool:
     if not isinstance(want, (list, tuple)) or is_numeric(want) or not isinstance(got, (list, tuple)) or not 2 <= len(want) == len(got) <= 5:
         return False
 
-    def right(one: Any, other: Any) -> bool:
-        try:
-            return wrong_pairs(one, other) == []
-        except ValueError:  # they are not built alike
-            return False
-
-    fits = np.array([[right(one, other) for other in want] for one in got])
+    fits = np.array([[readable_pairs(one, other) == [] for other in want] for one in got])
     orders = [order for order in permutations(range(len(want))) if all(fits[place, number] for place, number in enumerate(order))]
     return bool(orders) and tuple(range(len(want))) not in orders
 
@@ -331,8 +352,10 @@ def of_each_row(measure: Callable[[np.ndarray, np.ndarray], np.ndarray], build: 
         if got.shape != want.shape or want.ndim < 2 or want.shape[-1] < 2 or not np.isfinite(got).all():
             return False
         numbers = measure(got, want)
-        if not np.isfinite(numbers).all() or np.abs(numbers).max() > LARGE * max(1.0, np.abs(want).max()) or not equal(got, build(want, numbers)):
+        if not np.isfinite(numbers).all() or not equal(got, build(want, numbers)):
             return False
+        if np.abs(numbers).max() > LARGE * max(1.0, np.abs(want).max()):
+            return None
         return True if want.shape[-1] > 2 and len(want) > 1 and several(want, 3) else None
 
     return fits
@@ -417,7 +440,6 @@ RELATIONS: dict[str, Relation] = {
     "zero": mapped(np.zeros_like),
     "opposite": mapped(np.negative),
     "reversed": backwards,
-    "permuted": "The numbers are right, but along one axis they stand in another order than asked for.",
     "too early": shifted(1),
     "too late": shifted(-1),
     "twice": mapped(lambda want: 2 * want),

@@ -181,7 +181,7 @@ def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequenc
     """For each part that lost points, what :mod:`diagnosing` or :mod:`supposing` says about it, or None.
 
     What explains more goes before: one strong relation in all parts, one supposition for all cases of the question, then
-    part by part, and last the relations that say where something is wrong and not what.
+    part by part, and last what says where something is wrong and not what.
     """
     wrong = {part: numbers for part in prepared.question.parts if (numbers := wrong_cases(prepared, verdicts, part))}
     strong = {part: part_relation(prepared, outcomes, numbers, STRONG) for part, numbers in wrong.items()}
@@ -193,7 +193,10 @@ def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequenc
     said: dict[str, str | None] = {}
     for part, numbers in wrong.items():
         cases = [number for number, case in enumerate(prepared.cases) if case.part == part]
-        said[part] = strong[part] or supposed(prepared, outcomes, verdicts, cases) or part_relation(prepared, outcomes, numbers, diagnosing.WEAK)
+        said[part] = strong[part] or supposed(prepared, outcomes, verdicts, cases) or part_place(prepared, outcomes, numbers)
+    if None in said.values() and all(outcome.kind == RETURNED for outcome in outcomes):
+        where = supposing.right_at(prepared.question, prepared.cases, [verdict is None for verdict in verdicts])
+        said = {part: sentence or where for part, sentence in said.items()}
     return said
 
 
@@ -202,29 +205,58 @@ def wrong_cases(prepared: Prepared, verdicts: Sequence[str | None], part: str) -
     return [number for number, case in enumerate(prepared.cases) if case.part == part and verdicts[number] is not None]
 
 
-def part_relation(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int], names: Collection[str]) -> str | None:
-    """The sentence about the relation between the wrong results, of these cases, and the right ones."""
+def result_pairs(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> list[tuple[Any, Any]] | None:
+    """The results of these cases as they are compared, the student's and the right one; None if there is none to compare."""
+    compare = prepared.question.compare
     if any(outcomes[number].kind != RETURNED for number in numbers):
         return None
-    compare = prepared.question.compare
     try:
-        pairs = [(seen_by(compare, outcomes[number].value), seen_by(compare, prepared.wanted[number])) for number in numbers]
+        return [(seen_by(compare, outcomes[number].value), seen_by(compare, prepared.wanted[number])) for number in numbers]
     except Exception:  # the judge cannot read what a student returned
+        return None
+
+
+def part_relation(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int], names: Collection[str]) -> str | None:
+    """The sentence about the relation between the wrong results, of these cases, and the right ones."""
+    pairs = result_pairs(prepared, outcomes, numbers)
+    if pairs is None:
         return None
     lengths = [
         {size for argument in prepared.cases[number].arguments if isinstance(argument, np.ndarray) for size in argument.shape}
         for number in numbers
     ]
     name = diagnosing.relation(pairs, lengths, names)
-    return None if name is None else diagnosing.SENTENCES[name]
+    if name is None:
+        return None
+    partly = name in diagnosing.OF_ALL and any(diagnosing.partly_right(*pair) for pair in pairs)
+    return diagnosing.PARTLY * partly + diagnosing.SENTENCES[name]
 
 
 def supposed(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None], numbers: Sequence[int]) -> str | None:
     """What :mod:`supposing` says about these cases, the right ones among them included."""
-    if any(outcomes[number].kind != RETURNED for number in numbers):
+    wrong = [number for number in numbers if verdicts[number] is not None]
+    question, cases = prepared.question, prepared.cases
+    pairs = result_pairs(prepared, outcomes, wrong)
+    if pairs is None or any(outcomes[number].kind != RETURNED for number in numbers):
         return None
+    arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(wrong, pairs, strict=True)]
     values = {number: outcomes[number].value for number in numbers}
-    return supposing.explained(prepared.question, prepared.cases, prepared.wanted, values, [n for n in numbers if verdicts[n] is not None], right_result)
+    return supposing.met(question, cases, arrays) or supposing.explained(question, cases, prepared.wanted, values, wrong, right_result)
+
+
+def part_place(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> str | None:
+    """Where the results of these cases are wrong, if nothing is known that says what is."""
+    pairs = result_pairs(prepared, outcomes, numbers)
+    if pairs is None:
+        return None
+    arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(numbers, pairs, strict=True)]
+    flags = supposing.where_flags(prepared.question, prepared.cases, arrays)
+    return flags or part_relation(prepared, outcomes, numbers, diagnosing.WEAK)
+
+
+def sentences(prepared: Prepared) -> set[str]:
+    """All that may be said about a part that lost points, beside known mistakes: it depends on no answer."""
+    return diagnosing.sentences() | supposing.sentences(prepared.question, prepared.cases)
 
 
 def right_result(question: Question, case: Case) -> Any:

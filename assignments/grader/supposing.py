@@ -6,7 +6,7 @@ explains every case that it is asked about, those that are right included, in nu
 Then what is said is true, whatever the student wrote.
 
 Sentences are made of the names of arguments, as the assignment writes them, before any answer is looked at
-(:func:`suppositions`): a student's code, which knows the hidden inputs, can choose one of them and nothing else.
+(:func:`sentences`): a student's code, which knows the hidden inputs, can choose one of them and nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Path = tuple[Any, ...]  # from the arguments of a case to one of them: its numbe
 Run = Callable[[Question, Case], Any]  # what the reference returns; raises whatever it raises
 
 IF = "The result is what a right solution gives if "
-CALLS = 20  # times those of the reference on the case as it is: a changed case may make it run for ever
+CALLS = 5  # times those of the reference on the case as it is: a changed case may make it run for ever
+ALL_CALLS = 400_000  # of the references of all suppositions about one answer, some seconds; then nothing is said
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,11 @@ def arguments_of(question: Question, cases: Sequence[Case]) -> list[Leaf]:
     return [leaf for leaf in made if leaf.kind and leaf.name != "seed"]
 
 
+def everywhere(question: Question, cases: Sequence[Case]) -> list[Leaf]:
+    """The arguments that the student knows and that every case has."""
+    return [leaf for leaf in arguments_of(question, cases) if leaf.name and len(leaf.values) == len(cases)]
+
+
 def inner(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, dict):
         for key in value:
@@ -140,6 +146,12 @@ def replaced(arguments: Sequence[Any], path: Path, value: Any) -> list[Any]:
 # --- what may be supposed
 
 
+def sentences(question: Question, cases: Sequence[Case]) -> set[str]:
+    """All that this module may say about a question: it depends on no answer."""
+    said = {one.says for one in suppositions(question, cases)} | {says for says, _, _ in meetings(question, cases)}
+    return said | set(places(question, cases))
+
+
 def suppositions(question: Question, cases: Sequence[Case]) -> list[Supposition]:
     """All that may be said about a question, simple things first. It depends on no answer."""
     known = arguments_of(question, cases)
@@ -154,10 +166,14 @@ def suppositions(question: Question, cases: Sequence[Case]) -> list[Supposition]
     for leaf in known:
         if leaf.name is None and leaf.kind == "word":  # a driver's word for what is looked at
             found += [Supposition(ANOTHER_RESULT, put(leaf, word)) for word in unique(leaf.values)]
-    reals = [leaf for leaf in visible if leaf.kind == "reals"]
+    flags = [leaf for leaf in visible if leaf.kind == "flags"]
+    if len(flags) == 2:
+        found += [masked_by_both(leaf, *flags) for leaf in visible if leaf.kind == "reals"]
+    # what is never negative is a probability, a number of something or a width: that stays
+    reals = [leaf for leaf in visible if leaf.kind == "reals" and any((value < 0).any() for value in leaf.values)]
     if reals:
         found.append(Supposition(SMALLEST, lambda arguments: all_negated(arguments, reals), turned=True))
-    return found
+    return list({(one.says, id(one.change)): one for one in found}.values())
 
 
 ANOTHER_RESULT = "The result is another one of those that are asked for: have two of them changed places?"
@@ -228,6 +244,16 @@ def of_two(one: Leaf, other: Leaf) -> list[Supposition]:
     return found
 
 
+def masked_by_both(leaf: Leaf, one: Leaf, other: Leaf) -> Supposition:
+    def masked(arguments: Sequence[Any]) -> Sequence[Any] | None:
+        value, first, second = (at(arguments, place.path) for place in (leaf, one, other))
+        if not value.shape == first.shape == second.shape:
+            return None
+        return replaced(arguments, leaf.path, np.where(first | second, 0.0, value))
+
+    return Supposition(f"{IF}`{leaf.name}` is 0 where `{one.name}` or `{other.name}` is set.", masked)
+
+
 def step(by: int) -> Callable[[np.ndarray], np.ndarray]:
     """Everything one place later or earlier along the first axis; the entry at the edge stays."""
     return lambda value: np.concatenate([value[:1], value[:-1]] if by > 0 else [value[1:], value[-1:]])
@@ -253,12 +279,113 @@ CHANGES: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
         ("* is 0 everywhere", np.zeros_like), ("* has the opposite sign", np.negative), ("* is the mean of * everywhere", lambda value: np.full_like(value, value.mean())),
         ("the mean of * is subtracted from it", lambda value: value - value.mean()),
         ("* is normalized", lambda value: (value - value.mean()) / value.std()),
-        ("* is normalized", lambda value: (value - value.mean()) / value.std(ddof=1)),
+        ("* is normalized", lambda value: (value - value.mean()) / (value.std(ddof=1) if value.size > 1 else 0.0)),
         ("* has no sign", np.abs), ("what is negative in * is 0", lambda value: value.clip(min=0)),
         ("* is twice as large", lambda value: 2 * value), ("* is half as large", lambda value: value / 2),
         ("* stands one step later", step(1)), ("* stands one step earlier", step(-1)), ("* is in the opposite order", lambda value: value[::-1].copy()),
     ],
 }  # fmt: skip
+
+
+# --- what needs no other call: an argument in the result, and where the wrong results are
+
+MET: dict[str, Callable[[Any, Any], Any]] = {
+    "The result is `{name}` as it came in.": lambda want, value: value,
+    "The result is the right one times `{name}`.": lambda want, value: want * value,
+    "The result is the right one divided by `{name}`.": lambda want, value: want / value,
+    "The result is the right one plus `{name}`.": lambda want, value: want + value,
+    "The result is the right one minus `{name}`.": lambda want, value: want - value,
+}
+WHERE_SET = "Only the entries where `{name}` is set are wrong."
+WHERE_NOT_SET = "Only the entries where `{name}` is not set are wrong."
+RIGHT_AT = "All tests in which `{name}` is {value} are right, and all others are wrong."
+
+
+def meetings(question: Question, cases: Sequence[Case]) -> list[tuple[str, Leaf, Callable[[Any, Any], Any]]]:
+    """Sentences about a result that contains an argument, each with the argument and what is made with it."""
+    visible = [leaf for leaf in everywhere(question, cases) if leaf.kind in ("number", "count", "reals")]
+    return [(says.format(name=leaf.name), leaf, build) for says, build in MET.items() for leaf in visible]
+
+
+def met(question: Question, cases: Sequence[Case], wrong: Sequence[tuple[int, list[tuple[np.ndarray, np.ndarray]] | None]]) -> str | None:
+    """The sentence about an argument that explains all wrong arrays: pairs of what came back and what is right."""
+    for says, leaf, build in meetings(question, cases):
+        numbers: list[float] = []
+        for number, pairs in wrong:
+            fitting = fitting_numbers(pairs, at(cases[number].arguments, leaf.path), build)
+            if fitting is None:
+                break
+            numbers += fitting
+        else:
+            if weight(numbers) >= 2:
+                return says
+    return None
+
+
+def fitting_numbers(pairs: list[tuple[np.ndarray, np.ndarray]] | None, value: Any, build: Callable[[Any, Any], Any]) -> list[float] | None:
+    """The numbers of wrong arrays if all are what ``build`` makes of the right ones and an argument, else None."""
+    numbers: list[float] = []
+    for got, want in pairs or ():
+        if np.ndim(value) and np.shape(value) != want.shape:
+            return None
+        with np.errstate(all="ignore"):
+            supposed = np.asarray(build(want, value), dtype=np.float64)
+        if supposed.shape != got.shape or not np.isfinite(supposed).all() or not close_to(got, supposed):
+            return None
+        numbers += got.ravel().tolist()
+    return numbers or None
+
+
+def places(question: Question, cases: Sequence[Case]) -> list[str]:
+    """All sentences about where the wrong results are."""
+    found = []
+    for leaf in everywhere(question, cases):
+        if leaf.kind == "flags":
+            found += [says.format(name=leaf.name) for says in (WHERE_SET, WHERE_NOT_SET)]
+        if leaf.kind in ("number", "count", "word"):
+            found += [RIGHT_AT.format(name=leaf.name, value=repr(value)) for value in special(leaf)]
+    return found
+
+
+def special(leaf: Leaf) -> list[Any]:
+    """The values of an argument after which tests are told apart: words, 0 and 1, if there are others too."""
+    values = unique(leaf.values)
+    return [value for value in values if kind_of(value) == "word" or value in (0, 1)] if len(values) > 1 else []
+
+
+def where_flags(
+    question: Question, cases: Sequence[Case], wrong: Sequence[tuple[int, list[tuple[np.ndarray, np.ndarray]] | None]]
+) -> str | None:
+    """Whether the wrong entries are those where a flag is set, or those where it is not."""
+    for leaf in everywhere(question, cases):
+        if leaf.kind != "flags":
+            continue
+        for says, turned in ((WHERE_SET, False), (WHERE_NOT_SET, True)):
+            fits = [fits_flags(pairs, at(cases[number].arguments, leaf.path) != turned) for number, pairs in wrong]
+            if None not in fits and sum(one or 0 for one in fits) > 2:
+                return says.format(name=leaf.name)
+    return None
+
+
+def fits_flags(pairs: list[tuple[np.ndarray, np.ndarray]] | None, flags: np.ndarray) -> int | None:
+    """How many entries are wrong, if they are those of the flags, and others are right; else None."""
+    if not pairs or flags.all():
+        return None
+    for got, want in pairs:
+        if got.shape != want.shape or want.shape != flags.shape or not np.array_equal(~np.isclose(got, want, rtol=1e-4, atol=1e-6), flags):
+            return None
+    return int(flags.sum())
+
+
+def right_at(question: Question, cases: Sequence[Case], right: Sequence[bool]) -> str | None:
+    """A value of an argument with which all tests are right, while without it all are wrong."""
+    for leaf in everywhere(question, cases):
+        if leaf.kind in ("number", "count", "word"):
+            for value in special(leaf):
+                has = [type(one) is type(value) and one == value for one in leaf.values]
+                if has == list(right) and sum(has) > 1 and len(has) - sum(has) > 1:
+                    return RIGHT_AT.format(name=leaf.name, value=repr(value))
+    return None
 
 
 # --- which of it explains an answer
@@ -271,19 +398,28 @@ def explained(
 
     ``values``: what came back, by the number of the case, ``wrong``: which of these are wrong.
     """
+    if question.sampled or not wrong:
+        return None
     limits: dict[int, int] = {}
+    left = ALL_CALLS
     order = sorted(values, key=lambda number: number not in wrong)  # most suppositions fall with the first one
 
     def weigh(one: Supposition, number: int) -> float | None:
         """How much a case speaks for a supposition; None if it speaks against it."""
+        nonlocal left
         case, value = cases[number], values[number]
         changed = one.change(case.arguments)
         if changed is None or (number in wrong and not one.turned and same_arguments(changed, case.arguments)):
             return None
         if number not in limits:
-            limits[number] = CALLS * counted(lambda: run(question, case), sys.maxsize)[1] + 1000
-        other = counted(lambda: run(question, Case(tuple(changed), case.part)), limits[number])[0]
-        other = negated(other) if one.turned else other
+            limits[number] = CALLS * counted(lambda: run(question, case), ALL_CALLS)[1] + 1000
+        if left < 0:
+            return None
+        other, calls = counted(lambda: run(question, Case(tuple(changed), case.part)), limits[number])
+        left -= calls
+        if isinstance(other, Stopped):
+            return None
+        other = echoed(negated(other) if one.turned else other, wanted[number], case.arguments)
         if question.compare(value, other) is not None:
             return None
         if number not in wrong:
@@ -295,15 +431,28 @@ def explained(
         for number in order:
             try:
                 with np.errstate(all="ignore"):
-                    weight = weigh(one, number)
+                    speaks = weigh(one, number)
             except Exception:  # the reference has no result for this, or what a student returned cannot be read
                 return False
-            if weight is None:
+            if speaks is None:
                 return False
-            evidence += weight
+            evidence += speaks
         return evidence >= 2
 
-    return next((one.says for one in suppositions(question, cases) if enough(one)), None) if wrong else None
+    return next((one.says for one in suppositions(question, cases) if enough(one)), None)
+
+
+def echoed(other: Any, want: Any, arguments: Sequence[Any]) -> Any:
+    """The result of a changed call, but where the right result is an argument as it came in, that argument unchanged."""
+    if isinstance(want, dict):
+        return {key: echoed(other[key], want[key], arguments) for key in want}
+    if isinstance(want, list) and not is_numeric(want):
+        return [echoed(one, right, arguments) for one, right in zip(other, want, strict=True)]
+    if isinstance(want, np.ndarray) and want.size > 1:
+        given = [value for number, argument in enumerate(arguments) for _, value in inner((number,), argument)]
+        if any(isinstance(value, np.ndarray) and same_arguments(value, want) for value in given):
+            return want
+    return other
 
 
 def agreement(value: Any, other: Any, want: Any) -> float | None:
@@ -316,20 +465,23 @@ def agreement(value: Any, other: Any, want: Any) -> float | None:
         if not is_numeric(got):
             continue
         one, two, three = (np.asarray(x, dtype=np.float64) for x in (got, supposed, right))
-        if one.shape != two.shape or not np.allclose(
-            one,
-            two,
-            rtol=1e-3,
-            atol=1e-5 * max(1.0, np.abs(two).max(initial=0.0)),
-            equal_nan=True,
-        ):
+        if one.shape != two.shape or not close_to(one, two):
             return None
         if one.shape != three.shape:
             numbers += one.ravel().tolist()
         else:
             numbers += one[~np.isclose(one, three, rtol=1e-3, atol=1e-6)].ravel().tolist()
-    different = {round(x, 6) for x in numbers if np.isfinite(x)}
-    return sum(1 / 3 if x == int(x) else 1.0 for x in different)
+    return weight(numbers)
+
+
+def close_to(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of one shape agree to three digits."""
+    return bool(np.allclose(one, other, rtol=1e-3, atol=1e-5 * max(1.0, np.abs(other).max(initial=0.0)), equal_nan=True))
+
+
+def weight(numbers: Sequence[float]) -> float:
+    """How much numbers that agree prove: different ones count, whole numbers less."""
+    return sum(1 / 3 if x == int(x) else 1.0 for x in {round(x, 6) for x in numbers if np.isfinite(x)})
 
 
 def same_arguments(one: Any, other: Any) -> bool:
@@ -352,12 +504,16 @@ def negated(value: Any) -> Any:
     return -value if real else value
 
 
+class Stopped:
+    """In place of a result: there is none, or it takes too long."""
+
+
 class TooLongError(Exception):
     """A changed case makes the reference run on and on."""
 
 
 def counted(work: Callable[[], Any], limit: int) -> tuple[Any, int]:
-    """What ``work`` returns and how many calls it makes; after ``limit`` of them it is stopped.
+    """What ``work`` returns, or ``Stopped``, and how many calls it makes; after ``limit`` of them it is stopped.
 
     Calls are counted, not seconds: the same is said on a slow machine.
     """
@@ -372,6 +528,8 @@ def counted(work: Callable[[], Any], limit: int) -> tuple[Any, int]:
     sys.setprofile(count)
     try:
         result = work()
+    except Exception:  # too many calls, or the reference has no result for this
+        result = Stopped()
     finally:
         sys.setprofile(before)
     return result, calls
