@@ -27,13 +27,13 @@ SENTENCES = {
     "last missing": "The result is right, but its last entry is missing.",
     "joined": "The numbers are right, but they come in several pieces: one array of one dimension is asked for.",
     "results in another order": "The results are right, but they are returned in another order than asked for.",
+    "first alone": "Only the first entry of what is asked for is returned.",
+    "last alone": "Only the last entry of what is asked for is returned.",
     "mean missing": "One number is asked for. The mean of what is returned is right: is a mean missing at the end?",
     "sum missing": "One number is asked for. The sum of what is returned is right: is a sum missing at the end?",
     "a mean too many": "The result is the mean of the right one: more than one number is asked for.",
     "a sum too many": "The result is the sum of the right one: more than one number is asked for.",
     "a maximum too many": "The result is the largest entry of the right one, along an axis: all of them are asked for.",
-    "first alone": "Only the first entry of what is asked for is returned.",
-    "last alone": "Only the last entry of what is asked for is returned.",
     "square": "A square table is returned where one row is asked for; the row is its diagonal. Did a column meet a row, and"
     " broadcasting make a table of them?",
     "zero": "The result is zero everywhere.",
@@ -75,7 +75,6 @@ WEAK = {
 
 # Before a sentence about the whole result, where some of several results are right.
 PARTLY = "Several results are compared, and not all of them are wrong. Of those that are: "
-OF_ALL = {"zero", "opposite", "twice", "half", "one too large", "one too small", "truth turned around"}
 
 LARGE = 1e4  # a number so much larger than the right result fits anything, but for rounding
 Pair = tuple[np.ndarray, np.ndarray]  # what came back and what is right
@@ -84,19 +83,20 @@ Relation = Callable[[np.ndarray, np.ndarray], Judgement]
 
 
 def relation(
-    pairs: Sequence[tuple[Any, Any]], lengths: Sequence[set[int]] | None = None, names: Collection[str] = SENTENCES.keys()
+    pairs: Sequence[tuple[Any, Any]], lengths: Sequence[set[int]] | None = None, names: Collection[str] = SENTENCES.keys(), least: int = 2
 ) -> str | None:
     """The name of the first relation in :data:`SENTENCES` that explains all failing cases of a part, or None.
 
     ``pairs``: the results of these cases, the student's and the right one. ``lengths``: of each case, the numbers that
     count as "the length" where the right result is a single number. ``names``: of the relations to look at.
+    ``least``: so many cases must show it in a way that is no accident.
     """
     cases = [readable_pairs(got, want) for got, want in pairs]
     with np.errstate(all="ignore"):
         for name, fits in WHOLE.items():
-            if name in names and len(pairs) > 1 and all(fits(got, want) for got, want in pairs):
+            if name in names and len(pairs) >= least and all(fits(got, want) for got, want in pairs):
                 return name
-        return found(cases, lengths or [set() for _ in pairs], names)
+        return found(cases, lengths or [set() for _ in pairs], names, least)
 
 
 def readable_pairs(got: Any, want: Any) -> list[Pair] | None:
@@ -107,10 +107,10 @@ def readable_pairs(got: Any, want: Any) -> list[Pair] | None:
         return None
 
 
-def found(cases: list[list[Pair] | None], lengths: Sequence[set[int]], names: Collection[str]) -> str | None:
+def found(cases: list[list[Pair] | None], lengths: Sequence[set[int]], names: Collection[str], least: int) -> str | None:
     """The name, given the arrays in which each case is wrong."""
     wrong = [pairs for pairs in cases if pairs]
-    if len(wrong) < max(2, len(cases)):
+    if len(wrong) < max(least, len(cases)):
         return None
     for name in SENTENCES:
         if name not in names or name in WHOLE:
@@ -119,7 +119,7 @@ def found(cases: list[list[Pair] | None], lengths: Sequence[set[int]], names: Co
             judgements = [together(RELATIONS[name], pairs) for pairs in wrong]
         else:
             judgements = SCALES[name](wrong, lengths)
-        if False not in judgements and judgements.count(True) >= 2:
+        if False not in judgements and judgements.count(True) >= least:
             return name
     return None
 
@@ -148,21 +148,28 @@ def wrong_pairs(got: Any, want: Any) -> list[Pair] | None:
     return wrong
 
 
-def partly_right(got: Any, want: Any) -> bool:
-    """Whether of several results one is wrong and another right."""
+def several_results(value: Any) -> bool:
+    """Whether a list holds several results, and is not one array written as a list."""
+    if not isinstance(value, (list, tuple)):
+        return False
+    return not is_numeric(value) or any(isinstance(one, np.ndarray) and one.ndim for one in value)
+
+
+def partly_right(got: Any, want: Any, given: Callable[[Any], bool]) -> bool:
+    """Whether of several results one is wrong and another right; an argument that is handed back (``given``) is none."""
     if isinstance(want, dict):
         pairs = [(got[key], want[key]) for key in want]
-    elif isinstance(want, (list, tuple)) and not is_numeric(want):
+    elif several_results(want):
         pairs = list(zip(got, want, strict=True))
     else:
         return False
-    right = [readable_pairs(one, other) == [] for one, other in pairs]
+    right = [readable_pairs(one, other) == [] for one, other in pairs if not given(other)]
     return any(right) and not all(right)
 
 
 def sentences() -> set[str]:
     """All that this module may say."""
-    return set(SENTENCES.values()) | {PARTLY + SENTENCES[name] for name in OF_ALL}
+    return set(SENTENCES.values()) | {PARTLY + sentence for sentence in SENTENCES.values()}
 
 
 def leaves(got: Any, want: Any) -> Iterator[tuple[Any, Any]]:
@@ -172,7 +179,7 @@ def leaves(got: Any, want: Any) -> Iterator[tuple[Any, Any]]:
             raise ValueError("other keys")
         for key in want:
             yield from leaves(got[key], want[key])
-    elif isinstance(want, (list, tuple)) and not is_numeric(want):
+    elif several_results(want):
         if not isinstance(got, (list, tuple)) or len(got) != len(want):
             raise ValueError("another number of values")
         for one, other in zip(got, want, strict=True):
@@ -210,7 +217,7 @@ def in_another_order(got: Any, want: Any) -> bool:
     """Two or three results, each of them right in another place."""
     if isinstance(want, dict) and isinstance(got, dict) and got.keys() == want.keys():
         got, want = list(got.values()), list(want.values())
-    if not isinstance(want, (list, tuple)) or is_numeric(want) or not isinstance(got, (list, tuple)) or not 2 <= len(want) == len(got) <= 5:
+    if not several_results(want) or not isinstance(got, (list, tuple)) or not 2 <= len(want) == len(got) <= 5:
         return False
 
     fits = np.array([[readable_pairs(one, other) == [] for other in want] for one in got])

@@ -190,8 +190,11 @@ def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequenc
     whole = supposed(prepared, outcomes, verdicts, range(len(outcomes)))
     if whole is not None:
         return dict.fromkeys(wrong, whole)
+    names = {name for name in STRONG if any(one and one.endswith(diagnosing.SENTENCES[name]) for one in strong.values())}
     said: dict[str, str | None] = {}
     for part, numbers in wrong.items():
+        # of what another part shows, one case is enough
+        strong[part] = strong[part] or part_relation(prepared, outcomes, numbers, names, least=1)
         cases = [number for number, case in enumerate(prepared.cases) if case.part == part]
         said[part] = strong[part] or supposed(prepared, outcomes, verdicts, cases) or part_place(prepared, outcomes, numbers)
     if None in said.values() and all(outcome.kind == RETURNED for outcome in outcomes):
@@ -216,7 +219,9 @@ def result_pairs(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Seque
         return None
 
 
-def part_relation(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int], names: Collection[str]) -> str | None:
+def part_relation(
+    prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int], names: Collection[str], least: int = 2
+) -> str | None:
     """The sentence about the relation between the wrong results, of these cases, and the right ones."""
     pairs = result_pairs(prepared, outcomes, numbers)
     if pairs is None:
@@ -225,10 +230,14 @@ def part_relation(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequ
         {size for argument in prepared.cases[number].arguments if isinstance(argument, np.ndarray) for size in argument.shape}
         for number in numbers
     ]
-    name = diagnosing.relation(pairs, lengths, names)
+    name = diagnosing.relation(pairs, lengths, names, least)
     if name is None:
         return None
-    partly = name in diagnosing.OF_ALL and any(diagnosing.partly_right(*pair) for pair in pairs)
+    arguments = [prepared.cases[number].arguments for number in numbers]
+    partly = name not in diagnosing.WHOLE and any(
+        diagnosing.partly_right(*pair, lambda value, given=given: supposing.is_given(value, given))
+        for pair, given in zip(pairs, arguments, strict=True)
+    )
     return diagnosing.PARTLY * partly + diagnosing.SENTENCES[name]
 
 
@@ -247,7 +256,7 @@ def supposed(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence
 def part_place(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> str | None:
     """Where the results of these cases are wrong, if nothing is known that says what is."""
     pairs = result_pairs(prepared, outcomes, numbers)
-    if pairs is None:
+    if pairs is None or prepared.question.sampled:  # frequencies are never right to the last digit
         return None
     arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(numbers, pairs, strict=True)]
     flags = supposing.where_flags(prepared.question, prepared.cases, arrays)

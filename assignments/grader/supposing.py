@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from .comparing import is_numeric, seen_by
-from .diagnosing import leaves
+from .diagnosing import leaves, several_results
 from .questions import Case, Question, source_of
 
 Path = tuple[Any, ...]  # from the arguments of a case to one of them: its number, then keys of dictionaries
@@ -443,16 +443,23 @@ def explained(
 
 
 def echoed(other: Any, want: Any, arguments: Sequence[Any]) -> Any:
-    """The result of a changed call, but where the right result is an argument as it came in, that argument unchanged."""
+    """The result of a changed call, but where one of several right results is an argument as it came in, that argument."""
     if isinstance(want, dict):
-        return {key: echoed(other[key], want[key], arguments) for key in want}
-    if isinstance(want, list) and not is_numeric(want):
-        return [echoed(one, right, arguments) for one, right in zip(other, want, strict=True)]
-    if isinstance(want, np.ndarray) and want.size > 1:
-        given = [value for number, argument in enumerate(arguments) for _, value in inner((number,), argument)]
-        if any(isinstance(value, np.ndarray) and same_arguments(value, want) for value in given):
-            return want
+        return {key: want[key] if is_given(want[key], arguments) else echoed(other[key], want[key], arguments) for key in want}
+    if several_results(want):
+        pairs = zip(other, want, strict=True)
+        return [right if is_given(right, arguments) else echoed(one, right, arguments) for one, right in pairs]
     return other
+
+
+def is_given(value: Any, arguments: Sequence[Any]) -> bool:
+    """Whether something is an array among the arguments, or a list of such."""
+    if several_results(value):
+        return all(is_given(one, arguments) for one in value)
+    if not isinstance(value, np.ndarray) or value.size < 2:
+        return False
+    given = [one for number, argument in enumerate(arguments) for _, one in inner((number,), argument)]
+    return any(isinstance(one, np.ndarray) and same_arguments(one, value) for one in given)
 
 
 def agreement(value: Any, other: Any, want: Any) -> float | None:
