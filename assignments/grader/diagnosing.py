@@ -41,9 +41,9 @@ SENTENCES = {
     "opposite": "The result has the opposite sign, everywhere.",
     "running sum": "The result is the running sum of the right one: each entry still contains those before it.",
     "reversed": "The numbers are right, but along the first axis they stand in the opposite order.",
-    "permuted": "The numbers are right, but along one axis they stand in another order than asked for.",
     "too early": "The result is shifted by one step along the first axis: each entry belongs one place later.",
     "too late": "The result is shifted by one step along the first axis: each entry belongs one place earlier.",
+    "permuted": "The numbers are right, but along one axis they stand in another order than asked for.",
     "twice": "The result is twice as large as it should be, everywhere.",
     "half": "The result is half as large as it should be, everywhere.",
     "divided by the length": "The result is the right one divided by the length: is it a mean where a sum is asked for?",
@@ -74,7 +74,7 @@ WEAK = {
 }  # fmt: skip
 
 # Before a sentence about the whole result, where some of several results are right.
-PARTLY = "Several results are compared, and not all of them are wrong. Of those that are: "
+PARTLY = "Some of the results are right. Of the others: "
 
 LARGE = 1e4  # a number so much larger than the right result fits anything, but for rounding
 Pair = tuple[np.ndarray, np.ndarray]  # what came back and what is right

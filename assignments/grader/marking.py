@@ -8,6 +8,7 @@ because it could carry the hidden inputs away.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -266,6 +267,11 @@ def part_place(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequenc
 def sentences(prepared: Prepared) -> set[str]:
     """All that may be said about a part that lost points, beside known mistakes: it depends on no answer."""
     return diagnosing.sentences() | supposing.sentences(prepared.question, prepared.cases)
+
+
+def bits_a_part(prepared: Prepared) -> float:
+    """How much the choice of a sentence can carry away: a student's code chooses one, or none, for each part."""
+    return math.log2(len(sentences(prepared)) + 1)
 
 
 def right_result(question: Question, case: Case) -> Any:

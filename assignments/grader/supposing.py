@@ -343,8 +343,12 @@ def places(question: Question, cases: Sequence[Case]) -> list[str]:
         if leaf.kind == "flags":
             found += [says.format(name=leaf.name) for says in (WHERE_SET, WHERE_NOT_SET)]
         if leaf.kind in ("number", "count", "word"):
-            found += [RIGHT_AT.format(name=leaf.name, value=repr(value)) for value in special(leaf)]
+            found += [RIGHT_AT.format(name=leaf.name, value=shown(value)) for value in special(leaf)]
     return found
+
+
+def shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else repr(value)
 
 
 def special(leaf: Leaf) -> list[Any]:
@@ -384,7 +388,7 @@ def right_at(question: Question, cases: Sequence[Case], right: Sequence[bool]) -
             for value in special(leaf):
                 has = [type(one) is type(value) and one == value for one in leaf.values]
                 if has == list(right) and sum(has) > 1 and len(has) - sum(has) > 1:
-                    return RIGHT_AT.format(name=leaf.name, value=repr(value))
+                    return RIGHT_AT.format(name=leaf.name, value=shown(value))
     return None
 
 
