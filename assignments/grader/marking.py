@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -236,8 +237,7 @@ def part_relation(
         return None
     arguments = [prepared.cases[number].arguments for number in numbers]
     partly = name not in diagnosing.WHOLE and any(
-        diagnosing.partly_right(*pair, lambda value, given=given: supposing.is_given(value, given))
-        for pair, given in zip(pairs, arguments, strict=True)
+        diagnosing.partly_right(*pair, partial(supposing.is_given, arguments=given)) for pair, given in zip(pairs, arguments, strict=True)
     )
     return diagnosing.PARTLY * partly + diagnosing.SENTENCES[name]
 
