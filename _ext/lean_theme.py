@@ -4,8 +4,8 @@ The theme as it comes loads 1.3 MB before the first word. This extension keeps i
 
 * one style sheet, ``_static/lean.css``: the sheets of the theme, of the extensions and of the book in order, without the
   rules for classes that occur in no page or script, with a FontAwesome subset of the icons in use;
-* KaTeX's fonts with only the characters that occur in the book;
-* scripts once, deferred, and only on pages that use them;
+* KaTeX's fonts with only the letters that the book's formulas draw with them;
+* one script, ``_static/book.js``, in the place of the theme's; boxes that fold are ``details``;
 * citations as plain list items, and pictures without alternative text or notebooks with an error output as warnings.
 """
 
@@ -39,15 +39,17 @@ python_logging.getLogger("fontTools").setLevel(python_logging.WARNING)
 KATEX = Path(__file__).parent / "katex"
 # Sheets that come before all others, in this order; "basic.css" must be first.
 THEME_SHEETS = ["basic.css", "styles/bootstrap.css", "styles/pydata-sphinx-theme.css"]
-# A script and the pattern a page must hold to need it. Scripts not named here go to every page.
-NEEDED_BY = {
-    "clipboard.min.js": r'class="highlight',
-    "copybutton.js": r'class="highlight',
-    "togglebutton.js": r'class="[^"]*\b(?:toggle|dropdown)\b',
-    "design-tabs.js": r"sd-tab-set",
-}
-INLINE_TOGGLE = "toggle"  # marks the inline setting of togglebutton.js, which goes where that script goes
+# Scripts of the theme and of extensions, whose part in this book _static/book.js does, or that nothing here uses.
+REPLACED = {
+    "documentation_options.js", "doctools.js", "sphinx_highlight.js", "sphinx-book-theme.js", "pydata-sphinx-theme.js",
+    "clipboard.min.js", "clipboard.js", "copybutton.js", "copybutton_funcs.js", "togglebutton.js",
+}  # fmt: skip
+REPLACED_INLINE = re.compile(r"DOCUMENTATION_OPTIONS|toggleHint|toggleOpenOnPrint|togglebuttonSelector")
+NEEDED_BY = {"design-tabs.js": r"sd-tab-set"}  # a script and the pattern that a page must hold to need it
 WORD = re.compile(r"-?[A-Za-z_][\w-]*")
+SCRIPT = re.compile(r"<script\b[^>]*>(?=[^<\s{])(.*?)</script>", re.DOTALL)  # data of figures left out
+CLASSES = re.compile(r"""\bclass=["']([^"']*)["']""")
+IDENTITY = re.compile(r"""\bid=["']([^"']+)["']""")
 # class families that scripts or readers' settings put on a page after it was built
 NEVER_NAMED = "show active collapsed"
 
@@ -63,44 +65,67 @@ def drop_duplicates(app: Sphinx, config: Config) -> None:
         setattr(config, option, list(dict(zip(reversed(names), reversed(files), strict=True)).values())[::-1])
 
 
+NO_SCRIPT = (
+    '<noscript><p class="book-noscript">The sliders of this page need JavaScript, which is switched off here. Each picture shows its '
+    "first state; text, formulas, quizzes and solutions are complete.</p></noscript>"
+)
+
+
 def lighten_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
     """Keep the scripts this page needs, once and deferred; take its style sheets over into the one sheet."""
-    body = context["body"] = shared_once(mended(context.get("body") or ""))
+    body = shared_once(mended(context.get("body") or ""))
+    body = context["body"] = (NO_SCRIPT if '<form class="rlx-controls"' in body else "") + body
     if "generate_toctree_html" in context:
         context["generate_toctree_html"] = with_names(context["generate_toctree_html"])
-    seen: set[str] = set()
-    kept = []
+    kept = {}  # some are listed twice
     for script in context["script_files"]:
         name, code = str(script.filename or ""), script.attributes.get("body") or ""
-        file = name.rsplit("/", 1)[-1]
-        if (name or code) in seen:  # late inline scripts are listed twice
+        file = re.sub(r"[?].*", "", name.rsplit("/", 1)[-1])
+        if file in REPLACED or not name and REPLACED_INLINE.search(code):
             continue
-        seen.add(name or code)
-        pattern = NEEDED_BY.get(file) or (NEEDED_BY["togglebutton.js"] if not name and INLINE_TOGGLE in code else None)
-        if pattern and not re.search(pattern, body):
-            continue
-        # documentation_options.js must run at once; the search page's inline scripts need theirs at once as well
-        if name and file != "documentation_options.js" and "async" not in script.attributes and page != "search":
-            attributes = {**script.attributes, "defer": "defer"}
-            script = type(script)(script.filename, priority=script.priority, **attributes)
-        kept.append(script)
-    context["script_files"][:] = kept
+        if re.search(NEEDED_BY.get(file, ""), body):
+            attributes = {**script.attributes, "defer": "defer"} if name else script.attributes
+            kept[name or code] = type(script)(script.filename, priority=script.priority, **attributes)
+    context["script_files"][:] = kept.values()
     local = [str(sheet.filename) for sheet in context["css_files"] if "://" not in str(sheet.filename)]
     app.lean_sheets.update(dict.fromkeys(local))  # type: ignore[attr-defined]
     context["css_files"][:] = [sheet for sheet in context["css_files"] if "://" in str(sheet.filename)]
 
 
 SIGNATURE_LINES = re.compile(r"<dl>\n((?:<dd>.*</dd>\n)+)</dl>")
+# words of code in the color of the text around them: names, points, space
+PLAIN_CODE = re.compile(r'<span class="(?:n|p|w|nn)">([^<]*)</span>')
+FOLDED = re.compile(r'<div class="([^"]*\b(?:dropdown|toggle)\b[^"]*\badmonition\b[^"]*)"([^>]*)>\s*<p class="admonition-title">(.*?)</p>', re.DOTALL)
+DIV = re.compile(r"<div\b|</div>")
 
 
 def mended(body: str) -> str:
-    """Two faults that readers of a page's structure meet: a label beside its text, and lists without terms."""
+    """What readers of a page's structure stumble over, and elements that change nothing on the screen."""
     # a folded cell's label contradicts its visible text
     body = body.replace(' aria-label="Toggle hidden content"', "")
+    body = folded(PLAIN_CODE.sub(r"\1", body).replace("<pre><span></span>", "<pre>"))
+    # the sign that links a heading to itself is no stop for the Tab key: the contents at the side have the same links
+    body = body.replace('<a class="headerlink" ', '<a class="headerlink" tabindex="-1" ')
     # a signature of several lines is written as a list of descriptions that describe nothing
     return SIGNATURE_LINES.sub(
         lambda match: match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>"), body
     )
+
+
+def folded(body: str) -> str:
+    """Boxes that fold become ``details``: they fold without a script, and the keyboard and screen readers know them."""
+    while head := FOLDED.search(body):
+        depth = 1
+        for div in DIV.finditer(body, head.end()):
+            depth += -1 if div[0] == "</div>" else 1
+            if depth == 0:
+                inside = body[head.end() : div.start()]
+                box = f'<details class="{head[1]}"{head[2]}><summary class="admonition-title">{head[3]}</summary>{inside}</details>'
+                body = body[: head.start()] + box + body[div.end() :]
+                break
+        else:
+            raise ValueError(f"a folded box without an end: {head[0][:120]}")
+    return body
 
 
 def with_names(sidebar: Callable[..., Any]) -> Callable[..., str]:
@@ -128,9 +153,12 @@ def write_style_sheet(app: Sphinx, error: Exception | None) -> None:
     if error or app.builder.format != "html":
         return
     out, static = Path(app.outdir), Path(app.outdir, "_static")
-    pages = [path.read_text("utf-8") for path in out.rglob("*.html")]
-    scripts = [path.read_text("utf-8", "replace") for path in static.rglob("*.js") if "vendor" not in path.parts]
-    words = set(WORD.findall("\n".join([*pages, *scripts, NEVER_NAMED])))
+    pages = [path.read_text("utf-8") for path in out.rglob("*.html") if "_static" not in path.parts]
+    own_scripts = [path.read_text("utf-8") for path in [static / "search.js", *Path(app.srcdir, "_static").glob("*.js")]]
+    in_pages = {script for page in pages for script in SCRIPT.findall(page)}
+    words = set(WORD.findall("\n".join([*own_scripts, *in_pages, NEVER_NAMED])))
+    words |= {word for page in pages for found in CLASSES.findall(page) for word in found.split()}
+    words |= {name for page in pages for name in IDENTITY.findall(page)}
 
     names = [re.sub(r"^_static/|[?].*", "", name) for name in app.lean_sheets]  # type: ignore[attr-defined]
     names = [name for name in dict.fromkeys(THEME_SHEETS + names) if (static / name).is_file()]
@@ -139,10 +167,11 @@ def write_style_sheet(app: Sphinx, error: Exception | None) -> None:
     # the book's own sheets have the last word
     sheet = "\n".join([*others, formula_sheet(), *(read_sheet(static, name) for name in own)])
 
-    text = '@charset "utf-8";' + icon_rules(words, sheet) + without_unused_rules(sheet, words)
+    text = without_unused_properties(icon_rules(words, sheet) + without_unused_rules(sheet, words), "".join(own_scripts) + "".join(pages))
+    text = '@charset "utf-8";' + text
     (static / "lean.css").write_text(text, "utf-8")
     LOG.info("lean.css: %d KB, of %d KB of style sheets", len(text) // 1024, len(sheet) // 1024)
-    write_formula_fonts(static / "katex", set(html.unescape("".join(pages))))
+    write_formula_fonts(static / "katex", letters_by_font(pages))
     shutil.rmtree(static / "vendor" / "fontawesome", ignore_errors=True)
     for leftover in static.rglob("*.map"):
         leftover.unlink()
@@ -185,6 +214,20 @@ def kept_rules(rules: Iterable[Any], words: set[str]) -> Iterable[str]:
                 yield f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude).rstrip()}{{{kept}}}"
         elif rule.lower_at_keyword != "charset":
             yield rule.serialize()
+
+
+PROPERTY = re.compile(r"(?<=[{;])(--[\w-]+):((?:[^;{}\"']|\"[^\"]*\"|'[^']*')*)(;|(?=}))")
+
+
+def without_unused_properties(text: str, elsewhere: str) -> str:
+    """Leave out custom properties that nobody reads, neither the sheet nor a page's own styles."""
+    outside = set(re.findall(r"--[\w-]+", "".join(re.findall(r"<style>.*?</style>|style=\"[^\"]*--[^\"]*\"|setProperty\([^)]*", elsewhere, re.DOTALL))))
+    while True:
+        read = outside | set(re.findall(r"var\(\s*(--[\w-]+)", text))
+        shorter = PROPERTY.sub(lambda match: match[0] if match[1] in read else "", text)
+        if shorter == text:
+            return re.sub(r"[^{}]+\{\}", "", text)
+        text = shorter
 
 
 def split_at_commas(tokens: list[Any]) -> list[list[Any]]:
@@ -235,13 +278,38 @@ def icon_rules(words: set[str], sheet: str) -> str:
     return ICON_BASE.replace("\n", "") + face + glyphs
 
 
-def write_formula_fonts(folder: Path, characters: set[str]) -> None:
-    """KaTeX's fonts, cut down to the characters of the book and the printable ASCII ones."""
+# Which letters of a formula are set in which of KaTeX's fonts, by the class of the letter; the others are upright.
+FORMULA = re.compile(r'class="katex-html"(.*?)(?=<span class="katex-mathml"|</p>|</div>|</li>|</td>|</h\d>|\Z)', re.DOTALL)
+LETTERS = re.compile(r'<span(?: class="([^"]*)")?[^>]*>([^<]+)')
+FACES = {
+    "mathnormal": ["Math-Italic"], "mathit": ["Main-Italic"], "textit": ["Main-Italic"], "mathbf": ["Main-Bold"], "textbf": ["Main-Bold"],
+    "boldsymbol": ["Math-BoldItalic"], "mathbb": ["AMS-Regular"], "textbb": ["AMS-Regular"], "amsrm": ["AMS-Regular"],
+    "mathcal": ["Caligraphic-Regular"], "mathfrak": ["Fraktur-Regular"], "mathscr": ["Script-Regular"], "texttt": ["Typewriter-Regular"],
+    "mathtt": ["Typewriter-Regular"], "mathsf": ["SansSerif-Regular"], "textsf": ["SansSerif-Regular"],
+}  # fmt: skip
+SIZES = ["Size1-Regular", "Size2-Regular", "Size3-Regular", "Size4-Regular"]
+FALL_BACK = ["Main-Regular"]
+
+
+def letters_by_font(pages: list[str]) -> dict[str, set[str]]:
+    """The characters that each font of the formulas has to draw."""
+    wanted: dict[str, set[str]] = {}
+    for page in pages:
+        for classes, letters in LETTERS.findall("".join(FORMULA.findall(page))):
+            fonts = [font for name in classes.split() for font in FACES.get(name, [])]
+            # large signs and their pieces get their size from elements around them; a letter that a face lacks is drawn upright
+            for font in fonts + FALL_BACK + ([] if fonts else SIZES + ["AMS-Regular"] * any(ord(letter) > 0x2190 for letter in letters)):
+                wanted.setdefault(font, set()).update(html.unescape(letters))
+    return wanted
+
+
+def write_formula_fonts(folder: Path, wanted: dict[str, set[str]]) -> None:
+    """KaTeX's fonts, cut down to the letters that the book's formulas draw with them."""
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = {ord(character) for character in characters} | set(range(32, 127))
     for path in sorted((KATEX / "fonts").glob("*.woff2")):
         font = TTFont(path, recalcTimestamp=False)
-        (folder / path.name).write_bytes(subset_font(font, wanted, layout_features=["*"], notdef_outline=True))
+        letters = {ord(letter) for letter in wanted.get(path.stem.removeprefix("KaTeX_"), set())} & set(font.getBestCmap())
+        (folder / path.name).write_bytes(subset_font(font, letters | {32}, notdef_outline=True))
 
 
 def subset_font(font: TTFont, unicodes: set[int], **options: Any) -> bytes:

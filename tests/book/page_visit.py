@@ -183,7 +183,6 @@ def unfold(page: Page) -> None:
     page.evaluate(
         """() => {
           for (const box of document.querySelectorAll("details")) { box.removeAttribute("name"); box.open = true; }
-          for (const box of document.querySelectorAll(".toggle-hidden")) box.classList.remove("toggle-hidden");
         }"""
     )
 
@@ -217,7 +216,7 @@ def standing_out(page: Page) -> list[str]:
 SHORTEN = """kept => {
   const body = document.body.cloneNode(true);
   [...body.querySelectorAll(".katex")].slice(kept).forEach(formula => {
-    formula.replaceWith(formula.querySelector("annotation")?.textContent ?? "");
+    formula.replaceWith(formula.closest(".math")?.dataset.tex ?? "");
   });
   const means = "title, desc, a, [role], [tabindex], [aria-label], [aria-labelledby], [aria-hidden]";
   for (const part of body.querySelectorAll("svg *"))
