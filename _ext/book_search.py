@@ -28,7 +28,10 @@ WEIGHTS = [
     (r"", 0.5),
 ]
 # Sections that speak of everything and explain nothing.
-MINOR = re.compile(r"quiz|check yourself|exercises|questions|summary|in five lines|^sources|further reading|paths through|how to", re.I)
+MINOR = re.compile(
+    r"quiz|check yourself|exercises|questions|summary|five lines|^sources|further reading|three paths|how to read",
+    re.IGNORECASE,
+)
 LEFT_OUT = (
     nodes.literal_block, nodes.math_block, nodes.raw, nodes.comment, nodes.image, nodes.system_message, nodes.title,
     addnodes.desc, addnodes.toctree, addnodes.index,
@@ -56,7 +59,11 @@ def words(app: Sphinx, node: nodes.Node) -> Iterator[str]:
         yield str(node)
     elif isinstance(node, nodes.math):
         yield formula_text(app, node.astext())
-    elif not isinstance(node, LEFT_OUT) and not opens_section(node) and "cell" not in getattr(node, "attributes", {}).get("classes", []):
+    elif (
+        not isinstance(node, LEFT_OUT)
+        and not opens_section(node)
+        and "cell" not in getattr(node, "attributes", {}).get("classes", [])
+    ):
         for child in node.children:
             yield from words(app, child)
         if isinstance(node, BLOCKS) and not isinstance(node, nodes.Inline):
@@ -93,11 +100,24 @@ def collect(app: Sphinx, doctree: nodes.document, page: str) -> None:
         anchor = "" if top else section["ids"][0]
         number = ".".join(map(str, numbers.get("" if top else f"#{anchor}") or ()))
         weight = base * (0.4 if MINOR.search(title) and not top else 1.0)
-        rows.append([page, anchor, number, title, terms_of(app, section, own), text_of(app, own), round(weight, 3)])
+        rows.append(
+            [
+                page,
+                anchor,
+                number,
+                title,
+                terms_of(app, section, own),
+                text_of(app, own),
+                round(weight, 3),
+            ]
+        )
     for signature in doctree.findall(addnodes.desc_signature):
         if signature["ids"] and not signature.get("class"):
             body = [child for child in signature.parent.children if isinstance(child, addnodes.desc_content)]
-            first = next((child for content in body for child in content.children if isinstance(child, nodes.paragraph)), None)
+            first = next(
+                (child for content in body for child in content.children if isinstance(child, nodes.paragraph)),
+                None,
+            )
             rows.append([page, signature["ids"][0], "", signature["ids"][0].removeprefix("rlbook_lib."), "",
                          text_of(app, first.children) if first else "", base])  # fmt: skip
     app.book_sections[page] = rows  # type: ignore[attr-defined]
@@ -112,9 +132,19 @@ def write(app: Sphinx, error: Exception | None) -> None:
     for page in app.book_sections:  # type: ignore[attr-defined]
         title = next((row[3] for row in app.book_sections[page] if not row[1]), page)  # type: ignore[attr-defined]
         number = ".".join(map(str, app.env.toc_secnumbers.get(page, {}).get("") or ()))
-        pages[page] = [number, f"{number}. {title}" if number else title, short_name(page)]
-    data = {"pages": pages, "sections": [row for rows in app.book_sections.values() for row in rows]}  # type: ignore[attr-defined]
-    parts = [(FOLDER / "minisearch.js").read_text("utf-8"), (FOLDER / "search.js").read_text("utf-8")]
+        pages[page] = [
+            number,
+            f"{number}. {title}" if number else title,
+            short_name(page),
+        ]
+    data = {
+        "pages": pages,
+        "sections": [row for rows in app.book_sections.values() for row in rows],
+    }  # type: ignore[attr-defined]
+    parts = [
+        (FOLDER / "minisearch.js").read_text("utf-8"),
+        (FOLDER / "search.js").read_text("utf-8"),
+    ]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("\u2028", " ")
     (static / "search.js").write_text("\n".join([*parts, f"bookSearch.read({text});\n"]), "utf-8")
     for name in ("searchtools.js", "language_data.js"):

@@ -22,7 +22,11 @@ from sphinx.util.docutils import SphinxDirective
 
 LOG = logging.getLogger(__name__)
 
-NEEDS = re.compile(r"(?:\*\*You need\*\*|What you need)(?P<needs>.*?)(?P<minutes>\d+) minutes; with \{doc\}", re.DOTALL)
+NEEDS = re.compile(
+    r"(?:\*\*You need\*\*|What you need)(?P<needs>.*?)(?P<minutes>\d+) minutes; with\s+\{doc\}",
+    re.DOTALL,
+)
+NOT_NEEDED = re.compile(r"Nothing [^.]*\.")
 DOC = re.compile(r"\{doc\}`[^`]*<(\d\d_\w+?)>`")
 
 
@@ -42,9 +46,21 @@ class StoredFigure(SphinxDirective):
             for output in one.get("outputs", []) if "text/html" in output.get("data", {})
         ]  # fmt: skip
         if len(found) != 1:
-            LOG.warning("stored-figure: %s has %d figures in a cell %r", page, len(found), cell, location=self.get_location())
+            LOG.warning(
+                "stored-figure: %s has %d figures in a cell %r",
+                page,
+                len(found),
+                cell,
+                location=self.get_location(),
+            )
             return []
-        return [nodes.raw("", f'<div class="cell_output landing-figure"><div class="output text_html">{found[0]}</div></div>', format="html")]
+        return [
+            nodes.raw(
+                "",
+                f'<div class="cell landing-figure"><div class="cell_output"><div class="output text_html">{found[0]}</div></div></div>',
+                format="html",
+            )
+        ]
 
 
 @dataclass(frozen=True)
@@ -70,7 +86,7 @@ def read_needs(root: Path, page: str) -> tuple[int, tuple[str, ...]]:
     """Minutes of a lesson and the chapters it needs, as its own page says them; 0 minutes where it does not."""
     for text in markdown_of(root / f"{page}.ipynb"):
         if found := NEEDS.search(text):
-            return int(found["minutes"]), tuple(f"chapters/{name}" for name in DOC.findall(found["needs"]))
+            return int(found["minutes"]), tuple(f"chapters/{name}" for name in DOC.findall(NOT_NEEDED.sub("", found["needs"])))
     return 0, ()
 
 
@@ -131,17 +147,29 @@ class ChapterMap(SphinxDirective):
             self.env.note_dependency(str(path))
             minutes, needs = read_needs(root, page) if path.is_file() else (0, ())
             if not minutes:
-                LOG.warning("chapter map: %s does not say what it needs and how long it takes", page, location=self.get_location())
+                LOG.warning(
+                    "chapter map: %s does not say what it needs and how long it takes",
+                    page,
+                    location=self.get_location(),
+                )
             row = len(parts) - 1
             column = sum(stop.row == row for stop in stops.values())
             stops[page] = Stop(page, name, row, column, minutes, needs)
         for stop in stops.values():
             if unknown := set(stop.needs) - stops.keys():
-                LOG.warning("chapter map: %s needs %s, not on the map", stop.page, unknown, location=self.get_location())
+                LOG.warning(
+                    "chapter map: %s needs %s, not on the map",
+                    stop.page,
+                    unknown,
+                    location=self.get_location(),
+                )
                 return []
         width = max(place(stop)[0] for stop in stops.values()) + BOX
         height = TOP + len(parts) * ROW - (ROW - HEIGHT) + 4
-        titles = "".join(f'<text class="chapter-map-part" x="0" y="{TOP + row * ROW - 9}">{escape(part)}</text>' for row, part in enumerate(parts))
+        titles = "".join(
+            f'<text class="chapter-map-part" x="0" y="{TOP + row * ROW - 9}">{escape(part)}</text>'
+            for row, part in enumerate(parts)
+        )
         relative = self.env.app.builder.get_relative_uri
         drawing = "".join(box(stop, relative(self.env.docname, stop.page)) for stop in stops.values())
         arrows = "".join(arrow(start, end) for start, end in direct(stops))

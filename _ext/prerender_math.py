@@ -28,7 +28,7 @@ KATEX = Path(__file__).parent / "katex"
 NUMBERED = re.compile(r"\\(begin|end)\{(align|gather|equation|multline|alignat|eqnarray)\}")
 LABEL = re.compile(r"\\label\{[^}]*\}")
 # The source stands in the element around the formula, once, and not once more as a note inside.
-TWICE = re.compile(r"<semantics>(.*?)<annotation\b.*?</annotation></semantics>", re.DOTALL)
+TWICE = re.compile(r'<math xmlns="[^"]*"([^>]*)><semantics>(.*?)<annotation\b.*?</annotation></semantics>', re.DOTALL)
 BLANK_LINE = re.compile(r"\n\s*\n")
 
 # katex.renderToString throws on bad input; the error comes back as data.
@@ -77,7 +77,7 @@ def set_formula(app: Sphinx, tex: str, display: bool, node: nodes.Node) -> str:
     if "error" in answer:
         LOG.warning("formula: %s, in %r", answer["error"], tex[:120], location=node, type="math", subtype="tex")
         return f"<code>{escape(tex)}</code>"
-    return TWICE.sub(r"\1", answer["html"])
+    return TWICE.sub(r"<math\1>\2", answer["html"])
 
 
 def visit_inline(self: Any, node: nodes.math) -> None:

@@ -165,5 +165,5 @@ const bookSearch = (() => {
     show();
   }
 
-  return {read, find, excerpt, attach, wordsOf};
+  return {read, find, excerpt, attach, sections: () => sections};
 })();
