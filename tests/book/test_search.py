@@ -119,7 +119,7 @@ def test_a_reader_finds_a_section(site: Path, browser: Any, way: str) -> None:
             with page.expect_navigation():
                 page.keyboard.press("Enter")
             assert page.url.endswith(first.removeprefix("../"))
-            assert page.evaluate("document.querySelector(':target').getBoundingClientRect().top < innerHeight / 2")
+            page.wait_for_function("Math.abs(document.querySelector(':target').getBoundingClientRect().top) < innerHeight / 2")
     assert (seen.console, seen.failed, seen.outside) == ([], [], [])
 
 
