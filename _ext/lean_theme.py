@@ -110,6 +110,8 @@ FOLDED = re.compile(
     r'<div class="([^"]*\b(?:dropdown|toggle)\b[^"]*\badmonition\b[^"]*)"([^>]*)>\s*<p class="admonition-title">(.*?)</p>',
     re.DOTALL,
 )
+LINK = re.compile(r"</?a\b[^>]*>")  # what is clicked to unfold must not lead elsewhere
+EMPTY_HEAD = re.compile(r"<th\b([^>]*)>(?:\s|<p>|</p>)*</th>")
 DIV = re.compile(r"<div\b|</div>")
 
 
@@ -120,6 +122,7 @@ def mended(body: str) -> str:
     body = folded(lighter_code(body))
     # the sign that links a heading to itself is no stop for the Tab key: the contents at the side have the same links
     body = body.replace('<a class="headerlink" ', '<a class="headerlink" tabindex="-1" ')
+    body = EMPTY_HEAD.sub(r"<td\1></td>", body)  # the corner of a table heads nothing
     # a signature of several lines is written as a list of descriptions that describe nothing
     return SIGNATURE_LINES.sub(
         lambda match: match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>"),
@@ -144,7 +147,7 @@ def folded(body: str) -> str:
             depth += -1 if div[0] == "</div>" else 1
             if depth == 0:
                 inside = body[head.end() : div.start()]
-                box = f'<details class="{head[1]}"{head[2]}><summary class="admonition-title">{head[3]}</summary>{inside}</details>'
+                box = f'<details class="{head[1]}"{head[2]}><summary class="admonition-title">{LINK.sub("", head[3])}</summary>{inside}</details>'
                 body = body[: head.start()] + box + body[div.end() :]
                 break
         else:

@@ -45,7 +45,7 @@ class Pages:
         self.known: dict[tuple[int, str, str], int] = {}
         self.ids = ids  # those with a rule
         self.spelled = set(re.findall(r"[\w-]+", " ".join(SPELLED.findall(scripts))))
-        self.tags = {tag for pair in MADE_BY_SCRIPTS.findall(scripts) for tag in pair if tag}
+        self.tags = {"tbody"} | {tag for pair in MADE_BY_SCRIPTS.findall(scripts) for tag in pair if tag}
         self.below: dict[frozenset[str], set[int]] = {}
         self.loose: set[str] = set()  # names inside formulas and pictures
         for page in pages:
@@ -162,9 +162,10 @@ def kept_rules(rules: Iterable[Any], pages: Pages) -> Iterator[str]:
 
 
 def short(declarations: str) -> str:
-    """Without remarks and needless space."""
-    text = re.sub(r"/\*.*?\*/", "", declarations, flags=re.DOTALL)
-    return re.sub(r"(^|;)\s*([\w-]+)\s*:\s+", r"\1\2:", re.sub(r"\s+", " ", text)).replace("; ", ";").strip(" ;")
+    """Without remarks and needless space; what stands in quotes or parentheses stays."""
+    text = re.sub(r"/\*.*?\*/", " ", declarations, flags=re.DOTALL)
+    whole = re.compile(r"(\"[^\"]*\"|'[^']*'|\([^()]*\))|\s*([;:])\s*|\s+")
+    return whole.sub(lambda match: match[1] or match[2] or " ", text).strip(" ;")
 
 
 def stripped(selector: list[Any]) -> list[Any]:
