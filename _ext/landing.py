@@ -177,7 +177,7 @@ class ChapterMap(SphinxDirective):
         svg = (
             f'<figure class="chapter-map"><svg viewBox="-1 0 {width + 2} {height}" role="group" aria-label="Map of the chapters">'
             '<defs><marker id="chapter-map-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-            f'<path d="M0 0L8 4L0 8z"/></marker></defs>{titles}<g class="chapter-map-arrows" aria-hidden="true">{arrows}</g>{drawing}</svg>'
+            f'<path d="M0 0L8 4L0 8z"/></marker></defs><g class="chapter-map-arrows" aria-hidden="true">{arrows}</g>{titles}{drawing}</svg>'
             f"<figcaption>An arrow leads from a chapter to one that needs it. The times are those of the lessons, "
             f"{total // 60} hours and {total % 60} minutes in all.</figcaption></figure>"
         )

@@ -135,6 +135,7 @@ def test_without_scripts_nothing_is_out_of_reach(site: Path, browser: Any) -> No
     try:
         page = context.new_page()
         page.goto((site / "chapters" / "07_gae.html").as_uri())
+        assert page.locator("html").get_attribute("data-theme") == "light"
         assert "need JavaScript" in page.locator(".book-noscript").inner_text()
         solution = page.locator("details.solution").first
         assert not solution.locator("p").first.is_visible()
