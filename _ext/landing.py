@@ -79,7 +79,8 @@ class Stop:
         return int(self.page[9:11])
 
 
-BOX, GAP, HEIGHT, ROW, TOP = 108, 17, 62, 108, 24
+BOX, GAP, HEIGHT, ROW, TOP = 108, 17, 62, 118, 24
+LANE = 6  # between two arrows that run side by side from one row to the next
 
 
 def read_needs(root: Path, page: str) -> tuple[int, tuple[str, ...]]:
@@ -108,15 +109,22 @@ def place(stop: Stop) -> tuple[int, int]:
     return stop.column * (BOX + GAP), TOP + stop.row * ROW
 
 
-def arrow(start: Stop, end: Stop) -> str:
+def arrow(start: Stop, end: Stop, lane: int) -> str:
+    """From box to box in a row, under the boxes between, or along a lane of its own above the next row."""
     (x0, y0), (x1, y1) = place(start), place(end)
     if start.row == end.row and end.column == start.column + 1:
         path = f"M{x0 + BOX} {y0 + HEIGHT / 2}H{x1 - 2}"
-    elif start.row == end.row:  # over the boxes between
-        path = f"M{x0 + BOX - 20} {y0}C{x0 + BOX} {y0 - 20} {x1} {y1 - 20} {x1 + 18} {y1 - 2}"
+    elif start.row == end.row:
+        below = y0 + HEIGHT
+        path = f"M{x0 + BOX - 20} {below}C{x0 + BOX} {below + 20} {x1} {below + 20} {x1 + 18} {below + 2}"
     else:
-        path = f"M{x0 + BOX / 2} {y0 + HEIGHT}C{x0 + BOX / 2} {y1 - 12} {x1 + BOX / 2} {y0 + HEIGHT + 12} {x1 + BOX / 2} {y1 - 2}"
+        path = f"M{x0 + BOX / 2} {y0 + HEIGHT}V{y1 - 10 - LANE * lane}H{x1 + BOX / 2}V{y1 - 2}"
     return f'<path d="{path}" marker-end="url(#chapter-map-tip)"/>'
+
+
+def lanes(stops: dict[str, Stop], row: int) -> list[str]:
+    """The chapters from which arrows lead down to a row, the nearest to the left margin first."""
+    return sorted({start.page for start, end in direct(stops) if start.row < end.row == row}, key=lambda page: stops[page].column)
 
 
 def box(stop: Stop, address: str) -> str:
@@ -167,12 +175,14 @@ class ChapterMap(SphinxDirective):
         width = max(place(stop)[0] for stop in stops.values()) + BOX
         height = TOP + len(parts) * ROW - (ROW - HEIGHT) + 4
         titles = "".join(
-            f'<text class="chapter-map-part" x="0" y="{TOP + row * ROW - 9}">{escape(part)}</text>'
+            f'<text class="chapter-map-part" x="0" y="{TOP + row * ROW - (9 if row == 0 else 23)}">{escape(part)}</text>'
             for row, part in enumerate(parts)
         )
         relative = self.env.app.builder.get_relative_uri
         drawing = "".join(box(stop, relative(self.env.docname, stop.page)) for stop in stops.values())
-        arrows = "".join(arrow(start, end) for start, end in direct(stops))
+        arrows = "".join(
+            arrow(start, end, lanes(stops, end.row).index(start.page) if start.row < end.row else 0) for start, end in direct(stops)
+        )
         total = sum(stop.minutes for stop in stops.values())
         svg = (
             f'<figure class="chapter-map"><svg viewBox="-1 0 {width + 2} {height}" role="group" aria-label="Map of the chapters">'
