@@ -154,8 +154,10 @@ const bookSearch = (() => {
       list.scrollTop = 0;
     };
     let waiting = 0;
-    field.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, 60); });
+    const now = () => { clearTimeout(waiting); waiting = 0; show(); };
+    field.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(now, 60); });
     form.addEventListener("keydown", event => {
+      if (waiting && event.key.startsWith("Arrow")) now();                 // the list must not change under the reader's hand
       const links = [...list.querySelectorAll("a")], here = links.indexOf(document.activeElement);
       if (event.key === "ArrowDown" && here < links.length - 1) links[here + 1].focus();
       else if (event.key === "ArrowUp" && here >= 0) (links[here - 1] ?? field).focus();

@@ -124,7 +124,7 @@ def test_the_first_screen_moves(site: Path, browser: Any) -> None:
         shown = [place.is_visible() for place in page.locator("h1, .logo__title", has_text=title).all()]
         assert shown.count(True) == 1
         addresses = page.eval_on_selector_all(".chapter-map a", "links => links.map(link => link.getAttribute('href'))")
-        minutes = page.locator(".chapter-map-time").all_inner_texts()
+        minutes = page.locator(".chapter-map-time").all_text_contents()
     assert addresses == sorted(f"chapters/{name}.html" for name in CENTRAL)
     assert all(re.fullmatch(r"[1-9]\d min", text) for text in minutes) and len(minutes) == len(CENTRAL)
 
