@@ -36,11 +36,11 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONPATH PYTHONHOME
 
 # What the built pages are made from.
-SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt \
-	$(wildcard chapters/*.ipynb chapters/*.md assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
+SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproject.toml README.md LICENSE \
+	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup book test test-portable test-grader quick lab execute grade release clean
+.PHONY: help setup book test test-portable test-grader quick lab execute grade release lock outdated clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -81,6 +81,13 @@ grade: $(READY)  ## grade submissions: SUBMISSIONS=folder ASSIGNMENT=01_mdps, op
 release: $(READY)  ## write the notebooks for students into assignments/release; one only: ASSIGNMENT=01_mdps
 	@$(PYTHON) -m assignments.grader release $(ASSIGNMENT)
 
+# Works without an environment, so that a lock that cannot be installed can be renewed.
+lock:  ## renew the pins of what requirements.txt brings along; UPGRADE=1 takes the newest versions (needs the package index)
+	@$(or $(BOOK_PYTHON),python3) tools/lock.py $(if $(UPGRADE),--upgrade)
+
+outdated: $(READY)  ## try the newest packages in an environment that is thrown away, and say what breaks; TORCH=1: torch too
+	@$(PYTHON) tools/outdated.py --workers $(WORKERS) $(if $(TORCH),--torch)
+
 clean:  ## remove the built book and all caches; .venv stays
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
@@ -92,6 +99,6 @@ $(BOOK): $(SOURCES) $(READY)
 	@$(VENV)/bin/jupyter-book build -W -n --keep-going . 
 	@touch $@
 
-$(READY): requirements.txt constraints.txt pyproject.toml tools/setup.sh
+$(READY): requirements.txt requirements.lock constraints.txt pyproject.toml tools/setup.sh
 	@bash tools/setup.sh $(VENV)
 	@touch $@

@@ -2,6 +2,7 @@
 
 It reads in chapter order. A module imports only modules that stand above it in this list:
 
+- ``needs``                what has to be installed, and one clear sentence where it is missing (every chapter)
 - ``checks``               arguments and settings, checked by their annotations (every chapter)
 - ``mdp``                  Markov decision processes: transitions, rewards, discount, sampling (chapter 2)
 - ``maze``                 the 2x3 maze as a Gymnasium environment and as an exact MDP (chapter 3)
@@ -13,6 +14,7 @@ It reads in chapter order. A module imports only modules that stand above it in 
 - ``devices``              where tensors live, how many threads work, what a run costs; recorded GPU runs (chapters 5 on)
 - ``networks``             small networks: policies, values, action values (chapter 5)
 - ``environments``         many copies of an environment side by side; a batched CartPole (chapter 5)
+- ``data_parallel``        several processes train one model (chapters 12, 13)
 - ``training``             what every trainer shares: one record per update, checkpoints, evaluation (chapter 5)
 - ``replay_buffer``        a finite first-in-first-out memory of transitions (chapter 5)
 - ``dqn``                  DQN and double DQN: targets, loss, target networks, training (chapter 5)
@@ -28,7 +30,8 @@ It reads in chapter order. A module imports only modules that stand above it in 
 - ``reward_model``         Bradley-Terry, the pairwise loss, a reward model (chapter 11)
 - ``rlhf``                 PPO on a language model: shaped token rewards, four models, training (chapter 12)
 - ``grpo``                 group advantages, the GRPO objective and its variants, training, what it costs (chapter 13)
-- ``evaluation``           statistics over many seeds (every chapter with a learning curve)
+- ``grpo_command``         GRPO on a model and a task of your own, from the command line (chapter 13)
+- ``evaluation``           many seeds: made here or on a cluster, and what they show (every chapter with a learning curve)
 - ``svg``                  figures as short SVG for light and dark pages (behind every figure)
 - ``explore``              the interactive figure (every chapter)
 - ``figures``              drawings that more than one page uses, and the figures' style (every chapter)
@@ -38,5 +41,10 @@ out of range, an unknown word, a flag that is neither 0 nor 1 raise ValueError; 
 The annotations say what is expected, and each error names the argument. ``Raises`` in a docstring tells only what goes
 beyond that.
 
-Nothing is imported here: ``from rlbook_lib.mdp import MDP`` says where a name lives.
+Nothing but ``needs`` is imported here: ``from rlbook_lib.mdp import MDP`` says where a name lives.
 """
+
+from rlbook_lib.needs import check_installation
+
+check_installation()
+del check_installation

@@ -25,7 +25,9 @@ from rlbook_lib.environments import VectorStep, opened
 from rlbook_lib.experience import linear_decay
 from rlbook_lib.networks import QNetwork
 from rlbook_lib.replay_buffer import Batch as ReplayBatch, ReplayBuffer
-from rlbook_lib.training import Run, State, TrainingResult, Update, frozen_copy, gradient_step, split_seed, train
+from rlbook_lib.training import (
+    Adam, Optimizer, Run, State, TrainingResult, Update, frozen_copy, gradient_step, split_seed, train,
+)  # fmt: skip
 
 Share = Annotated[float, Range(0, 1, open_low=True)]  # above 0, at most 1
 
@@ -134,7 +136,7 @@ def dqn_loss(
 
 @checked
 def dqn_update(
-    online: QNetwork, target: QNetwork, optimizer: torch.optim.Optimizer, batch: ReplayBatch, config: DQNConfig
+    online: QNetwork, target: QNetwork, optimizer: Optimizer, batch: ReplayBatch, config: DQNConfig
 ) -> dict[str, float]:
     """One step of the online network toward its targets; all values are in units of ``return_scale``.
 
@@ -188,7 +190,7 @@ def iterate_dqn(
     with opened(env, config.copies, seed=seed) as environments:
         online = _q_network(environments, config, network_seed)
         target = frozen_copy(online)
-        optimizer = torch.optim.Adam(online.parameters(), lr=config.learning_rate, fused=True)
+        optimizer = Adam(online.parameters(), config.learning_rate)
         size, rng = environments.observation_size, np.random.default_rng(action_seed)
         buffer = ReplayBuffer(config.buffer_capacity, size, seed=buffer_seed, device=choose_device(config.device))
         window = NStepWindow(environments.copies, size, config.n_step, config.gamma)

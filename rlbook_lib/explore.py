@@ -490,8 +490,14 @@ class Explore:
 
         Returns:
             An ipywidgets box; needs no static twin.
+
+        Raises:
+            ModuleNotFoundError: ipywidgets is not installed; it says how to get it.
         """
-        import ipywidgets
+        try:
+            import ipywidgets
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("live=True needs ipywidgets: pip install ipywidgets, then restart the kernel.") from error
 
         picture, line = ipywidgets.HTML(), ipywidgets.HTML()
         boxes, players = [], []

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from rlbook_lib.checks import (
     Array, Count, Mask, MaskedFloats, Natural, NotNegative, Positive, Seed, UnitInterval, checked, settings,
@@ -15,7 +14,7 @@ from rlbook_lib.checks import (
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, encode_completions
 from rlbook_lib.text_tasks import TextTask
 from rlbook_lib.training import (  # frozen_copy is not used here; readers import it from here
-    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,  # noqa: F401
+    Adam, Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,  # noqa: F401
 )  # fmt: skip
 
 __all__ = [
@@ -112,8 +111,8 @@ def iterate_sft(
     """
     config = config or SFTConfig()
     rng = np.random.default_rng(seed)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98)
+    optimizer = Adam(
+        model.parameters(), config.learning_rate, decay=config.weight_decay, betas=(0.9, 0.98), fused=False
     )
     run = Run(config, seed, model, model=model, optimizer=optimizer, rng=rng)
     run.go_on(state)

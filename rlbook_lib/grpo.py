@@ -20,12 +20,13 @@ from rlbook_lib.checks import (
     Array, Count, Floats, LogProbs, Mask, MaskedFloats, Natural, NotNegative, OpenUnitInterval, Positive,
     Range, Seed, UnitInterval, checked, settings, unchecked,
 )  # fmt: skip
+from rlbook_lib.data_parallel import PerProcess, largest, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_estimate
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, generate
 from rlbook_lib.ppo import clip_objective
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
-    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
+    Adam, Optimizer, Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
 )  # fmt: skip
 
 __all__ = [
@@ -320,29 +321,27 @@ def iterate_grpo(
     config = config or GRPOConfig()
     reward = task.reward if reward is None else reward
     rng = np.random.default_rng(seed)
-    generator = torch.Generator(next(model.parameters()).device).manual_seed(int(rng.integers(2**62)))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=0.0, betas=(0.9, 0.99)
-    )
+    draws = PerProcess(int(rng.integers(2**62)), next(model.parameters()).device)
+    optimizer = Adam(model.parameters(), config.learning_rate, betas=(0.9, 0.99), fused=False)
     if config.beta > 0 and reference is None:
         if state is not None:
             raise ValueError(
                 "reference is missing: a run with beta above 0 goes on only with the reference it began with"
             )
         reference = frozen_copy(model)
-    run = Run(config, seed, model, model=model, optimizer=optimizer, rng=rng, generator=generator)
+    run = Run(config, seed, model, model=model, optimizer=optimizer, rng=rng, generator=draws)
     run.go_on(state)
     if run.update >= config.updates:  # a state of a run that had ended
         yield run.record({})
     while run.update < config.updates:
         # sample G completions of each prompt
-        drawn = task.prompts(config.prompts, rng, "train")
+        drawn = my_part(task.prompts(config.prompts, rng, "train"))
         batch = unchecked(generate)(
             model, [prompt for prompt in drawn for _ in range(config.group)],
-            max_new_tokens=task.max_new_tokens, temperature=config.temperature, generator=generator,
+            max_new_tokens=task.max_new_tokens, temperature=config.temperature, generator=draws.generator,
         )  # fmt: skip
         # compare each reward with those of its group
-        rewards = unchecked(score_with)(reward, batch).view(config.prompts, config.group)  # (P, G)
+        rewards = unchecked(score_with)(reward, batch).view(len(drawn), config.group)  # (P, G)
         advantages = unchecked(group_advantages)(rewards, config.scale, config.ddof).view(-1)  # (B,)
         metrics = {
             "reward": float(rewards.mean()),
@@ -358,11 +357,11 @@ def iterate_grpo(
         metrics |= _learn(model, optimizer, batch, advantages, reference, config, learning_rate, rng)
         if config.evaluate_every and (run.update + 1) % config.evaluate_every == 0:
             metrics["accuracy"] = unchecked(evaluate_accuracy)(model, task)
-        yield run.record(metrics, int(batch.mask.sum()))
+        yield run.record(mean_of_metrics(metrics), int(total(float(batch.mask.sum()))))
 
 
 def _learn(
-    model: LanguageModel, optimizer: torch.optim.Optimizer, batch: Completions, advantages: Tensor,
+    model: LanguageModel, optimizer: Optimizer, batch: Completions, advantages: Tensor,
     reference: LanguageModel | None, config: GRPOConfig, learning_rate: float, rng: np.random.Generator,
 ) -> dict[str, float]:  # fmt: skip
     """The epochs of gradient steps over one round of completions; the mean of what the minibatches showed."""
@@ -380,11 +379,21 @@ def _learn(
             loss = unchecked(grpo_loss)(
                 log_prob, part.log_probs, advantages[index], part.mask, log_prob_ref=ref,
                 clip=config.clip, beta=config.beta, kl=config.kl, normalize=config.normalize,
+                denominator=_whole_denominator(part.mask, config.normalize),
             )  # fmt: skip
             norm = unchecked(gradient_step)(optimizer, loss, learning_rate, config.max_gradient_norm)
             found = _diagnose(log_prob.detach(), entropy.detach(), part, ref, config)
             rows.append(found | {"gradient_norm": norm})
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+
+def _whole_denominator(mask: Tensor, normalize: Normalization) -> float | None:
+    """What divides the loss of a minibatch that is shared by several processes; None for one process, which divides by its own."""
+    if processes() == 1:
+        return None
+    if normalize == "token":
+        return total(float(mask.sum()))
+    return total(float(len(mask))) * (largest(float(mask.shape[1])) if normalize == "constant" else 1.0)
 
 
 def _diagnose(

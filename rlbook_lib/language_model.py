@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
@@ -383,6 +384,16 @@ class HuggingFaceModel(nn.Module):
         """One more token a row, (B,); mask (B, L) covers all columns so far. Logits (B, V) and the cache."""
         return self._step(tokens[:, None], mask, _positions(mask)[:, -1:], cache)
 
+    @checked
+    def save(self, folder: str | Path) -> None:
+        """Save the model and its tokenizer as transformers does.
+
+        Args:
+            folder: made where it is missing.
+        """
+        self.model.save_pretrained(folder)
+        self.tokenizer.tokenizer.save_pretrained(folder)
+
     def _step(self, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
         output = self.model.base_model(
             input_ids=tokens,
@@ -415,6 +426,11 @@ class _HuggingFaceTokenizer:
         kept = tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
         return str(self.tokenizer.decode(kept, skip_special_tokens=True))
 
+    def chat(self, prompt: str) -> str:
+        """The prompt as a user's message, ready for the answer; a ValueError if the tokenizer has no chat template."""
+        messages = [{"role": "user", "content": prompt}]
+        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
 
 @checked
 def load_hugging_face(
@@ -444,7 +460,7 @@ def load_hugging_face(
         raise ImportError(
             "loading pretrained models needs an extra package: pip install transformers"
         ) from error
-    model = AutoModelForCausalLM.from_pretrained(name_or_folder, torch_dtype=getattr(torch, dtype))
+    model: Any = AutoModelForCausalLM.from_pretrained(name_or_folder, dtype=getattr(torch, dtype))
     return HuggingFaceModel(model.to(device or "cpu"), AutoTokenizer.from_pretrained(name_or_folder))
 
 

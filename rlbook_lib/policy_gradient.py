@@ -26,7 +26,7 @@ from rlbook_lib.gradient_estimators import (  # noqa: F401  (the old home of the
 from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
 from rlbook_lib.returns import normalize_advantages
 from rlbook_lib.rollout import Actors, Rollout, flatten, open_actors, value_estimates
-from rlbook_lib.training import Run, State, TrainingResult, Update, gradient_step, return_scale, train
+from rlbook_lib.training import Adam, Optimizer, Run, State, TrainingResult, Update, gradient_step, return_scale, train
 
 # --------------------------------------------------------------------------------------------------- the losses
 
@@ -147,7 +147,7 @@ def iterate_reinforce(
 
 @checked
 def reinforce_update(
-    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, mask: Flags[Array, "T N"], config: ReinforceConfig
+    actors: Actors, optimizer: Optimizer, rollout: Rollout, mask: Flags[Array, "T N"], config: ReinforceConfig
 ) -> dict[str, float]:
     """One step of the policy, and of the baseline where it is learned, on N whole episodes.
 
@@ -312,7 +312,7 @@ def a2c_targets(rollout: Rollout, value_network: Values, config: A2CConfig) -> t
 
 @checked(arrays="either")
 def a2c_update(
-    actors: Actors, optimizer: torch.optim.Optimizer, rollout: Rollout, advantages: Floats[Array, "T N"],
+    actors: Actors, optimizer: Optimizer, rollout: Rollout, advantages: Floats[Array, "T N"],
     targets: Floats[Array, "T N"],
     config: A2CConfig,
 ) -> dict[str, float]:  # fmt: skip
@@ -374,7 +374,7 @@ def _begin(actors: Actors, config: Any, seed: int) -> Run:
     value_rate = getattr(config, "value_learning_rate", config.learning_rate)
     groups = [{"params": list(actors.policy.parameters())},
               {"params": list(actors.value.parameters()), "lr": value_rate}]  # fmt: skip
-    optimizer = torch.optim.Adam(groups, config.learning_rate, eps=1e-5, fused=True)  # fused: a third of the time
+    optimizer = Adam(groups, config.learning_rate, eps=1e-5)
     return Run(config, seed, actors.policy, networks=actors.networks, optimizer=optimizer, collector=actors.collector)
 
 

@@ -33,7 +33,9 @@ from rlbook_lib.returns import gae, normalize_advantages
 from rlbook_lib.rollout import (  # noqa: F401  (SeparatePolicyValue: the old home of this name)
     Actors, Rollout, SeparatePolicyValue, flatten, open_actors, value_estimates,
 )  # fmt: skip
-from rlbook_lib.training import Run, State, TrainingResult, Update, gradient_step, return_scale, split_seed, train
+from rlbook_lib.training import (
+    Adam, Optimizer, Run, State, TrainingResult, Update, gradient_step, return_scale, split_seed, train,
+)  # fmt: skip
 
 
 @settings
@@ -148,7 +150,7 @@ def ppo_loss(
 
 @checked
 def ppo_update(
-    networks: Network, optimizer: torch.optim.Optimizer, batch: PPOBatch, config: PPOConfig, *, epsilon: NotNegative,
+    networks: Network, optimizer: Optimizer, batch: PPOBatch, config: PPOConfig, *, epsilon: NotNegative,
     beta: NotNegative, shuffle: np.random.Generator,
 ) -> int:  # fmt: skip
     """Several passes of gradient steps over one batch.
@@ -380,7 +382,7 @@ def _begin(actors: Actors, config: PPOConfig, seed: int) -> Run:
     if config.normalize != "none" and smallest < 2:
         raise ValueError(f"normalize is {config.normalize!r}, which needs two steps; expected larger batches than "
                          f"{size} steps in {config.minibatches} minibatches")  # fmt: skip
-    optimizer = torch.optim.Adam(actors.networks.parameters(), config.learning_rate, eps=1e-5, fused=True)
+    optimizer = Adam(actors.networks.parameters(), config.learning_rate, eps=1e-5)
     shuffle = np.random.default_rng(split_seed(seed, 5)[4])
     return Run(config, seed, actors.policy, networks=actors.networks, optimizer=optimizer, collector=actors.collector,
                shuffle=shuffle, beta=config.kl_coefficient)  # fmt: skip

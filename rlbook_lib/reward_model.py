@@ -25,7 +25,7 @@ from rlbook_lib.checks import (
 from rlbook_lib.language_model import Completions, LanguageModel
 from rlbook_lib.text_tasks import PreferencePairs, Scorer
 from rlbook_lib.training import (
-    Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train,
+    Adam, Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train,
 )  # fmt: skip
 
 __all__ = [
@@ -359,9 +359,7 @@ def iterate_reward_model(
     if not len(pairs):
         raise ValueError("pairs is empty; expected at least one")
     rng = np.random.default_rng(seed)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-    )
+    optimizer = Adam(model.parameters(), config.learning_rate, decay=config.weight_decay, fused=False)
     run = Run(config, seed, model, model=model, optimizer=optimizer, rng=rng)
     run.go_on(state)
     if run.update >= config.epochs:  # a state of a run that had ended

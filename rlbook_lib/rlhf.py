@@ -14,6 +14,7 @@ Shapes: B completions, N tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -28,6 +29,7 @@ from rlbook_lib.checks import (
     Array, Count, Finite, Floats, Mask, MaskedFloats, Natural, NotNegative, OpenUnitInterval, Positive,
     Probabilities, Seed, UnitInterval, checked, settings, unchecked,
 )  # fmt: skip
+from rlbook_lib.data_parallel import PerProcess, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_divergence, kl_estimate
 from rlbook_lib.fine_tuning import demonstrations, masked_mean, sft_loss
 from rlbook_lib.language_model import (
@@ -38,7 +40,7 @@ from rlbook_lib.returns import gae
 from rlbook_lib.reward_model import RewardModel
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
-    Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
+    Adam, Optimizer, Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
 )  # fmt: skip
 
 __all__ = [
@@ -348,8 +350,10 @@ def iterate_rlhf(
     config = config or RLHFConfig()
     if state is not None and reference is None:
         raise ValueError("reference is missing: a run goes on only with the reference it began with")
+    if config.pretraining_coefficient > 0 and processes() > 1:
+        raise ValueError(f"pretraining_coefficient is {config.pretraining_coefficient}; expected 0 with several processes")
     rng = np.random.default_rng(seed)
-    generator = torch.Generator(next(model.parameters()).device).manual_seed(int(rng.integers(2**62)))
+    draws = PerProcess(int(rng.integers(2**62)), next(model.parameters()).device)
     value_model = RewardModel(model) if value_model is None else value_model
     reference = frozen_copy(model) if reference is None else reference
     reward = task.reward if reward is None else reward
@@ -357,7 +361,7 @@ def iterate_rlhf(
     value_optimizer = _adam(value_model, config.value_learning_rate)
     run = Run(
         config, seed, model, model=model, value_model=value_model, optimizer=optimizer,
-        value_optimizer=value_optimizer, rng=rng, generator=generator, beta=config.beta,
+        value_optimizer=value_optimizer, rng=rng, generator=draws, beta=config.beta,
     )  # fmt: skip
     run.go_on(state)
     if run.update >= config.updates:  # a state of a run that had ended
@@ -365,8 +369,8 @@ def iterate_rlhf(
     while run.update < config.updates:
         # sample a completion of each prompt, score it, and say of each token how good it was
         batch = unchecked(generate)(
-            model, task.prompts(config.batch_size, rng, "train"),
-            max_new_tokens=task.max_new_tokens, temperature=config.temperature, generator=generator,
+            model, my_part(task.prompts(config.batch_size, rng, "train")),
+            max_new_tokens=task.max_new_tokens, temperature=config.temperature, generator=draws.generator,
         )  # fmt: skip
         scores = unchecked(score_with)(reward, batch)  # (B,)
         samples, metrics = _judge(batch, scores, value_model, reference, run.parts["beta"], config)
@@ -385,11 +389,12 @@ def iterate_rlhf(
                 rows += [row] if row is not None else []
         metrics |= {name: float(np.mean([row[name] for row in rows])) for name in (rows[0] if rows else {})}
         metrics |= {"policy_steps": float(len(rows)), "value_loss": float(np.mean(errors))}
+        metrics = mean_of_metrics(metrics)
         if config.kl_target is not None:
             run.parts["beta"] = unchecked(adapt_beta)(run.parts["beta"], metrics["kl"], config.kl_target)
         if config.evaluate_every and (run.update + 1) % config.evaluate_every == 0:
             metrics["accuracy"] = unchecked(evaluate_accuracy)(model, task)
-        yield run.record(metrics, int(batch.mask.sum()))
+        yield run.record(metrics, int(total(float(batch.mask.sum()))))
 
 
 @dataclass(frozen=True)
@@ -425,30 +430,47 @@ def _judge(
         "length": float(batch.lengths.float().mean()),
         "explained_variance": unchecked(explained_variance)(values[batch.mask], targets[batch.mask]),
     }
-    return _Samples(batch, values, unchecked(whiten)(advantages, batch.mask), targets), metrics
+    return _Samples(batch, values, _whiten_together(advantages, batch.mask), targets), metrics
+
+
+def _share(mask: Tensor) -> float:
+    """The share of this process in the tokens that all processes hold together: it weighs a mean over tokens."""
+    count = float(mask.sum())
+    return count / total(count)
+
+
+def _whiten_together(advantages: Tensor, mask: Tensor) -> Tensor:
+    """``whiten`` over the tokens of all processes."""
+    if processes() == 1:
+        return unchecked(whiten)(advantages, mask)
+    share = _share(mask)
+    centered = advantages - total(share * float(unchecked(masked_mean)(advantages, mask)))
+    deviation = math.sqrt(total(share * float(unchecked(masked_mean)(centered**2, mask))))
+    return (centered / (deviation + 1e-8)).masked_fill(~mask, 0.0)
 
 
 def _value_step(
-    value_model: RewardModel, optimizer: torch.optim.Optimizer, part: _Samples, share: float,
+    value_model: RewardModel, optimizer: Optimizer, part: _Samples, share: float,
     config: RLHFConfig,
 ) -> float:  # fmt: skip
     """One gradient step; half the mean squared error before it."""
     values, mask = value_model.values(part.completions), part.completions.mask
     old = None if config.value_clip is None else part.values
-    loss = unchecked(rlhf_value_loss)(values, part.targets, mask, old, config.value_clip)
+    loss = unchecked(rlhf_value_loss)(values, part.targets, mask, old, config.value_clip) * _share(mask)
     unchecked(gradient_step)(optimizer, loss, config.value_learning_rate * share, config.max_gradient_norm)
     return float(unchecked(rlhf_value_loss)(values.detach(), part.targets, mask))
 
 
 def _policy_step(
-    model: LanguageModel, optimizer: torch.optim.Optimizer, part: _Samples, share: float, config: RLHFConfig,
+    model: LanguageModel, optimizer: Optimizer, part: _Samples, share: float, config: RLHFConfig,
     task: TextTask, rng: np.random.Generator,
 ) -> dict[str, float] | None:  # fmt: skip
     """One gradient step; None, and no step, if the policy is beyond the limit already."""
     batch = part.completions
     log_prob, entropies = unchecked(completion_log_probs)(model, batch, config.temperature)
     new, old = log_prob.detach()[batch.mask], batch.log_probs[batch.mask]
-    step_kl = float(unchecked(kl_estimate)(old, new, "k3").mean())  # KL(old || new): the old one sampled
+    share_of_tokens = _share(batch.mask)
+    step_kl = total(share_of_tokens * float(unchecked(kl_estimate)(old, new, "k3").mean()))  # KL(old || new): the old one sampled
     if config.step_kl_limit is not None and step_kl > config.step_kl_limit:
         return None
     entropy = unchecked(masked_mean)(entropies, batch.mask)
@@ -461,13 +483,14 @@ def _policy_step(
         entropy=entropy, entropy_coefficient=config.entropy_coefficient,
         pretraining_loss=pretraining_loss, pretraining_coefficient=config.pretraining_coefficient,
     )  # fmt: skip
+    loss = loss * share_of_tokens
     unchecked(gradient_step)(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
     clipped = float((torch.expm1(new - old).abs() > config.clip).float().mean())
     return {"entropy": entropy.item(), "clipped": clipped, "step_kl": step_kl}
 
 
-def _adam(model: Any, learning_rate: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.99))
+def _adam(model: Any, learning_rate: float) -> Optimizer:
+    return Adam(model.parameters(), learning_rate, betas=(0.9, 0.99), fused=False)
 
 
 @checked

@@ -1,6 +1,6 @@
 """Tasks for a small language model whose answers a rule can check (chapter 11).
 
-A task makes prompts, demonstrations of how people answer them, and a reward for an answer. Three tasks:
+A task makes prompts, demonstrations of how people answer them, and a reward for an answer. The tasks:
 
 - ``Sorting``: ``5283=`` asks for the digits in order, ``2358``. The demonstrators have a habit: they often
   drop repeated digits, and sometimes swap two neighbors. A model that imitates them well is therefore wrong
@@ -8,17 +8,21 @@ A task makes prompts, demonstrations of how people answer them, and a reward for
 - ``Arithmetic``: ``47+85=`` asks for the sum, ``132``. The demonstrators often forget to carry.
 - ``CheckDigit``: ``978026203924:`` asks for the last digit of a book's number, ``=6``. Some demonstrators
   write their sums before it, ``908808003024=6``; the reward looks at the digit only (chapter 13).
+- ``PromptFile``: a task of your own, prompts and answers in a file (chapter 13).
 
 Prompts belong to one of two splits by a hash of their text: what is evaluated has never been trained on.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -35,6 +39,7 @@ __all__ = [
     "Sorting",
     "Arithmetic",
     "CheckDigit",
+    "PromptFile",
     "split_of",
     "correctness_reward",
     "format_reward",
@@ -50,6 +55,7 @@ __all__ = [
 
 Reward: TypeAlias = Callable[[str, str, bool], float]  # prompt, completion, whether it ended by itself
 Split: TypeAlias = Literal["train", "eval"]
+Rule: TypeAlias = Literal["equal", "contains", "last number"]
 
 EVALUATION_SHARE = 5  # one prompt in five belongs to the evaluation split
 
@@ -263,6 +269,79 @@ class CheckDigit:
         """1 if the text ended and the right digit follows its last "=", else 0: nothing asks for work."""
         _, sign, last = text.rpartition("=")
         return unchecked(correctness_reward)("=" + self.answer(prompt), sign + last, finished)
+
+
+class PromptFile:
+    """Prompts with one right answer each, from a file: for a model and a task of your own.
+
+    Args:
+        path: JSON lines, ``{"prompt": "47+85=", "answer": "132"}``.
+        rule: when a completion is right: it is "equal" to the answer but for spaces at its ends, it "contains" the answer, or
+            the "last number" in it is the answer's number.
+        max_new_tokens: the longest completion.
+        template: applied to each prompt before the model sees it, a chat template say; None for none.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: a line that is no such record, an answer without a number where the rule wants one, or a file so short
+            that one of the splits has no prompt.
+    """
+
+    @checked
+    def __init__(self, path: str | Path, rule: Rule = "equal", max_new_tokens: Count = 64,
+                 template: Callable[[str], str] | None = None) -> None:
+        self.rule, self.longest = rule, max_new_tokens
+        self.answers: dict[str, str] = {}
+        self.by_split: dict[str, list[str]] = {"train": [], "eval": []}
+        for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
+            prompt, answer = _prompt_and_answer(f"{path}, line {number}", line)
+            if rule == "last number" and _last_number(answer) is None:
+                raise ValueError(f"{path}, line {number}: the answer is {answer!r}; expected a number, for the rule 'last number'")
+            shown = prompt if template is None else template(prompt)
+            if shown not in self.answers:
+                self.by_split[unchecked(split_of)(prompt)].append(shown)
+            self.answers[shown] = answer
+        for split, prompts in self.by_split.items():
+            if not prompts:
+                raise ValueError(f"{path} has no prompt for the {split} split; expected more lines (one in five is for eval)")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest completion."""
+        return self.longest
+
+    @checked
+    def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
+        """Some prompts of one split, drawn independently."""
+        return [self.by_split[split][i] for i in rng.integers(len(self.by_split[split]), size=count)]
+
+    @checked
+    def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
+        """The answer in the file."""
+        return self.answers[prompt]
+
+    @checked
+    def reward(self, prompt: str, text: str, finished: bool) -> float:
+        """1 for a right answer, else 0."""
+        answer = self.answers[prompt]
+        if self.rule == "equal":
+            return float(text.strip() == answer.strip())
+        return float(answer in text if self.rule == "contains" else _last_number(text) == _last_number(answer))
+
+
+def _prompt_and_answer(place: str, line: str) -> tuple[str, str]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not (isinstance(row, dict) and all(isinstance(row.get(key), str) and row[key] for key in ("prompt", "answer"))):
+        raise ValueError(f"{place}: {line[:80]!r}; expected a JSON object with the texts \"prompt\" and \"answer\"")
+    return row["prompt"], row["answer"]
+
+
+def _last_number(text: str) -> float | None:
+    found = re.findall(r"-?\d[\d,]*\.?\d*", text)
+    return float(found[-1].replace(",", "")) if found else None
 
 
 # -------------------------------------------------------------------------------------------- rewards by rule

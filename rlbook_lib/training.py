@@ -29,16 +29,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from rlbook_lib.checks import (
     Actor, Count, Natural, Network, NotNegative, Positive, Seed, Settings, UnitInterval, checked,
+    unchecked,
 )  # fmt: skip
+from rlbook_lib.data_parallel import add_gradients, any_process, rank
 from rlbook_lib.environments import opened
 
 State = dict[str, Any]
@@ -160,7 +163,7 @@ def run_updates(
     if checkpoint is not None and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
         raise ValueError(f"checkpoint is {str(checkpoint)!r}; expected a file in a folder that exists")
     history = History(before)
-    last, saved = None, 0
+    last, saved, ends = None, 0, False
     with _progress_bar(progress, total_steps, total_updates) as bar, _interrupt_between_updates() as interrupted:
         for last in _numbered(updates, before):
             _stop_at_nan(last)
@@ -169,14 +172,15 @@ def run_updates(
             if checkpoint is not None and last.update % checkpoint_every == 0:
                 _save(checkpoint, last, history)
                 saved = last.update
-            if interrupted() or (stop is not None and stop(last)):
+            ends = any_process(interrupted())  # all processes of a run end after the same update
+            if ends or (stop is not None and stop(last)):
                 break
         if last is None:
             raise ValueError("updates is empty: " + ("the trainer made no update" if before is None else
                                                      "the run that the state was saved from had ended"))
         if checkpoint is not None and saved != last.update:
             _save(checkpoint, last, history)
-        if interrupted():
+        if ends:
             raise KeyboardInterrupt
     return TrainingResult(last.policy, history.arrays(), last.update, last.env_steps,
                           lambda: history.into(last.state()))
@@ -223,7 +227,8 @@ def _save(path: str | Path, record: Update, history: History) -> None:
     """A checkpoint of a record, unless something in the state is NaN: such a state is not worth keeping."""
     state = record.state()
     _stop_at_nan_inside(state, f"update {record.update}: state")
-    save_checkpoint(path, history.into(state))
+    if rank() == 0:
+        save_checkpoint(path, history.into(state))
 
 
 class History:
@@ -616,8 +621,85 @@ def learning_rate_share(update: Natural, updates: Count, warmup: Natural, final_
     return rise * max(final_share, 1.0 - update / updates)
 
 
+class Adam:
+    """Adam, and AdamW with ``decay``: the steps of ``torch.optim``, without its second of starting up.
+
+    The first object of ``torch.optim`` in a process imports PyTorch's compiler, which takes longer than many a
+    training run of this book. The function below all of them does not, and is called here: same numbers, same
+    ``state_dict``.
+
+    Args:
+        parameters: of the networks, or groups of them: dicts with "params" and, if it differs, "lr".
+        lr: learning rate, 0 or more.
+        betas: decay rates of the means of the gradient and of its square, in [0, 1).
+        eps: a small positive number, added to the root of the mean square.
+        decay: decoupled weight decay, 0 or more (AdamW).
+        fused: all in one kernel, in a third of the time, differing from the plain steps by rounding.
+
+    Source: Kingma & Ba (2015); Loshchilov & Hutter (2019) for the decay.
+    """
+
+    @checked
+    def __init__(self, parameters: Iterable[Any], lr: NotNegative, *, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: Positive = 1e-8, decay: NotNegative = 0.0, fused: bool = True) -> None:
+        groups = list(parameters)
+        if not (groups and isinstance(groups[0], dict)):
+            groups = [{"params": groups}]
+        self.param_groups = [{"lr": lr, **group, "params": list(group["params"])} for group in groups]
+        self.betas, self.eps, self.decay, self.fused = betas, eps, decay, fused
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move all parameters that have a gradient."""
+        for group in self.param_groups:
+            moved = [p for p in group["params"] if p.grad is not None]
+            states = [self._state_of(p) for p in moved]
+            adam(moved, [p.grad for p in moved], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
+                 [], [s["step"] for s in states], lr=group["lr"], beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
+                 weight_decay=self.decay, decoupled_weight_decay=True, fused=self.fused, foreach=False,
+                 amsgrad=False, maximize=False)
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
+        if parameter not in self.state:
+            count = torch.zeros((), device=parameter.device if self.fused else "cpu")
+            self.state[parameter] = {"step": count, "exp_avg": torch.zeros_like(parameter),
+                                     "exp_avg_sq": torch.zeros_like(parameter)}
+        return self.state[parameter]
+
+    def state_dict(self) -> State:
+        """Learning rates and means, the parameters numbered in order."""
+        numbers = {p: i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
+        return {"state": {numbers[p]: state for p, state in self.state.items()},
+                "param_groups": [group | {"params": [numbers[p] for p in group["params"]]} for group in self.param_groups]}
+
+    @checked
+    def load_state_dict(self, state: State) -> None:
+        """Go on from a ``state_dict`` of as many parameters.
+
+        Args:
+            state: what ``state_dict`` gave, here or in ``torch.optim``.
+        """
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        for group, stored in zip(self.param_groups, state["param_groups"], strict=True):
+            group["lr"] = stored["lr"]
+        self.state = {}
+        for number, stored in state["state"].items():
+            for name, value in self._state_of(parameters[number]).items():
+                value.copy_(stored[name])
+
+
+Optimizer: TypeAlias = Adam | torch.optim.Optimizer
+
+
 @checked
-def gradient_step(optimizer: torch.optim.Optimizer, loss: Tensor, learning_rate: NotNegative | None = None,
+def gradient_step(optimizer: Optimizer, loss: Tensor, learning_rate: NotNegative | None = None,
                   max_norm: Positive | None = None) -> float:
     """One step of an optimizer down the gradient of a loss; a loss that is no number changes nothing.
 
@@ -638,11 +720,11 @@ def gradient_step(optimizer: torch.optim.Optimizer, loss: Tensor, learning_rate:
     if learning_rate is not None:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    norm = math.nan
+    norm, parameters = math.nan, [p for group in optimizer.param_groups for p in group["params"]]
+    unchecked(add_gradients)(parameters)
     if max_norm is not None:
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         norm = float(nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True))
     optimizer.step()
     return norm

@@ -33,7 +33,7 @@ from rlbook_lib.networks import Policy, ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
 from rlbook_lib.rollout import Rollout, flatten, open_actors, value_estimates
 from rlbook_lib.training import (
-    Run, State, TrainingError, TrainingResult, Update, gradient_step, return_scale, split_seed, train,
+    Adam, Optimizer, Run, State, TrainingError, TrainingResult, Update, gradient_step, return_scale, split_seed, train,
 )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def iterate_trpo(
     seeds = env_seed, policy_seed, value_seed, action_seed
     with open_actors(env, config, seeds, copies=config.copies, steps=config.steps) as actors:
         policy, value, collector = actors.policy, actors.value, actors.collector
-        optimizer = torch.optim.Adam(value.parameters(), config.value_learning_rate, eps=1e-5, fused=True)
+        optimizer = Adam(value.parameters(), config.value_learning_rate, eps=1e-5)
         order = torch.Generator().manual_seed(order_seed)  # of the samples in the value network's passes
         run = Run(config, seed, policy, networks=actors.networks, optimizer=optimizer, collector=collector,
                   order=order)  # fmt: skip
@@ -223,7 +223,7 @@ def trpo_targets(rollout: Rollout, value_network: ValueNetwork, config: TRPOConf
 
 @checked
 def fit_values(
-    value_network: ValueNetwork, optimizer: torch.optim.Optimizer, observations: Tensor, targets: Tensor,
+    value_network: ValueNetwork, optimizer: Optimizer, observations: Tensor, targets: Tensor,
     config: TRPOConfig, generator: torch.Generator,
 ) -> float:  # fmt: skip
     """Passes of gradient steps of the value network toward its targets, in units of its scale.

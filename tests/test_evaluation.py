@@ -1,13 +1,24 @@
 """Tests of ``rlbook_lib.evaluation``: statistics over many seeds."""
 
+import logging
+import os
+import signal
+import threading
+import time
+
 import numpy as np
 import pytest
 import scipy.stats
+from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlbook_lib.evaluation as evaluation
-from rlbook_lib.evaluation import bootstrap_interval, interquartile_mean
+from rlbook_lib.evaluation import (
+    bootstrap_interval, interquartile_mean, performance_profile, probability_of_improvement, sweep,
+)  # fmt: skip
+
+RLIABLE = {"improvement": 0.590625, "iqm": 0.2235508531988683, "profile": [0.9, 0.65, 0.375, 0.075]}
 
 
 # ------------------------------------------------------------------ interquartile mean
@@ -129,3 +140,113 @@ def test_bad_input_of_the_interquartile_mean_is_named():
         interquartile_mean([np.inf, 1.0])
     with pytest.raises(ValueError, match="axis is 1"):
         interquartile_mean([1.0, 2.0], axis=1)
+
+
+# ------------------------------------------------------------------ two methods, many tasks
+
+def test_probability_of_improvement_counts_pairs():
+    assert probability_of_improvement([1.0, 3.0], [2.0, 3.0, 0.0]) == (1 + (2 + 0.5)) / 6
+    x, y = np.random.default_rng(0).integers(0, 5, (2, 7, 3))
+    by_test = [scipy.stats.mannwhitneyu(x[:, task], y[:5, task]).statistic / 35 for task in range(3)]
+    assert probability_of_improvement(x, y[:5]) == pytest.approx(np.mean(by_test))
+    with pytest.raises(ValueError, match="y has shape \\(7, 2\\); expected \\(M, 3\\), like x"):
+        probability_of_improvement(x, y[:, :2])
+
+
+def test_values_of_the_authors_own_library():
+    """rliable 1.2.0 on these numbers: metrics.probability_of_improvement, metrics.aggregate_iqm, library.create_performance_profile."""
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(0.3, 1, (10, 4)), rng.normal(0, 1, (8, 4))
+    assert probability_of_improvement(x, y) == pytest.approx(RLIABLE["improvement"], abs=1e-12)
+    assert performance_profile(x, [-1.0, 0.0, 0.5, 2.0]) == pytest.approx(RLIABLE["profile"], abs=1e-12)
+    assert interquartile_mean(x, axis=None) == pytest.approx(RLIABLE["iqm"], abs=1e-12)
+
+
+# ------------------------------------------------------------------ sweep
+
+def walk(seed, length=5, scale=1.0, pause=0.0):
+    """A random walk for a training run."""
+    time.sleep(pause)
+    return {"place": scale * np.random.default_rng(seed).normal(size=length).cumsum(), "length": [length]}
+
+
+CONFIGS = {"short": {"length": 3}, "0.5, wide/deep": {"length": 4, "scale": 0.5}}
+
+
+def test_a_sweep_holds_every_case_and_seed(tmp_path):
+    runs = sweep(walk, CONFIGS, [4, 0], folder=tmp_path, backend="sequential", progress=False)
+    assert list(runs) == list(CONFIGS)
+    for case, config in CONFIGS.items():
+        assert runs[case]["seeds"].tolist() == [0, 4]
+        for row, seed in zip(runs[case]["place"], (0, 4), strict=True):
+            assert np.array_equal(row, walk(seed, **config)["place"])
+    assert len(list(tmp_path.rglob("*.json"))) == 4 and not list(tmp_path.rglob("*.part"))
+
+
+def test_what_is_kept_is_not_run_again_unless_its_config_changed(tmp_path):
+    calls = []
+
+    def noted(seed, **config):
+        calls.append((config["length"], seed))
+        return walk(seed, **config)
+
+    def again(configs, seeds):
+        calls.clear()
+        return sweep(noted, configs, seeds, folder=tmp_path, backend="sequential", progress=False)
+
+    again(CONFIGS, [0, 1])
+    assert calls == [(3, 0), (4, 0), (3, 1), (4, 1)]
+    again(CONFIGS, [0, 1, 2])
+    assert calls == [(3, 2), (4, 2)]
+    again(CONFIGS | {"short": {"length": 7}}, [0])
+    assert calls == [(7, 0)]
+    next(tmp_path.rglob("1.json")).write_text("{", "utf-8")  # a torn file is no run
+    again(CONFIGS | {"short": {"length": 7}}, [0])
+    assert calls == []
+    again(CONFIGS, [1])
+    assert len(calls) == 1
+
+
+def test_processes_give_the_same_numbers(tmp_path):
+    here = sweep(walk, CONFIGS, range(3), folder=tmp_path / "a", backend="sequential", progress=False)
+    there = sweep(walk, CONFIGS, range(3), folder=tmp_path / "b", workers=2, progress=False)
+    for case in CONFIGS:
+        for curve in ("place", "length", "seeds"):
+            assert np.array_equal(here[case][curve], there[case][curve])
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path):
+    def broken(seed, **config):
+        if seed == 1:
+            raise ZeroDivisionError("no such thing")
+        return walk(seed, **config)
+
+    with pytest.raises(RuntimeError, match="case 'short' with seed 1 failed: ZeroDivisionError: no such thing"):
+        sweep(broken, {"short": {}}, [0, 1, 2], folder=tmp_path, backend="sequential", progress=False)
+    assert (tmp_path / "short" / "0.json").exists()
+    assert sweep(walk, {"short": {}}, [0, 1, 2], folder=tmp_path, backend="sequential", progress=False)["short"]["place"].shape == (3, 5)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"seeds": []}, "seeds is"), ({"seeds": [-1]}, "seeds\\[0\\] is -1"), ({"seeds": [True]}, "seeds\\[0\\] is True"),
+    ({"workers": 0}, "workers is 0"), ({"configs": {"a": {"x": object()}}}, "configs\\['a'\\] holds"),
+])  # fmt: skip
+def test_a_sweep_says_what_it_cannot_take(tmp_path, arguments, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        sweep(walk, **{"configs": {"a": {}}, "seeds": [0], "folder": tmp_path, "progress": False} | arguments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_numbers_when_a_worker_is_killed(tmp_path):
+    """Two worker processes of a Dask cluster; one is killed while it works, and its run is made again elsewhere."""
+    expected = sweep(walk, CONFIGS, range(6), folder=tmp_path / "here", backend="sequential", progress=False)
+    slow = {case: config | {"pause": 0.3} for case, config in CONFIGS.items()}
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL) as cluster, Client(cluster):
+        first = next(iter(cluster.workers.values())).pid
+        killer = threading.Timer(0.8, os.kill, (first, signal.SIGKILL))
+        killer.start()
+        found = sweep(walk, slow, range(6), folder=tmp_path / "there", backend="dask", progress=False)
+        assert killer.finished.is_set()
+    for case in CONFIGS:
+        assert np.array_equal(expected[case]["place"], found[case]["place"])

@@ -22,6 +22,7 @@ from rlbook_lib.language_model import (
     temperature_log_probs,
     token_log_probs,
 )
+from tests.tiny_llama import save_tiny_llama
 
 PROMPTS = ["41=", "5=", "70713="]
 
@@ -373,22 +374,7 @@ def test_tokens_after_the_end_change_nothing():
 @pytest.fixture(scope="module")
 def hugging_face(tmp_path_factory):
     """A tiny model with its tokenizer, made on the spot and saved to a folder."""
-    transformers = pytest.importorskip("transformers")
-    tokenizers = pytest.importorskip("tokenizers")
-    vocabulary = {character: k for k, character in enumerate(["<pad>", "<eos>", *"0123456789="])}
-    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<pad>"))
-    plain.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    plain.decoder = tokenizers.decoders.Fuse()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<eos>")
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=len(vocabulary), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=64, pad_token_id=0, eos_token_id=1, bos_token_id=None,
-    )  # fmt: skip
-    folder = tmp_path_factory.mktemp("model")
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_tiny_llama(tmp_path_factory.mktemp("model"), "0123456789=")
 
 
 def test_a_hugging_face_model_samples_and_trains_alike(hugging_face):

@@ -16,10 +16,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from rlbook_lib.dqn import DQNConfig, train_dqn
 from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy
 from rlbook_lib.training import (
+    Adam,
     Run,
     TrainingError,
     Update,
@@ -600,3 +602,57 @@ def test_evaluation_leaves_a_networks_policy_as_it_was():
 def test_evaluation_refuses_what_it_cannot_do(options, said):
     with pytest.raises(ValueError, match=said):
         evaluate_policy(Always(0), "CartPole-v1", **{"seed": 0, **options})
+
+
+# ---------------------------------------------------------------------- Adam
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adam_takes_the_steps_of_torch_optim_bit_for_bit(fused, decay):
+    ours, theirs = (nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    settings = {"lr": 0.02, "betas": (0.8, 0.95), "eps": 1e-5}
+    adam = Adam(ours.parameters(), decay=decay, fused=fused, **settings)
+    peer = torch.optim.AdamW(theirs.parameters(), weight_decay=decay, fused=fused, **settings)
+    for step in range(20):
+        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(step))
+        for network, optimizer in ((ours, adam), (theirs, peer)):
+            gradient_step(optimizer, (network(x) ** 2).sum() + network(x)[:, 0].sum(), learning_rate=0.02 / (1 + step))
+    for mine, peers in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine, peers)
+    mine, peers = adam.state_dict(), peer.state_dict()
+    assert [group["lr"] for group in mine["param_groups"]] == [group["lr"] for group in peers["param_groups"]]
+    for number, entry in peers["state"].items():
+        assert entry.keys() == mine["state"][number].keys()
+        assert all(torch.equal(entry[name], mine["state"][number][name]) for name in entry)
+
+
+def test_adam_goes_on_where_it_was_with_the_rates_of_its_groups():
+    def make():
+        torch.manual_seed(1)
+        a, b = nn.Linear(2, 1), nn.Linear(2, 1)
+        return a, b, Adam([{"params": a.parameters()}, {"params": b.parameters(), "lr": 0.5}], 0.1)
+
+    def steps(a, b, optimizer, count):
+        for _ in range(count):
+            gradient_step(optimizer, (a(torch.ones(2)) - 3) ** 2 + (b(torch.ones(2)) + 3) ** 2)
+
+    a, b, optimizer = make()
+    before = b.weight.detach().clone()
+    steps(a, b, optimizer, 1)
+    torch.testing.assert_close((b.weight - before).abs(), torch.full((1, 2), 0.5))  # the first step is the rate, up to eps
+    kept = pack(optimizer), pack(a), pack(b)
+    steps(a, b, optimizer, 3)
+    again_a, again_b, again = make()
+    for part, state in zip((again, again_a, again_b), kept, strict=True):
+        unpack(part, state)
+    steps(again_a, again_b, again, 3)
+    assert torch.equal(a.weight, again_a.weight) and torch.equal(b.weight, again_b.weight)
+
+
+def test_training_does_not_load_the_compiler():
+    """The first object of torch.optim imports torch._dynamo, a second of every process."""
+    code = ("import sys; from rlbook_lib.ppo import PPOConfig, train_ppo; "
+            "train_ppo('CartPole-v1', PPOConfig(total_steps=1024), seed=0); "
+            "sys.exit('torch._dynamo' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

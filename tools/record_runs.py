@@ -3,11 +3,12 @@
     python tools/record_runs.py                     all of tools/runs, two processes
     python tools/record_runs.py ppo_cartpole        only this one
     python tools/record_runs.py --seeds 2 ppo_cartpole --output DIR      a rehearsal
+    python tools/record_runs.py --backend dask       on the cluster whose scheduler is named in DASK_SCHEDULER_ADDRESS
 
 A file of ``tools/runs`` defines ``SEEDS``, ``CASES`` (name -> keyword arguments) and ``run(seed, **case)``, which returns
 curves by name, a list of numbers each. The result is ``chapters/runs/NAME.json``; ``rlbook_lib.evaluation.stored_runs`` reads
-it. A case and seed that is in the file already is not run again, unless its arguments changed: delete the file to
-start anew. After a kill only the runs under way are lost.
+it. A case and seed that is in the file already is not run again, unless its arguments changed: delete the file, and its folder below
+``_build/runs``, to start anew. After a kill only the runs under way are lost.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ import json
 import os
 import platform
 import sys
-import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rlbook_lib.evaluation import keep_run, kept_run, sweep
+
 ROOT = Path(__file__).resolve().parent.parent
 SPECS = ROOT / "tools" / "runs"
+PARTS = ROOT / "_build" / "runs"
 
 
 def load(name: str) -> ModuleType:
@@ -40,27 +42,17 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def one_run(name: str, case: str, seed: int) -> dict[str, Any]:
-    """One case with one seed, in a process of its own, on one thread."""
-    began = time.process_time()
-    module = load(name)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
-    curves = {curve: [float(x) for x in values] for curve, values in module.run(seed, **module.CASES[case]).items()}
-    return {"curves": curves, "cpu_seconds": round(time.process_time() - began, 1)}
-
-
-def record(name: str, seeds: list[int] | None, folder: Path, workers: int) -> Path:
-    """Run what is missing and write after each run, all or nothing."""
+def record(name: str, seeds: list[int] | None, folder: Path, workers: int, backend: str = "loky") -> Path:
+    """Run what is missing, each run into a file of its own below the parts folder, then all of them into one record."""
     module, path = load(name), folder / f"{name}.json"
     seeds = list(module.SEEDS) if seeds is None else seeds
+    known = json.loads(path.read_text("utf-8"))["cases"] if path.exists() else {}
     arguments = json.loads(json.dumps(module.CASES))
-    known = json.loads(path.read_text("utf-8")) if path.exists() else {"cases": {}}
-    cases = {
-        case: known["cases"][case] if known["cases"].get(case, {}).get("arguments") == given else {"arguments": given, "runs": {}}
-        for case, given in arguments.items()
-    }
-    missing = [(case, seed) for case in cases for seed in seeds if str(seed) not in cases[case]["runs"]]
+    parts = PARTS / name
+    for case, rows in known.items():  # what the record holds already
+        for seed, run in rows["runs"].items():
+            keep_run(parts, {"case": case, "seed": int(seed), "arguments": rows["arguments"], **run})
+    sweep(module.run, module.CASES, seeds, folder=parts, workers=workers, backend=backend)
     made = {
         "command": f"python tools/record_runs.py {name}",
         "date": datetime.now(UTC).date().isoformat(),
@@ -68,13 +60,13 @@ def record(name: str, seeds: list[int] | None, folder: Path, workers: int) -> Pa
         "versions": {package: version(package) for package in ("numpy", "torch")},
         "processor": platform.machine(),
     }
-    with ProcessPoolExecutor(workers) as pool:  # each run on a core of its own
-        waiting = {pool.submit(one_run, name, case, seed): (case, seed) for case, seed in missing}
-        for done, future in enumerate(as_completed(waiting), start=1):
-            case, seed = waiting[future]
-            cases[case]["runs"][str(seed)] = future.result()
-            write(path, {"made": made, "cases": cases})
-            print(f"{name}: {case}, seed {seed}: {cases[case]['runs'][str(seed)]['cpu_seconds']} CPU-seconds ({done} of {len(missing)})", flush=True)
+    others = {case: {int(seed) for seed in known[case]["runs"]} for case in known if known[case]["arguments"] == arguments.get(case)}
+    cases = {
+        case: {"arguments": given, "runs": {str(seed): {key: kept_run(parts, case, seed)[key] for key in ("curves", "cpu_seconds")}
+                                            for seed in sorted({*seeds, *others.get(case, ())})}}
+        for case, given in arguments.items()
+    }
+    write(path, {"made": made, "cases": cases})
     return path
 
 
@@ -100,11 +92,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="only so many of the seeds")
     parser.add_argument("--output", type=Path, default=ROOT / "chapters" / "runs")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--backend", default="loky", choices=["loky", "sequential", "dask", "ray"], help="where the runs run; default: processes here")
     options = parser.parse_args()
-    os.environ |= {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    if options.backend == "dask":
+        from distributed import Client
+
+        Client()  # of the scheduler in DASK_SCHEDULER_ADDRESS, else a cluster of this machine's cores
     for name in options.names or sorted(path.stem for path in SPECS.glob("*.py")):
         seeds = None if options.seeds is None else list(load(name).SEEDS)[: options.seeds]
-        print(record(name, seeds, options.output, options.workers).name)
+        print(record(name, seeds, options.output, options.workers, options.backend).name)
     return 0
 
 

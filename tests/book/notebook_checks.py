@@ -126,6 +126,16 @@ def negative_zero_faults(notebook: Notebook) -> list[str]:
     return [f"cell {name} prints {found}" for name, text in written for found in NEGATIVE_ZERO.findall(text)]
 
 
+def unseen_faults(notebook: Notebook) -> list[str]:
+    """A figure is what its cell ends with: before another line it is drawn and never seen."""
+    return [
+        f"cell {cell['id']}: {ast.unparse(node.value.func)}(...) is not the last line, so nothing is shown"
+        for cell in code_cells(notebook)
+        for node in ast.parse(cell["source"]).body[:-1]
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in {"show", "explore"}
+    ]
+
+
 def leftover_faults(notebook: Notebook) -> list[str]:
     """No widget state, no timings, no paths of a machine, ids on all cells."""
     faults = []
@@ -170,4 +180,4 @@ def html_outputs(notebook: Notebook) -> list[tuple[str, str]]:
     ]
 
 
-ALL = [length_faults, import_faults, ignored_faults, output_faults, tag_faults, negative_zero_faults, leftover_faults]
+ALL = [length_faults, import_faults, ignored_faults, output_faults, tag_faults, negative_zero_faults, unseen_faults, leftover_faults]

@@ -45,6 +45,7 @@ FAULTY = [
     ("tag_faults", notebook({"source": "x", "metadata": {"tags": ["tolerance-5%", "nbval-ignore-output"]}}), "is not compared"),
     ("negative_zero_faults", notebook({"source": "x", "outputs": [{"output_type": "stream", "text": "a [-0. 1.]"}]}), "prints -0."),
     ("negative_zero_faults", notebook({"source": "x", "outputs": [{"output_type": "stream", "text": "bias -0.00"}]}), "prints -0.00"),
+    ("unseen_faults", notebook({"source": "show(figure, alt='a line')\nassert x > 0"}), "nothing is shown"),
     ("leftover_faults", notebook() | {"metadata": {"widgets": {notebook_checks.WIDGETS: {}}}}, "widget state"),
     ("leftover_faults", notebook({"source": "open('/home/me/data.csv')"}), "absolute path"),
     ("leftover_faults", notebook({"source": "x", "id": "c1"}), "ids"),

@@ -32,31 +32,24 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "SPECS", tmp_path)
     (tmp_path / "small.py").write_text(SPEC, "utf-8")
+    monkeypatch.setattr(module, "PARTS", tmp_path / "parts")
     calls: list[Any] = []
+    load = module.load
 
-    class Here:
-        """Runs at once, in this process, and counts."""
+    def counted(name: str) -> Any:
+        """The file of runs; each run is noted."""
+        loaded = load(name)
+        run = loaded.run
+        loaded.run = lambda seed, **case: calls.append((case["slope"], seed)) or run(seed, **case)
+        return loaded
 
-        def __init__(self, workers: int) -> None: ...
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *_: Any) -> None: ...
-        def submit(self, function: Any, *arguments: Any) -> Any:
-            from concurrent.futures import Future
-
-            calls.append(arguments)
-            future: Any = Future()
-            future.set_result(function(*arguments))
-            return future
-
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(module, "load", counted)
     module.calls = calls
     return module
 
 
 def test_a_record_holds_every_case_and_seed(tool: Any, tmp_path: Path) -> None:
-    runs = stored_runs(tool.record("small", None, tmp_path / "out", 1))
+    runs = stored_runs(tool.record("small", None, tmp_path / "out", 1, "sequential"))
     assert runs.keys() == {"low", "high"}
     np.testing.assert_array_equal(runs["high"]["y"], [[0, 3, np.nan, np.nan], [0, 3, 6, np.nan], [0, 3, 6, 9]])
     assert runs["low"]["last"].tolist() == [[0], [1], [2]]
@@ -64,12 +57,12 @@ def test_a_record_holds_every_case_and_seed(tool: Any, tmp_path: Path) -> None:
 
 
 def test_what_was_run_is_not_run_again_unless_it_changed(tool: Any, tmp_path: Path) -> None:
-    path = tool.record("small", [0], tmp_path / "out", 1)
+    path = tool.record("small", [0], tmp_path / "out", 1, "sequential")
     before = json.loads(path.read_text())["cases"]["low"]
     tool.calls.clear()
     (tmp_path / "small.py").write_text(SPEC.replace('"slope": 3', '"slope": 4'), "utf-8")
-    tool.record("small", [0, 1], tmp_path / "out", 1)
-    assert sorted(tool.calls) == [("small", "high", 0), ("small", "high", 1), ("small", "low", 1)]
+    tool.record("small", [0, 1], tmp_path / "out", 1, "sequential")
+    assert sorted(tool.calls) == [(1, 1), (4, 0), (4, 1)]
     assert json.loads(path.read_text())["cases"]["low"]["runs"]["0"] == before["runs"]["0"]
     assert stored_runs(path)["high"]["y"][1].tolist() == [0, 4, 8]
 
