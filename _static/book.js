@@ -114,7 +114,7 @@
     script.onerror = failed;
     document.head.append(script);
   });
-  function searchIn(form, place) {
+  function searchOf(form, place) {
     searchScript().then(() => bookSearch.attach(form, place), () => { place.textContent = "The search could not be loaded."; });
   }
   let dialog = null;
@@ -133,7 +133,7 @@
       const form = dialog.querySelector("form");
       form.querySelector("button").addEventListener("click", () => dialog.close());
       dialog.addEventListener("click", event => { if (event.target === dialog || event.target.closest("a")) dialog.close(); });
-      searchIn(form, form.querySelector(".book-results"));
+      searchOf(form, form.querySelector(".book-results"));
     }
     if (!dialog.open) dialog.showModal();
     dialog.querySelector("input").select();
@@ -217,7 +217,7 @@
     if (page) {
       const field = page.querySelector("input");
       field.value = new URLSearchParams(location.search).get("q") ?? "";
-      searchIn(page, page.querySelector(".book-results"));
+      searchOf(page, page.querySelector(".book-results"));
       field.focus();
     }
     sides();
