@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import batch, checking, collecting, inside, late, notebooks, overrides, questions, reports, results, written
+from . import batch, checking, collecting, drafts, inside, late, notebooks, overrides, questions, reports, results, rubric_page, written
 from .sandbox import InfrastructureError, Limits, Sandbox
 
 
@@ -164,6 +164,21 @@ def collect_written(options: argparse.Namespace) -> int:
     return 0
 
 
+def rubric(options: argparse.Namespace) -> int:
+    """Grade the answers to the written question by the rubric, on a page in the browser."""
+    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
+    answers, said = drafts.answers(assignment, found.submissions)
+    known = {one.result.student for one in reports.grades(output, assignment)}
+    said += [f"{answer.student!r}: has no result yet: grade first" for answer in answers if answer.student not in known]
+    for sentence in said:
+        print(sentence, file=sys.stderr)
+    rubric_page.serve(
+        rubric_page.Desk(assignment, output, [one for one in answers if one.student in known], options.anonymous), options.port
+    )
+    return 0
+
+
 def explain(options: argparse.Namespace) -> int:
     """Start a sandbox, and say what is in force on this machine."""
     with Sandbox(options.unsafe) as sandbox:
@@ -260,6 +275,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("assignment")
     made.add_argument("output", type=Path, help="the file, in Markdown")
     made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    made = command("rubric", rubric)
+    made.add_argument("submissions", type=Path)
+    made.add_argument("assignment")
+    made.add_argument("--anonymous", action="store_true", help="show no names, and the answers in an order that tells none")
+    made.add_argument("--port", type=int, default=0, help="of 127.0.0.1, to forward it, say (default: one that is free)")
+    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    add_output(made)
     add_unsafe(command("sandbox", explain))
     return top
 
