@@ -98,7 +98,7 @@ def split(text: str) -> list[tuple[str, str]]:
     lines = text.splitlines()
     heads = [token for token in reader().parse(text) if token.type == "heading_open" and token.tag == "h2" and token.map]
     starts = [token.map[0] for token in heads if token.map]
-    ends = [*starts[1:], len(lines)]
+    ends = [*starts, len(lines)][1:]
     first = "\n".join(lines[: starts[0]] if starts else lines)
     sections = [(lines[start].lstrip("# ").strip(), "\n".join(lines[start + 1 : end])) for start, end in zip(starts, ends, strict=True)]
     return [*([("", first)] if first.strip() else []), *sections]
