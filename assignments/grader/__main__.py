@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import batch, checking, collecting, drafts, inside, late, notebooks, overrides, questions, reports, results, rubric_page, written
+from . import batch, checking, collecting, drafts, inside, late, notebooks, overrides, questions, reports, results, rubric_page, similar, written
 from .sandbox import InfrastructureError, Limits, Sandbox
 
 
@@ -179,6 +179,21 @@ def rubric(options: argparse.Namespace) -> int:
     return 0
 
 
+def similarity(options: argparse.Namespace) -> int:
+    """List pairs of submissions that share code of their own."""
+    assignment = questions.load(options.assignment, options.home)
+    found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
+    works, said = similar.own_code(assignment, found.submissions)
+    for sentence in said:
+        print(sentence, file=sys.stderr)
+    pairs = [pair for pair in similar.compare(works, similar.known_code(assignment)) if 100 * max(pair.shares) >= options.least]
+    path = similar.write(batch.output_folder(options.output, assignment), assignment, pairs, len(works))
+    for pair in pairs[:10]:
+        print(f"{pair.first.student!r}, {pair.second.student!r}: {' and '.join(map(similar.percent, pair.shares))}")
+    print(f"{len(pairs)} pairs of {len(works)} submissions share at least {options.least:g}% of one's own code: {path}")
+    return 0
+
+
 def explain(options: argparse.Namespace) -> int:
     """Start a sandbox, and say what is in force on this machine."""
     with Sandbox(options.unsafe) as sandbox:
@@ -280,6 +295,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("assignment")
     made.add_argument("--anonymous", action="store_true", help="show no names, and the answers in an order that tells none")
     made.add_argument("--port", type=int, default=0, help="of 127.0.0.1, to forward it, say (default: one that is free)")
+    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    add_output(made)
+    made = command("similar", similarity)
+    made.add_argument("submissions", type=Path)
+    made.add_argument("assignment")
+    made.add_argument("--least", type=float, default=similar.LEAST, help=f"percent of one's own code (default: {similar.LEAST})")
     made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
     add_output(made)
     add_unsafe(command("sandbox", explain))
