@@ -11,7 +11,7 @@ Python's salted hash. The tokens are Pygments's, which reads broken code too.
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -202,7 +202,7 @@ th:nth-child(2), td:nth-child(2), th:last-child, td:last-child { width: auto; te
 .sides { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 0.6rem; margin: 0.6rem 0; }
 pre { margin: 0; padding: 0.5rem; background: var(--soft); overflow: auto; contain: paint; font: 0.8rem/1.45 ui-monospace, monospace; }
 mark { background: none; color: var(--right); font-weight: 600; } h2 { margin: 1.5rem 0 0.3rem; }
-@media (max-width: 34rem) { .sides { grid-template-columns: minmax(0, 1fr); } }
+@media (max-width: 34rem) { .sides { grid-template-columns: minmax(0, 1fr); } td { padding: 0 !important; } }
 """
 SAYS = (
     "A share says how much of a student's own code stands in the other submission too, up to names, comments and order."
