@@ -217,10 +217,11 @@ def alone(output: Path) -> Iterator[None]:
     results.private_folder(output / "drafts")
     number = os.open(output / "drafts" / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"output: another grading page is open for {str(output)!r}") from error
         yield
-    except BlockingIOError as error:
-        raise ValueError(f"output: another grading page is open for {str(output)!r}") from error
     finally:
         os.close(number)
 

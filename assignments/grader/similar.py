@@ -219,7 +219,7 @@ def page(assignment: Assignment, pairs: Sequence[Pair], everybody: int) -> str:
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title>", f"<style>{reports.STYLE}{STYLE}</style>", "</head>", "<body>", "<main>",
-        f"<h1>{escape(title)}</h1>", f"<p>{len(pairs)} pairs of {everybody} submissions. {escape(SAYS)}</p>",
+        f"<h1>{escape(title)}</h1>", f"<p>{len(pairs)} pair{'s' * (len(pairs) != 1)} of {everybody} submissions. {escape(SAYS)}</p>",
         "<table>", "<tr><th>Students</th><th>Share of the first</th><th>Share of the second</th></tr>",
     ]  # fmt: skip
     for number, pair in enumerate(shown, 1):
