@@ -13,7 +13,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from . import (
-    batch, checking, collecting, gradescope, inside, late, notebooks, overrides, own_inputs, packing, questions, reports, results, written,
+    batch, checking, collecting, drafts, gradescope, inside, late, notebooks, overrides, own_inputs, packing, questions, reports, results,
+    rubric_page, similar, written,
 )  # fmt: skip
 from .sandbox import InfrastructureError, Limits, Sandbox
 
@@ -180,6 +181,36 @@ def pack(options: argparse.Namespace) -> int:
     return 0
 
 
+def rubric(options: argparse.Namespace) -> int:
+    """Grade the answers to the written question by the rubric, on a page in the browser."""
+    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
+    answers, said = drafts.answers(assignment, found.submissions)
+    known = {one.result.student for one in reports.grades(output, assignment)}
+    said += [f"{answer.student!r}: has no result yet: grade first" for answer in answers if answer.student not in known]
+    for sentence in said:
+        print(sentence, file=sys.stderr)
+    rubric_page.serve(
+        rubric_page.Desk(assignment, output, [one for one in answers if one.student in known], options.anonymous), options.port
+    )
+    return 0
+
+
+def similarity(options: argparse.Namespace) -> int:
+    """List pairs of submissions that share code of their own."""
+    assignment = questions.load(options.assignment, options.home)
+    found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
+    works, said = similar.own_code(assignment, found.submissions)
+    for sentence in said:
+        print(sentence, file=sys.stderr)
+    pairs = [pair for pair in similar.compare(works, similar.known_code(assignment)) if 100 * max(pair.shares) >= options.least]
+    path = similar.write(batch.output_folder(options.output, assignment), assignment, pairs, len(works))
+    for pair in pairs[:10]:
+        print(f"{pair.first.student!r}, {pair.second.student!r}: {' and '.join(map(similar.percent, pair.shares))}")
+    print(f"{len(pairs)} pairs of {len(works)} submissions share at least {options.least:g}% of one's own code: {path}")
+    return 0
+
+
 def explain(options: argparse.Namespace) -> int:
     """Start a sandbox, and say what is in force on this machine."""
     with Sandbox(options.unsafe) as sandbox:
@@ -292,6 +323,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, help="gradescope: of the hidden inputs (default: a secret one, drawn now)")
     made.add_argument("--visibility", choices=gradescope.VISIBILITIES, default="after_due_date", help="gradescope: when students see points and feedback of the tests (default: after_due_date)")
     add_own_inputs(made)
+
+    made = command("rubric", rubric)
+    made.add_argument("submissions", type=Path)
+    made.add_argument("assignment")
+    made.add_argument("--anonymous", action="store_true", help="show no names, and the answers in an order that tells none")
+    made.add_argument("--port", type=int, default=0, help="of 127.0.0.1, to forward it, say (default: one that is free)")
+    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    add_output(made)
+    made = command("similar", similarity)
+    made.add_argument("submissions", type=Path)
+    made.add_argument("assignment")
+    made.add_argument("--least", type=float, default=similar.LEAST, help=f"percent of one's own code (default: {similar.LEAST})")
+    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    add_output(made)
     add_unsafe(command("sandbox", explain))
     return top
 
