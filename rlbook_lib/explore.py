@@ -582,7 +582,7 @@ def _coarser(controls: Sequence[_Control], handle: Mapping[str, Any]) -> list[_C
         fine = [
             n
             for n, c in enumerate(kept)
-            if c.numeric and len(c.values) > 2 and _handle_parts(handle.get(c.name, "x"))[0] in ("x", "y")
+            if c.numeric and len(c.values) > 4 and _handle_parts(handle.get(c.name, "x"))[0] in ("x", "y")
         ]
         if not fine:
             break

@@ -658,7 +658,7 @@ def test_finer_steps_live_and_coarser_ones_stored():
 
 def test_points_to_pick_from_keep_all_their_values():
     figure = small(n=(0, 149), m=(0, 9), handle={"n": [(k / 150, 0.5) for k in range(150)]}, live=True)
-    assert [len(control.values) for control in figure._controls] == [150, 2]
+    assert [len(control.values) for control in figure._controls] == [150, 3]
 
 
 def test_svg_rejects_unknown_controls_and_values(typical):
