@@ -62,11 +62,12 @@ test-grader: $(READY)  ## run the grader's long tests: attacks on it, and forty 
 quick: $(READY)  ## run the unit tests that take no more than seconds (under 2 minutes in all)
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS) --quick
 
-# trusted, so that stored sliders move before a cell has run; no questions to the network about news or updates
-lab: $(READY)  ## open the chapters in JupyterLab
-	@$(VENV)/bin/jupyter trust chapters/*.ipynb
-	@$(VENV)/bin/jupyter lab $(AS_ROOT) --notebook-dir=chapters --LabApp.news_url= \
-		--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate
+# Copies in lab/, the reader's own: what one notebook alone cannot show is said in words, and no chapter is touched.
+# Trusted, so that stored sliders move before a cell has run.
+lab: $(READY)  ## open copies of the chapters in JupyterLab; what you change stays in lab/
+	@$(PYTHON) tools/lab_copy.py --settings "$(JUPYTERLAB_SETTINGS_DIR)"
+	@$(VENV)/bin/jupyter trust lab/*.ipynb
+	@$(VENV)/bin/jupyter lab $(AS_ROOT) --notebook-dir=lab
 
 execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTEBOOKS=chapters/02_mdps.ipynb
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)
