@@ -3,9 +3,9 @@
 The theme as it comes loads 1.3 MB before the first word. This extension keeps its looks and drops the rest:
 
 * one style sheet, ``_static/lean.css``: the sheets of the theme, of the extensions and of the book in order, without the
-  rules for classes that occur in no page or script, with a FontAwesome subset of the icons in use;
-* KaTeX's fonts with only the characters that occur in the book;
-* scripts once, deferred, and only on pages that use them;
+  rules that no page can meet, with a FontAwesome subset of the icons in use;
+* KaTeX's fonts with only the letters that the book's formulas draw with them;
+* one script, ``_static/book.js``, in the place of the theme's; boxes that fold are ``details``;
 * citations as plain list items, and pictures without alternative text or notebooks with an error output as warnings.
 """
 
@@ -19,10 +19,11 @@ import json
 import logging as python_logging
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import book_search as search_client
 import pybtex.plugin
 import pydata_sphinx_theme
 import tinycss2
@@ -32,6 +33,7 @@ from fontTools.ttLib import TTFont
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util import logging
+from used_rules import Pages, kept_rules, without_unused_properties
 
 LOG = logging.getLogger(__name__)
 python_logging.getLogger("fontTools").setLevel(python_logging.WARNING)
@@ -39,17 +41,16 @@ python_logging.getLogger("fontTools").setLevel(python_logging.WARNING)
 KATEX = Path(__file__).parent / "katex"
 # Sheets that come before all others, in this order; "basic.css" must be first.
 THEME_SHEETS = ["basic.css", "styles/bootstrap.css", "styles/pydata-sphinx-theme.css"]
-# A script and the pattern a page must hold to need it. Scripts not named here go to every page.
-NEEDED_BY = {
-    "clipboard.min.js": r'class="highlight',
-    "copybutton.js": r'class="highlight',
-    "togglebutton.js": r'class="[^"]*\b(?:toggle|dropdown)\b',
-    "design-tabs.js": r"sd-tab-set",
-}
-INLINE_TOGGLE = "toggle"  # marks the inline setting of togglebutton.js, which goes where that script goes
+# Scripts of the theme and of extensions, whose part in this book _static/book.js does, or that nothing here uses.
+REPLACED = {
+    "documentation_options.js", "doctools.js", "sphinx_highlight.js", "sphinx-book-theme.js", "pydata-sphinx-theme.js",
+    "clipboard.min.js", "clipboard.js", "copybutton.js", "copybutton_funcs.js", "togglebutton.js",
+}  # fmt: skip
+REPLACED_INLINE = re.compile(r"DOCUMENTATION_OPTIONS|toggleHint|toggleOpenOnPrint|togglebuttonSelector")
+NEEDED_BY = {"design-tabs.js": r"sd-tab-set"}  # a script and the pattern that a page must hold to need it
 WORD = re.compile(r"-?[A-Za-z_][\w-]*")
-# class families that scripts or readers' settings put on a page after it was built
-NEVER_NAMED = "show active collapsed"
+SCRIPT = re.compile(r"<script\b[^>]*>(?=[^<\s{])(.*?)</script>", re.DOTALL)  # data of figures left out
+STYLE = re.compile(r"<style>.*?</style>|style=\"[^\"]*--[^\"]*\"", re.DOTALL)
 
 
 # ---------------------------------------------------------------- scripts and style sheets of a page
@@ -60,52 +61,106 @@ def drop_duplicates(app: Sphinx, config: Config) -> None:
     for option in ("html_css_files", "html_js_files"):
         files = getattr(config, option)
         names = [file if isinstance(file, str) else file[0] for file in files]
-        setattr(config, option, list(dict(zip(reversed(names), reversed(files), strict=True)).values())[::-1])
+        setattr(
+            config,
+            option,
+            list(dict(zip(reversed(names), reversed(files), strict=True)).values())[::-1],
+        )
 
 
-def lighten_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+NO_SCRIPT = (
+    '<noscript><p class="book-noscript">The sliders of this page need JavaScript, which is switched off here. Each picture shows its '
+    "first state; text, formulas, quizzes and solutions are complete.</p></noscript>"
+)
+
+
+def lighten_page(
+    app: Sphinx,
+    page: str,
+    template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
     """Keep the scripts this page needs, once and deferred; take its style sheets over into the one sheet."""
-    body = context["body"] = shared_once(mended(context.get("body") or ""))
+    body = shared_once(mended(context.get("body") or ""))
+    body = context["body"] = (NO_SCRIPT if '<form class="rlx-controls"' in body else "") + body
     if "generate_toctree_html" in context:
         context["generate_toctree_html"] = with_names(context["generate_toctree_html"])
-    seen: set[str] = set()
-    kept = []
+    kept = {}  # some are listed twice
     for script in context["script_files"]:
         name, code = str(script.filename or ""), script.attributes.get("body") or ""
-        file = name.rsplit("/", 1)[-1]
-        if (name or code) in seen:  # late inline scripts are listed twice
+        file = re.sub(r"[?].*", "", name.rsplit("/", 1)[-1])
+        if file in REPLACED or not name and REPLACED_INLINE.search(code):
             continue
-        seen.add(name or code)
-        pattern = NEEDED_BY.get(file) or (NEEDED_BY["togglebutton.js"] if not name and INLINE_TOGGLE in code else None)
-        if pattern and not re.search(pattern, body):
-            continue
-        # documentation_options.js must run at once; the search page's inline scripts need theirs at once as well
-        if name and file != "documentation_options.js" and "async" not in script.attributes and page != "search":
-            attributes = {**script.attributes, "defer": "defer"}
-            script = type(script)(script.filename, priority=script.priority, **attributes)
-        kept.append(script)
-    context["script_files"][:] = kept
+        if re.search(NEEDED_BY.get(file, ""), body):
+            attributes = {**script.attributes, "defer": "defer"} if name else script.attributes
+            kept[name or code] = type(script)(script.filename, priority=script.priority, **attributes)
+    context["script_files"][:] = kept.values()
     local = [str(sheet.filename) for sheet in context["css_files"] if "://" not in str(sheet.filename)]
     app.lean_sheets.update(dict.fromkeys(local))  # type: ignore[attr-defined]
     context["css_files"][:] = [sheet for sheet in context["css_files"] if "://" in str(sheet.filename)]
 
 
 SIGNATURE_LINES = re.compile(r"<dl>\n((?:<dd>.*</dd>\n)+)</dl>")
+# words of code in the color of the text around them: names, points, space; and operators, whose color says nothing
+PLAIN_CODE = re.compile(r'<span class="(?:n|p|w|nn|o)">([^<]*)</span>')
+STRINGS = re.compile(r'(?<=<span class=")(?:sa|si|s1|se)(?=">)')  # all parts of a string have one color
+NEIGHBORS = re.compile(r'(<span class="s2">[^<]*)</span>(?=<span class="s2">)<span class="s2">')
+FOLDED = re.compile(
+    r'<div class="([^"]*\b(?:dropdown|toggle)\b[^"]*\badmonition\b[^"]*)"([^>]*)>\s*<p class="admonition-title">(.*?)</p>',
+    re.DOTALL,
+)
+LINK = re.compile(r"</?a\b[^>]*>")  # what is clicked to unfold must not lead elsewhere
+EMPTY_HEAD = re.compile(r"<th\b([^>]*)>(?:\s|<p>|</p>)*</th>")
+DIV = re.compile(r"<div\b|</div>")
 
 
 def mended(body: str) -> str:
-    """Two faults that readers of a page's structure meet: a label beside its text, and lists without terms."""
+    """What readers of a page's structure stumble over, and elements that change nothing on the screen."""
     # a folded cell's label contradicts its visible text
     body = body.replace(' aria-label="Toggle hidden content"', "")
+    body = folded(lighter_code(body))
+    # the sign that links a heading to itself is no stop for the Tab key: the contents at the side have the same links
+    body = body.replace('<a class="headerlink" ', '<a class="headerlink" tabindex="-1" ')
+    body = EMPTY_HEAD.sub(r"<td\1></td>", body)  # the corner of a table heads nothing
     # a signature of several lines is written as a list of descriptions that describe nothing
     return SIGNATURE_LINES.sub(
-        lambda match: match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>"), body
+        lambda match: match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>"),
+        body,
     )
+
+
+def lighter_code(body: str) -> str:
+    """Code with an element for a word only where it changes the color: a third of what the highlighter writes."""
+    body = STRINGS.sub("s2", PLAIN_CODE.sub(r"\1", body).replace("<pre><span></span>", "<pre>"))
+    count = 1
+    while count:
+        body, count = NEIGHBORS.subn(r"\1", body)
+    return body
+
+
+def folded(body: str) -> str:
+    """Boxes that fold become ``details``: they fold without a script, and the keyboard and screen readers know them."""
+    while head := FOLDED.search(body):
+        depth = 1
+        for div in DIV.finditer(body, head.end()):
+            depth += -1 if div[0] == "</div>" else 1
+            if depth == 0:
+                inside = body[head.end() : div.start()]
+                box = f'<details class="{head[1]}"{head[2]}><summary class="admonition-title">{LINK.sub("", head[3])}</summary>{inside}</details>'
+                body = body[: head.start()] + box + body[div.end() :]
+                break
+        else:
+            raise ValueError(f"a folded box without an end: {head[0][:120]}")
+    return body
 
 
 def with_names(sidebar: Callable[..., Any]) -> Callable[..., str]:
     """The theme's tree of pages; the arrow that unfolds the pages under a chapter gets a name."""
-    arrow, name = '<summary><span class="toctree-toggle"', '<summary aria-label="Pages under this chapter"><span class="toctree-toggle"'
+    arrow, name = (
+        '<summary><span class="toctree-toggle"',
+        '<summary aria-label="Pages under this chapter"><span class="toctree-toggle"',
+    )
     return lambda *arguments, **options: str(sidebar(*arguments, **options)).replace(arrow, name)
 
 
@@ -128,9 +183,16 @@ def write_style_sheet(app: Sphinx, error: Exception | None) -> None:
     if error or app.builder.format != "html":
         return
     out, static = Path(app.outdir), Path(app.outdir, "_static")
-    pages = [path.read_text("utf-8") for path in out.rglob("*.html")]
-    scripts = [path.read_text("utf-8", "replace") for path in static.rglob("*.js") if "vendor" not in path.parts]
-    words = set(WORD.findall("\n".join([*pages, *scripts, NEVER_NAMED])))
+    pages = [path.read_text("utf-8") for path in out.rglob("*.html") if "_static" not in path.parts]
+    own_scripts = [
+        path.read_text("utf-8")
+        for path in [
+            *Path(app.srcdir, "_static").glob("*.js"),
+            search_client.FOLDER / "search.js",
+        ]
+    ]
+    scripts = "".join([*own_scripts, *{script for page in pages for script in SCRIPT.findall(page)}])
+    words = set(WORD.findall("".join([*pages, *own_scripts])))
 
     names = [re.sub(r"^_static/|[?].*", "", name) for name in app.lean_sheets]  # type: ignore[attr-defined]
     names = [name for name in dict.fromkeys(THEME_SHEETS + names) if (static / name).is_file()]
@@ -139,10 +201,19 @@ def write_style_sheet(app: Sphinx, error: Exception | None) -> None:
     # the book's own sheets have the last word
     sheet = "\n".join([*others, formula_sheet(), *(read_sheet(static, name) for name in own)])
 
-    text = '@charset "utf-8";' + icon_rules(words, sheet) + without_unused_rules(sheet, words)
+    rules = tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)
+    text = icon_rules(words, sheet) + "".join(kept_rules(rules, Pages(pages, scripts, set(re.findall(r"#([\w-]+)", sheet)))))
+    styles = "".join({style for page in pages for style in STYLE.findall(page)})
+    text = '@charset "utf-8";' + without_unused_properties(text, styles + scripts)
     (static / "lean.css").write_text(text, "utf-8")
-    LOG.info("lean.css: %d KB, of %d KB of style sheets", len(text) // 1024, len(sheet) // 1024)
-    write_formula_fonts(static / "katex", set(html.unescape("".join(pages))))
+    for path in Path(app.srcdir, "_static").glob("*.js"):  # readers load no remarks and no indents
+        (static / path.name).write_text(re.sub(r"(?m)^\s*(//.*)?\n|^\s+|\s+// .*$", "", path.read_text("utf-8")), "utf-8")
+    LOG.info(
+        "lean.css: %d KB, of %d KB of style sheets",
+        len(text) // 1024,
+        len(sheet) // 1024,
+    )
+    write_formula_fonts(static / "katex", letters_by_font(pages))
     shutil.rmtree(static / "vendor" / "fontawesome", ignore_errors=True)
     for leftover in static.rglob("*.map"):
         leftover.unlink()
@@ -153,7 +224,11 @@ def read_sheet(static: Path, name: str) -> str:
     text = (static / name).read_text("utf-8")
     folder = Path(name).parent.as_posix()
     if folder != ".":
-        text = re.sub(r"url\((?!data:|https?:|#|[\"']?data:)([\"']?)", rf"url(\g<1>{folder}/", text)
+        text = re.sub(
+            r"url\((?!data:|https?:|#|[\"']?data:)([\"']?)",
+            rf"url(\g<1>{folder}/",
+            text,
+        )
     return re.sub(r"/\*# sourceMappingURL.*?\*/", "", text)
 
 
@@ -161,49 +236,6 @@ def formula_sheet() -> str:
     """KaTeX's style sheet with its fonts in one format, which every browser of today reads."""
     text = (KATEX / "katex.min.css").read_text("utf-8").replace("url(fonts/", "url(katex/")
     return re.sub(r",url\([^)]*\) format\(\"(?:woff|truetype)\"\)", "", text)
-
-
-def without_unused_rules(text: str, words: set[str]) -> str:
-    """Leave out selectors that name a class or id which occurs nowhere, and rules left without a selector."""
-    rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
-    return "".join(kept_rules(rules, words))
-
-
-def kept_rules(rules: Iterable[Any], words: set[str]) -> Iterable[str]:
-    for rule in rules:
-        if rule.type == "error":
-            raise ValueError(f"style sheet, line {rule.source_line}: {rule.message}")
-        if rule.type == "qualified-rule":
-            selectors = [s for s in split_at_commas(rule.prelude) if names_in(s) <= words]
-            if selectors:
-                heads = ",".join(tinycss2.serialize(s).strip() for s in selectors)
-                yield f"{heads}{{{tinycss2.serialize(rule.content).strip()}}}"
-        elif rule.lower_at_keyword in {"media", "supports", "layer", "container"} and rule.content is not None:
-            inner = tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)
-            kept = "".join(kept_rules(inner, words))
-            if kept:
-                yield f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude).rstrip()}{{{kept}}}"
-        elif rule.lower_at_keyword != "charset":
-            yield rule.serialize()
-
-
-def split_at_commas(tokens: list[Any]) -> list[list[Any]]:
-    parts: list[list[Any]] = [[]]
-    for token in tokens:
-        if token.type == "literal" and token.value == ",":
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return parts
-
-
-def names_in(selector: list[Any]) -> set[str]:
-    """Class names and ids at the top level of a selector; what stands inside ``:not(...)`` or ``:has(...)`` is no demand."""
-    names = {token.value for token in selector if token.type == "hash"}
-    for dot, name in zip(selector, selector[1:], strict=False):
-        if dot.type == "literal" and dot.value == "." and name.type == "ident":
-            names.add(name.value)
-    return names
 
 
 # ---------------------------------------------------------------- icons and fonts
@@ -235,13 +267,46 @@ def icon_rules(words: set[str], sheet: str) -> str:
     return ICON_BASE.replace("\n", "") + face + glyphs
 
 
-def write_formula_fonts(folder: Path, characters: set[str]) -> None:
-    """KaTeX's fonts, cut down to the characters of the book and the printable ASCII ones."""
+# Which letters of a formula are set in which of KaTeX's fonts, by the class of the letter; the others are upright.
+FORMULA = re.compile(
+    r'class="katex-html"(.*?)(?=<span class="katex-mathml"|</p>|</div>|</li>|</td>|</h\d>|\Z)',
+    re.DOTALL,
+)
+LETTERS = re.compile(r'<span(?: class="([^"]*)")?[^>]*>([^<]+)')
+UPRIGHT = "Main-Regular"
+FACES = {
+    "mathnormal": "Math-Italic", "mathit": "Main-Italic", "textit": "Main-Italic", "mathbf": "Main-Bold", "textbf": "Main-Bold",
+    "boldsymbol": "Math-BoldItalic", "mathbb": "AMS-Regular", "textbb": "AMS-Regular", "amsrm": "AMS-Regular",
+    "mathcal": "Caligraphic-Regular", "mathfrak": "Fraktur-Regular", "mathscr": "Script-Regular", "texttt": "Typewriter-Regular",
+    "mathtt": "Typewriter-Regular", "mathsf": "SansSerif-Regular", "textsf": "SansSerif-Regular",
+}  # fmt: skip
+SIZES = ["Size1-Regular", "Size2-Regular", "Size3-Regular", "Size4-Regular"]
+
+
+def letters_by_font(pages: list[str]) -> dict[str, set[str]]:
+    """The characters that each font of the formulas has to draw."""
+    wanted: dict[str, set[str]] = {UPRIGHT: set()}
+    for classes, letters in {found for page in pages for found in LETTERS.findall("".join(FORMULA.findall(page)))}:
+        fonts = [FACES[name] for name in classes.split() if name in FACES]
+        # large signs and their pieces get their size from elements around them
+        for font in fonts or [UPRIGHT, *SIZES]:
+            wanted.setdefault(font, set()).update(html.unescape(letters))
+    return wanted
+
+
+def write_formula_fonts(folder: Path, wanted: dict[str, set[str]]) -> None:
+    """KaTeX's fonts, cut down to the letters that the book's formulas draw with them."""
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = {ord(character) for character in characters} | set(range(32, 127))
-    for path in sorted((KATEX / "fonts").glob("*.woff2")):
-        font = TTFont(path, recalcTimestamp=False)
-        (folder / path.name).write_bytes(subset_font(font, wanted, layout_features=["*"], notdef_outline=True))
+    fonts = {
+        path.stem.removeprefix("KaTeX_"): TTFont(path, recalcTimestamp=False) for path in sorted((KATEX / "fonts").glob("*.woff2"))
+    }
+    known = {name: set(map(chr, font.getBestCmap())) for name, font in fonts.items()}
+    for name, letters in wanted.items():  # what a face lacks is drawn upright
+        wanted[UPRIGHT] |= letters - known[name]
+    wanted.setdefault("AMS-Regular", set()).update(wanted[UPRIGHT] - known[UPRIGHT])
+    for name, font in fonts.items():
+        letters = {ord(letter) for letter in wanted.get(name, set()) & known[name]}
+        (folder / f"KaTeX_{name}.woff2").write_bytes(subset_font(font, letters | {32}, notdef_outline=True))
 
 
 def subset_font(font: TTFont, unicodes: set[int], **options: Any) -> bytes:
@@ -272,7 +337,12 @@ def depart_citation(self: Any, node: nodes.citation) -> None:
 def check_pictures(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for image in doctree.findall(nodes.image):
         if not image.get("alt"):
-            LOG.warning("picture without alternative text: %s", image.get("uri"), location=image, type="lean")
+            LOG.warning(
+                "picture without alternative text: %s",
+                image.get("uri"),
+                location=image,
+                type="lean",
+            )
 
 
 def check_notebooks(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -285,7 +355,12 @@ def check_notebooks(app: Sphinx, docname: str, source: list[str]) -> None:
         if any(output["output_type"] == "error" for output in cell.get("outputs", [])):
             LOG.warning("cell %d holds an error output", number, location=where, type="lean")
         if cell["cell_type"] == "code" and cell["execution_count"] is None and "".join(cell["source"]).strip():
-            LOG.warning("cell %d was never executed: run `make execute`", number, location=where, type="lean")
+            LOG.warning(
+                "cell %d was never executed: run `make execute`",
+                number,
+                location=where,
+                type="lean",
+            )
 
 
 def start(app: Sphinx) -> None:

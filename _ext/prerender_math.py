@@ -27,6 +27,8 @@ KATEX = Path(__file__).parent / "katex"
 # Sphinx prints the number, so environments that would number themselves take their starred form.
 NUMBERED = re.compile(r"\\(begin|end)\{(align|gather|equation|multline|alignat|eqnarray)\}")
 LABEL = re.compile(r"\\label\{[^}]*\}")
+# The source stands in the element around the formula, once, and not once more as a note inside.
+TWICE = re.compile(r'<math xmlns="[^"]*"([^>]*)><semantics>(.*?)<annotation\b.*?</annotation></semantics>', re.DOTALL)
 BLANK_LINE = re.compile(r"\n\s*\n")
 
 # katex.renderToString throws on bad input; the error comes back as data.
@@ -75,18 +77,18 @@ def set_formula(app: Sphinx, tex: str, display: bool, node: nodes.Node) -> str:
     if "error" in answer:
         LOG.warning("formula: %s, in %r", answer["error"], tex[:120], location=node, type="math", subtype="tex")
         return f"<code>{escape(tex)}</code>"
-    return answer["html"]
+    return TWICE.sub(r"<math\1>\2", answer["html"])
 
 
 def visit_inline(self: Any, node: nodes.math) -> None:
-    self.body.append(self.starttag(node, "span", "", CLASS="math notranslate nohighlight"))
+    self.body.append(self.starttag(node, "span", "", CLASS="math notranslate", **{"data-tex": node.astext()}))
     self.body.append(set_formula(self.builder.app, node.astext(), False, node) + "</span>")
     raise nodes.SkipNode
 
 
 def visit_block(self: Any, node: nodes.math_block) -> None:
-    self.body.append(self.starttag(node, "div", "", CLASS="math notranslate nohighlight"))
     tex = node.astext()
+    self.body.append(self.starttag(node, "div", "", CLASS="math notranslate", **{"data-tex": tex}))
     if not node.get("nowrap") and "amsmath" not in node.get("classes", []):
         tex = join_lines(tex)
     # the class katex-scroll is what the script and the style sheet look for

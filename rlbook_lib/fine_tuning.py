@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from rlbook_lib.checks import (
     Array, Count, Mask, MaskedFloats, Natural, NotNegative, Positive, Seed, UnitInterval, checked, settings,

@@ -66,7 +66,7 @@ def test_a_fault_in_the_code_of_a_notebook_is_seen_by_both(tmp_path: Path) -> No
 
 def test_links_to_the_outside_are_those_of_the_list() -> None:
     """Open what is new once in a browser, then: python tools/links.py --write."""
-    assert links.collected(links.files()) == links.LIST.read_text("utf-8").splitlines()
+    assert [*links.collected(links.files())] == links.LIST.read_text("utf-8").splitlines()
 
 
 def test_a_link_is_found_whole_and_without_what_follows_it() -> None:

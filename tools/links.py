@@ -1,6 +1,6 @@
-"""The links of the book that lead outside, with the files that hold them.
+"""The links of the book that lead outside.
 
-    python tools/links.py           prints them
+    python tools/links.py           prints them, with the files that hold them
     python tools/links.py --write   renews tests/outside_links.txt, with which a test compares them
 
 A link that is new, changed or gone shows in that file, where somebody who changes it can open it once. Nothing here uses a network.
@@ -45,23 +45,23 @@ def files() -> list[Path]:
     return sorted({path for pattern in READ for path in ROOT.glob(pattern) if path.is_file()})
 
 
-def collected(paths: Iterable[Path]) -> list[str]:
-    """One line for each link: the link and the files that hold it."""
-    holders = defaultdict(list)
+def collected(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """Each link in order, and the files that hold it."""
+    holders: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
         for link in links(text_of(path)):
             holders[link].append(path.relative_to(ROOT).as_posix())
-    return [f"{link}  {', '.join(holders[link])}" for link in sorted(holders)]
+    return dict(sorted(holders.items()))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The links of the book that lead outside.")
     parser.add_argument("--write", action="store_true", help="renew tests/outside_links.txt")
-    lines = "\n".join(collected(files())) + "\n"
+    found = collected(files())
     if parser.parse_args().write:
-        LIST.write_text(lines, "utf-8")
+        LIST.write_text("".join(f"{link}\n" for link in found), "utf-8")
     else:
-        print(lines, end="")
+        print("\n".join(f"{link}  {', '.join(holders)}" for link, holders in found.items()))
     return 0
 
 

@@ -581,6 +581,7 @@ Q4 = Question(
     cases=cases_q4,
     driver=drive_q4,
     compare=judged(judge_q4, close(rtol=0.0, atol=0.09)),
+    sampled=True,
     mistakes=(
         Mistake(
             edit(

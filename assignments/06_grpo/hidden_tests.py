@@ -991,6 +991,7 @@ Q6 = Question(
     alternatives=(train_grpo_table_own_parts, train_grpo_table_with_sgd, train_grpo_table_in_steps),
     driver=drive_q6,
     compare=compare_q6,
+    sampled=True,
     seconds=20.0,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import signal
 import sys
 import time
@@ -11,7 +12,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import batch, checking, collecting, inside, late, notebooks, overrides, questions, reports, results, written
+from . import (
+    batch, checking, collecting, drafts, gradescope, inside, late, notebooks, overrides, own_inputs, packing, questions, reports, results,
+    rubric_page, similar, written,
+)  # fmt: skip
 from .sandbox import InfrastructureError, Limits, Sandbox
 
 
@@ -88,7 +92,7 @@ def grade(options: argparse.Namespace) -> int:
         print("Grading WITHOUT a sandbox: student code can read and change what you can.", file=sys.stderr)
     found = batch.grade(
         options.submissions, questions.load(options.assignment, options.home), options.output, options.workers, options.seed, options.roster,
-        options.unsafe, options.regrade,
+        options.unsafe, options.regrade, secret=own_secret(options),
     )  # fmt: skip
     counts = Counter(result.status for result in found)
     kept = sum(result.kept for result in found)
@@ -107,7 +111,7 @@ def one(options: argparse.Namespace) -> int:
     """Grade one submission as a job of its own."""
     assignment = questions.load(options.assignment, options.home)
     result = batch.grade_one(
-        options.submissions, assignment, options.student, options.output, options.seed, options.unsafe, options.regrade
+        options.submissions, assignment, options.student, options.output, options.seed, options.unsafe, options.regrade, own_secret(options)
     )
     print(f"{result.student!r}: {result.status} {reports.number(result.points)}".rstrip())
     return int(result.status == results.INFRASTRUCTURE_ERROR)
@@ -164,6 +168,49 @@ def collect_written(options: argparse.Namespace) -> int:
     return 0
 
 
+def pack(options: argparse.Namespace) -> int:
+    """Make what Gradescope or GitHub Classroom wants of an assignment."""
+    assignment = questions.load(options.assignment, options.home)
+    if options.system == "classroom":
+        count = packing.classroom(assignment, options.target)
+        print(f"{count} files: {options.target}. The hidden tests are not among them.")
+        return 0
+    seed = secrets.randbits(62) if options.seed is None else options.seed
+    count = packing.gradescope(assignment, options.target, seed, own_secret(options), options.visibility)
+    print(f"{count} files: {options.target}. The hidden tests and their seed are among them: give it to Gradescope only.")
+    return 0
+
+
+def rubric(options: argparse.Namespace) -> int:
+    """Grade the answers to the written question by the rubric, on a page in the browser."""
+    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
+    answers, said = drafts.answers(assignment, found.submissions)
+    known = {one.result.student for one in reports.grades(output, assignment)}
+    said += [f"{answer.student!r}: has no result yet: grade first" for answer in answers if answer.student not in known]
+    for sentence in said:
+        print(sentence, file=sys.stderr)
+    rubric_page.serve(
+        rubric_page.Desk(assignment, output, [one for one in answers if one.student in known], options.anonymous), options.port
+    )
+    return 0
+
+
+def similarity(options: argparse.Namespace) -> int:
+    """List pairs of submissions that share code of their own."""
+    assignment = questions.load(options.assignment, options.home)
+    found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
+    works, said = similar.own_code(assignment, found.submissions)
+    for sentence in said:
+        print(sentence, file=sys.stderr)
+    pairs = [pair for pair in similar.compare(works, similar.known_code(assignment)) if 100 * max(pair.shares) >= options.least]
+    path = similar.write(batch.output_folder(options.output, assignment), assignment, pairs, len(works))
+    for pair in pairs[:10]:
+        print(f"{pair.first.student!r}, {pair.second.student!r}: {' and '.join(map(similar.percent, pair.shares))}")
+    print(f"{len(pairs)} pairs of {len(works)} submissions share at least {options.least:g}% of one's own code: {path}")
+    return 0
+
+
 def explain(options: argparse.Namespace) -> int:
     """Start a sandbox, and say what is in force on this machine."""
     with Sandbox(options.unsafe) as sandbox:
@@ -174,6 +221,11 @@ def explain(options: argparse.Namespace) -> int:
             left = inside.allowed(sandbox)
             print(f"Tried from inside, MISSING, not refused: {', '.join(left)}" if left else "Tried from inside: all these calls are refused.")
     return 0
+
+
+def own_secret(options: argparse.Namespace) -> str | None:
+    """The secret that inputs per student are drawn with, if they are asked for."""
+    return own_inputs.read_secret(options.inputs_per_student) if options.inputs_per_student else None
 
 
 def folder_of(options: argparse.Namespace) -> Path:
@@ -204,9 +256,13 @@ def parser() -> argparse.ArgumentParser:
     def add_unsafe(made: argparse.ArgumentParser) -> None:
         made.add_argument("--unsafe", action="store_true", help="run student code without a sandbox")
 
+    def add_own_inputs(made: argparse.ArgumentParser) -> None:
+        made.add_argument("--inputs-per-student", type=Path, metavar="FILE", help="of a secret, made if it is not there: every student gets hidden inputs of their own (default: all get the same)")
+
     def add_grading(made: argparse.ArgumentParser) -> None:
         add_output(made)
         made.add_argument("--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)")
+        add_own_inputs(made)
         add_unsafe(made)
         made.add_argument("--regrade", action="store_true", help="grade again what is already graded")
 
@@ -260,6 +316,27 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("assignment")
     made.add_argument("output", type=Path, help="the file, in Markdown")
     made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    made = command("pack", pack)
+    made.add_argument("system", choices=("gradescope", "classroom"))
+    made.add_argument("assignment")
+    made.add_argument("target", type=Path, help="the zip for Gradescope, or the folder of a template repository for GitHub Classroom")
+    made.add_argument("--seed", type=int, help="gradescope: of the hidden inputs (default: a secret one, drawn now)")
+    made.add_argument("--visibility", choices=gradescope.VISIBILITIES, default="after_due_date", help="gradescope: when students see points and feedback of the tests (default: after_due_date)")
+    add_own_inputs(made)
+
+    made = command("rubric", rubric)
+    made.add_argument("submissions", type=Path)
+    made.add_argument("assignment")
+    made.add_argument("--anonymous", action="store_true", help="show no names, and the answers in an order that tells none")
+    made.add_argument("--port", type=int, default=0, help="of 127.0.0.1, to forward it, say (default: one that is free)")
+    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    add_output(made)
+    made = command("similar", similarity)
+    made.add_argument("submissions", type=Path)
+    made.add_argument("assignment")
+    made.add_argument("--least", type=float, default=similar.LEAST, help=f"percent of one's own code (default: {similar.LEAST})")
+    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    add_output(made)
     add_unsafe(command("sandbox", explain))
     return top
 

@@ -14,17 +14,18 @@ import json
 import os
 import platform
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from . import borrowed, cells, inside, late, notebooks, prepared, questions, reports, results, submissions
+from . import borrowed, cells, inside, late, notebooks, own_inputs, prepared, questions, reports, results, submissions
 from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_spoiled, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
@@ -35,6 +36,7 @@ ROOT = questions.HOME.parent
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "matplotlib")
 BORROWED = "The answers use of rlbook_lib what the instructor's answers do not: {names}. Whether that is allowed, a person decides."
 ATTEMPTS = 2  # before a failure of ours is given up on
+PREPARING = threading.Lock()  # references are not made for two threads at once
 
 
 class CanaryError(RuntimeError):
@@ -43,7 +45,11 @@ class CanaryError(RuntimeError):
 
 @dataclass
 class Course:
-    """All that is the same for every submission of a batch."""
+    """All that is the same for every submission of a batch, or, from :meth:`of`, for all of one student.
+
+    ``secret``: if there is one, every student has hidden inputs of their own (:mod:`own_inputs`); ``seed``: of the inputs
+    in ``prepared``.
+    """
 
     assignment: Assignment
     sandbox: Sandbox
@@ -52,30 +58,48 @@ class Course:
     key: str
     released: tuple[str, ...] = ()  # all texts that students get
     answers: tuple[str, ...] = ()  # the instructor's
+    seed: int = 0
+    secret: str | None = None
+
+    def key_for(self, student: str) -> str:
+        """The key of a student's result."""
+        if self.secret is None:
+            return self.key
+        return f"{self.key} {own_inputs.seed_of(self.secret, self.assignment.name, student)}"
+
+    def of(self, student: str) -> Course:
+        """This course with the hidden inputs of a student, which are drawn and prepared now if they are the student's own."""
+        if self.secret is None:
+            return self
+        seed = own_inputs.seed_of(self.secret, self.assignment.name, student)
+        with PREPARING:
+            return replace(self, prepared=[prepare(question, seed) for question in self.assignment.questions], seed=seed)
 
     @property
     def limits(self) -> Limits:
         return Limits(self.assignment.seconds, self.assignment.cell_seconds, self.assignment.memory_mb)
 
 
-def open_course(assignment: Assignment, sandbox: Sandbox, seed: int, folder: Path | None = None) -> Course:
+def open_course(assignment: Assignment, sandbox: Sandbox, seed: int, folder: Path | None = None, secret: str | None = None) -> Course:
     """Draw the hidden inputs and compute the right results, once for all submissions; ``folder``: where they may be kept."""
     notebook = notebooks.read(assignment.notebook)
     given, key = cells.given(assignment, notebook), key_of(assignment, sandbox, seed)
-    known = prepared.load(folder, key, assignment, seed) if folder is not None else None
-    if known is None:
-        known = [prepare(question, seed) for question in assignment.questions]
+
+    def make() -> list[Prepared]:
+        return [prepare(question, seed) for question in assignment.questions]
+
+    known = make() if folder is None else prepared.known_or_made(folder, key, assignment, seed, make)
     released = tuple(notebooks.text_of(cell) for cell in notebooks.released(notebook)["cells"] if cell["cell_type"] == "code")
-    return Course(assignment, sandbox, given, known, key, released, tuple(cells.choose(notebook, given).first))
+    return Course(assignment, sandbox, given, known, key, released, tuple(cells.choose(notebook, given).first), seed, secret)
 
 
 def key_of(assignment: Assignment, sandbox: Sandbox, seed: int) -> str:
     """A hash of all that a result depends on besides the submission."""
     found = importlib.util.find_spec("rlbook_lib")
     library = Path(found.origin).parent if found and found.origin else Path()
-    files = [assignment.notebook, assignment.folder / "hidden_tests.py"]
+    files = [assignment.notebook, *sorted(assignment.folder.glob("*.py"))]
     files += sorted(Path(__file__).parent.glob("*.py")) + sorted(library.glob("*.py"))
-    parts = [platform.python_version(), str(seed), str(sandbox.unsafe), *map(version_of, PACKAGES)]
+    parts = [platform.python_version(), platform.system(), platform.machine(), str(seed), str(sandbox.unsafe), *map(version_of, PACKAGES)]
     parts += [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -98,6 +122,7 @@ def grade(
     unsafe: bool = False,
     regrade: bool = False,
     progress: bool = True,
+    secret: str | None = None,
 ) -> list[Result]:
     """Grade every submission in a folder and write results, feedback and tables.
 
@@ -111,6 +136,8 @@ def grade(
         unsafe: run student code without a sandbox.
         regrade: grade again what is already graded.
         progress: show a progress bar.
+        secret: if given, every student gets hidden inputs of their own, see :mod:`own_inputs`. It is kept in the output
+            folder like the seed; what is there already stays in force without it.
 
     Returns:
         One result for each student, in the order of the names. A result whose status is "infrastructure error" is a
@@ -130,7 +157,7 @@ def grade(
     late.counted(folder), late.policy_of(folder)  # an impossible line is said before the work
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_EX) as lock:
         inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
-        course = ready(chosen, sandbox, folder, seed, lock)
+        course = ready(chosen, sandbox, folder, seed, lock, secret=secret)
         remember_roster(folder, students)
         done = run_batch(course, found.submissions, folder, workers, regrade, progress)
         reports.write_all(folder, chosen, found.unmatched)
@@ -145,6 +172,7 @@ def grade_one(
     seed: int | None = None,
     unsafe: bool = False,
     regrade: bool = False,
+    secret: str | None = None,
 ) -> Result:
     """Grade the submission of one student as a job of its own; many such jobs may run at once.
 
@@ -157,11 +185,19 @@ def grade_one(
     student = student_name(student)
     if student not in found:
         raise ValueError(f"student: got {student!r}, who has no folder and no notebook in {str(submissions)!r}")
+    return single(chosen, found[student], Path(submissions), folder, seed, unsafe, regrade, secret)
+
+
+def single(
+    assignment: Assignment, submission: Submission, submitted: Path, folder: Path, seed: int | None, unsafe: bool, regrade: bool,
+    secret: str | None,
+) -> Result:  # fmt: skip
+    """Grade one submission, which lies below the folder ``submitted``, beside other jobs that do the same."""
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_SH) as lock:
-        inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
-        course = ready(chosen, sandbox, folder, seed, lock, test_again=False)
-        (result,) = run_batch(course, [found[student]], folder, 1, regrade, progress=False)
-        reports.write_feedback(folder, chosen, result)
+        inside.keep_out(sandbox, private_paths(assignment, submitted, folder))
+        course = ready(assignment, sandbox, folder, seed, lock, test_again=False, secret=secret)
+        (result,) = run_batch(course, [submission], folder, 1, regrade, progress=False)
+        reports.write_feedback(folder, assignment, result)
     return result
 
 
@@ -190,50 +226,58 @@ def read_roster(roster: str | os.PathLike[str] | Roster | None) -> Roster | None
 
 
 def ready(
-    assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | None, lock: Callable[[], None], test_again: bool = True
-) -> Course:
+    assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | None, lock: Callable[[], None], test_again: bool = True,
+    secret: str | None = None,
+) -> Course:  # fmt: skip
     """The course with its seed, after the canary, with the output folder made and locked.
 
-    ``test_again``: whether the canary is graded even if it was with the same key on the same machine.
+    ``test_again``: whether the canary is graded even if it was with the same key on the same machine. Of the jobs that
+    come here at once, one computes what is right for all, and one of each machine grades the canary there.
     """
-    kept = read_settings(folder)
-    check_settings(kept, assignment, seed, folder)
-    drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
-    course = open_course(assignment, sandbox, drawn, folder)
-    if test_again or not prepared.mark_of(folder, course.key, sandbox).exists():
-        canary(course)
-    for place in [*([folder] if kept or not folder.exists() else []), folder / "results", folder / "feedback"]:
-        results.private_folder(place)  # but not a folder of somebody else's that was named as the output
-    lock()
-    if not kept:
-        kept = write_settings(folder, {"assignment": assignment.name, "seed": drawn})
-        if kept["seed"] != drawn:  # another job was first
-            check_settings(kept, assignment, seed, folder)
-            course = open_course(assignment, sandbox, kept["seed"], folder)
-    if prepared.load(folder, course.key, assignment, kept["seed"]) is None:
-        prepared.store(folder, course.key, course.prepared)
+    check_settings(read_settings(folder), assignment, seed, folder, secret)
+    with prepared.alone(folder):
+        lock()
+        kept = read_settings(folder)
+        check_settings(kept, assignment, seed, folder, secret)  # another job may have been first
+        drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
+        course = open_course(assignment, sandbox, drawn, folder, secret or kept.get("secret"))
+        if not kept:
+            canary(course)  # nothing is kept where nothing can be graded
+            own = {"secret": secret} if secret else {}
+            write_settings(folder, {"assignment": assignment.name, "seed": drawn, **own})
+        for place in [*([folder] if kept else []), *(folder / name for name in ("results", "feedback", prepared.TESTED))]:
+            results.private_folder(place)  # but not a folder of somebody else's that was named as the output
+        if not prepared.path_of(folder, course.key).exists():
+            prepared.store(folder, course.key, course.prepared)
     mark = prepared.mark_of(folder, course.key, sandbox)
-    if not mark.exists():
-        results.write_whole(mark, "")
+    with prepared.alone(mark.parent, f".{mark.name}"):
+        if kept and (test_again or not mark.exists()):
+            canary(course)
+        if not mark.exists():
+            results.write_whole(mark, "")
     return course
 
 
-def check_settings(kept: dict[str, Any], assignment: Assignment, seed: int | None, folder: Path) -> None:
+def check_settings(kept: dict[str, Any], assignment: Assignment, seed: int | None, folder: Path, secret: str | None = None) -> None:
     """Raise ``ValueError`` if the folder holds results of another kind."""
     if kept and kept["assignment"] != assignment.name:
         raise ValueError(f"output: {str(folder)!r} holds results of {kept['assignment']}, not of {assignment.name}")
     if kept and seed is not None and kept["seed"] != seed:
         raise ValueError(f"seed: the results in {str(folder)!r} were made with another seed; choose another output folder")
+    if kept and secret is not None and kept.get("secret") != secret:
+        how = "with another secret" if "secret" in kept else "with the same inputs for everybody"
+        raise ValueError(f"inputs-per-student: the results in {str(folder)!r} were made {how}; choose another output folder")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Seed and name of the assignment; empty for a new folder."""
+    """Seed and name of the assignment, and the secret if there is one; empty for a new folder."""
     path = folder / "settings.json"
     if not path.exists():
         return {}
     try:
         content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return {"assignment": str(content["assignment"]), "seed": int(content["seed"])}
+        own = {"secret": str(content["secret"])} if "secret" in content else {}
+        return {"assignment": str(content["assignment"]), "seed": int(content["seed"]), **own}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"output: {str(path)!r} is damaged") from error
 
@@ -321,7 +365,7 @@ def grade_submission(course: Course, submission: Submission, folder: Path, regra
     kept: Result | None = None
     try:
         data = None if submission.problem or submission.path is None else submissions.read_bytes(submission.path)
-        said = f"{course.key} {submission.student} {submission.problem} {submission.remark} {data is None}\0"
+        said = f"{course.key_for(submission.student)} {submission.student} {submission.problem} {submission.remark} {data is None}\0"
         key = hashlib.sha256(said.encode("utf-8", "replace") + (data or b"")).hexdigest()
         kept = results.load(results.path_of(folder, submission.student))
         if kept is not None and (kept.key != key or kept.student != submission.student):
@@ -352,6 +396,7 @@ def result_of(course: Course, submission: Submission, data: bytes | None) -> Res
     if data is None:
         return Result(submission.student, results.NOT_SUBMITTED)
     chosen = cells.choose(submissions.parse(data), course.given)
+    course = course.of(submission.student)
     for attempt in range(ATTEMPTS):
         try:
             graded, status = grade_notebook(course, chosen)

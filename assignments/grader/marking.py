@@ -8,13 +8,15 @@ because it could carry the hidden inputs away.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import diagnosing, wire
+from . import diagnosing, supposing, wire
 from .comparing import NOT_FINITE, WRONG_SHAPE, WRONG_VALUES, seen_by
 from .questions import Case, Question
 
@@ -25,6 +27,7 @@ KNOWN_ERRORS = (
     "NotImplementedError", "TypeError", "ValueError", "IndexError", "KeyError", "AttributeError", "NameError", "RuntimeError",
     "ZeroDivisionError",
 )  # fmt: skip
+STRONG = diagnosing.SENTENCES.keys() - diagnosing.WEAK
 RAISES = "The call raises "
 UNWRITTEN = "The answer is not written yet: the call raises NotImplementedError."
 DIAGNOSIS = "This looks like the following mistake: "
@@ -177,30 +180,106 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
 
 
 def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> dict[str, str | None]:
-    """For each part that lost points, what :mod:`diagnosing` says about it, one of its sentences or None."""
+    """For each part that lost points, what :mod:`diagnosing` or :mod:`supposing` says about it, or None.
+
+    What explains more goes before: one strong relation in all parts, one supposition for all cases of the question, then
+    part by part, and last what says where something is wrong and not what.
+    """
+    wrong = {part: numbers for part in prepared.question.parts if (numbers := wrong_cases(prepared, verdicts, part))}
+    strong = {part: part_relation(prepared, outcomes, numbers, STRONG) for part, numbers in wrong.items()}
+    if len(set(strong.values())) == 1 and None not in strong.values():
+        return dict(strong)
+    whole = supposed(prepared, outcomes, verdicts, range(len(outcomes)))
+    if whole is not None:
+        return dict.fromkeys(wrong, whole)
+    names = {name for name in STRONG if any(one and one.endswith(diagnosing.SENTENCES[name]) for one in strong.values())}
     said: dict[str, str | None] = {}
-    for part in prepared.question.parts:
-        wrong = [number for number, case in enumerate(prepared.cases) if case.part == part and verdicts[number] is not None]
-        if wrong:
-            name = None
-            if all(outcomes[number].kind == RETURNED for number in wrong):
-                name = part_relation(prepared, [(number, outcomes[number].value) for number in wrong])
-            said[part] = None if name is None else diagnosing.SENTENCES[name]
+    for part, numbers in wrong.items():
+        # of what another part shows, one case is enough
+        strong[part] = strong[part] or part_relation(prepared, outcomes, numbers, names, least=1)
+        cases = [number for number, case in enumerate(prepared.cases) if case.part == part]
+        said[part] = strong[part] or supposed(prepared, outcomes, verdicts, cases) or part_place(prepared, outcomes, numbers)
+    if None in said.values() and all(outcome.kind == RETURNED for outcome in outcomes):
+        where = supposing.right_at(prepared.question, prepared.cases, [verdict is None for verdict in verdicts])
+        said = {part: sentence or where for part, sentence in said.items()}
     return said
 
 
-def part_relation(prepared: Prepared, values: Sequence[tuple[int, Any]]) -> str | None:
-    """The relation between the wrong results, each with the number of its case, and the right ones."""
+def wrong_cases(prepared: Prepared, verdicts: Sequence[str | None], part: str) -> list[int]:
+    """The numbers of the cases of a part that are wrong."""
+    return [number for number, case in enumerate(prepared.cases) if case.part == part and verdicts[number] is not None]
+
+
+def result_pairs(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> list[tuple[Any, Any]] | None:
+    """The results of these cases as they are compared, the student's and the right one; None if there is none to compare."""
     compare = prepared.question.compare
+    if any(outcomes[number].kind != RETURNED for number in numbers):
+        return None
     try:
-        pairs = [(seen_by(compare, value), seen_by(compare, prepared.wanted[number])) for number, value in values]
+        return [(seen_by(compare, outcomes[number].value), seen_by(compare, prepared.wanted[number])) for number in numbers]
     except Exception:  # the judge cannot read what a student returned
         return None
+
+
+def part_relation(
+    prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int], names: Collection[str], least: int = 2
+) -> str | None:
+    """The sentence about the relation between the wrong results, of these cases, and the right ones."""
+    pairs = result_pairs(prepared, outcomes, numbers)
+    if pairs is None:
+        return None
     lengths = [
-        {len(argument) for argument in prepared.cases[number].arguments if isinstance(argument, np.ndarray) and argument.ndim}
-        for number, _ in values
+        {size for argument in prepared.cases[number].arguments if isinstance(argument, np.ndarray) for size in argument.shape}
+        for number in numbers
     ]
-    return diagnosing.relation(pairs, lengths)
+    name = diagnosing.relation(pairs, lengths, names, least)
+    if name is None:
+        return None
+    arguments = [prepared.cases[number].arguments for number in numbers]
+    partly = name not in diagnosing.WHOLE and any(
+        diagnosing.partly_right(*pair, partial(supposing.is_given, arguments=given)) for pair, given in zip(pairs, arguments, strict=True)
+    )
+    return diagnosing.PARTLY * partly + diagnosing.SENTENCES[name]
+
+
+def supposed(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None], numbers: Sequence[int]) -> str | None:
+    """What :mod:`supposing` says about these cases, the right ones among them included."""
+    wrong = [number for number in numbers if verdicts[number] is not None]
+    question, cases = prepared.question, prepared.cases
+    pairs = result_pairs(prepared, outcomes, wrong)
+    if pairs is None or any(outcomes[number].kind != RETURNED for number in numbers):
+        return None
+    arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(wrong, pairs, strict=True)]
+    values = {number: outcomes[number].value for number in numbers}
+    return supposing.met(question, cases, arrays) or supposing.explained(question, cases, prepared.wanted, values, wrong, right_result)
+
+
+def part_place(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> str | None:
+    """Where the results of these cases are wrong, if nothing is known that says what is."""
+    pairs = result_pairs(prepared, outcomes, numbers)
+    if pairs is None or prepared.question.sampled:  # frequencies are never right to the last digit
+        return None
+    arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(numbers, pairs, strict=True)]
+    flags = supposing.where_flags(prepared.question, prepared.cases, arrays)
+    return flags or part_relation(prepared, outcomes, numbers, diagnosing.WEAK)
+
+
+def sentences(prepared: Prepared) -> set[str]:
+    """All that may be said about a part that lost points, beside known mistakes: it depends on no answer."""
+    return diagnosing.sentences() | supposing.sentences(prepared.question, prepared.cases)
+
+
+def bits_a_part(prepared: Prepared) -> float:
+    """How much the choice of a sentence can carry away: a student's code chooses one, or none, for each part."""
+    return math.log2(len(sentences(prepared)) + 1)
+
+
+def right_result(question: Question, case: Case) -> Any:
+    """What the reference returns, as it comes over the wire; raises ``ValueError`` if it returns nothing."""
+    outcome = call_here(question, question.reference, case)
+    if outcome.kind != RETURNED:
+        raise ValueError("the reference has no result for this case")
+    return outcome.value
 
 
 def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:

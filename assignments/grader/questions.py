@@ -65,6 +65,7 @@ class Question:
     for gradients, for classes, for many calls in one. It is self-contained and imports inside its body. It hands over
     what came out, both runs of two and arguments as they are after the call, and never says itself whether that is right.
     ``compare``: says what is wrong with a result, see :mod:`comparing`. ``seconds``: of one call.
+    ``sampled``: results are drawn, so that two right ones differ: then no wrong one is compared with other right ones.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Question:
     driver: Callable[..., Any] | None = None
     compare: Comparison = field(default_factory=close)
     seconds: float = 10.0
+    sampled: bool = False
 
     @property
     def points(self) -> float:

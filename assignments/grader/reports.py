@@ -112,7 +112,8 @@ def write_all(output: Path, assignment: Assignment, unmatched: list[tuple[str, s
 
 def write_feedback(output: Path, assignment: Assignment, result: Result) -> None:
     """Write one student's page."""
-    decisions = overrides.read(output, assignment, [one.student for one in results.load_all(output)])
+    known = results.load_all(output) if overrides.path_of(output).exists() else []  # a job does not read a course for nothing
+    decisions = overrides.read(output, assignment, [one.student for one in known])
     write_page(output, assignment, combine(assignment, result, decisions, late.counted(output), late.policy_of(output)))
 
 

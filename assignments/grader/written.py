@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
 from . import submissions
 from .notebooks import TEXT_STUB, Notebook, role, text_of
@@ -45,16 +46,31 @@ def section(assignment: Assignment, submission: Submission) -> str:
 
 def answer(assignment: Assignment, notebook: Notebook) -> list[str]:
     """The texts of the cells of the written question, without the stub."""
-    name = assignment.written.name
-    cells = [cell for cell in notebook["cells"] if isinstance(cell, dict) and name in (role(cell).get("grade_id"), cell.get("id"))]
-    texts = [text_of(cell).strip() for cell in cells]
+    texts = [text_of(cell).strip() for cell in cells_of(assignment, notebook)]
     return [text for text in texts if text not in ("", TEXT_STUB)]
 
 
+def pictures(assignment: Assignment, notebook: Notebook) -> int:
+    """How many pictures are attached to the cells of the written question."""
+    attached = [cell.get("attachments") for cell in cells_of(assignment, notebook)]
+    return sum(len(one) for one in attached if isinstance(one, dict))
+
+
+def cells_of(assignment: Assignment, notebook: Notebook) -> list[dict[str, Any]]:
+    """The cells of the written question."""
+    name = assignment.written.name
+    return [cell for cell in notebook["cells"] if isinstance(cell, dict) and name in (role(cell).get("grade_id"), cell.get("id"))]
+
+
 def indented(text: str) -> str:
-    """Every line as code; characters that cannot be seen become escapes."""
+    """Every line as code."""
+    return "\n".join(f"{INDENT}{line}".rstrip() for line in visible(text).split("\n"))
+
+
+def visible(text: str) -> str:
+    """The text with escapes for characters that cannot be seen or that turn others around."""
     lines = ["".join(one if is_visible(one) else ascii(one)[1:-1] for one in line.replace("\t", INDENT)) for line in text.splitlines()]
-    return "\n".join(f"{INDENT}{line}".rstrip() for line in lines)
+    return "\n".join(lines)
 
 
 def is_visible(one: str) -> bool:

@@ -1,63 +1,23 @@
 """Tests of ``assignments.grader.diagnosing``: what is said about mistakes that nobody listed."""
 
 import inspect
+import math
 import re
+import sys
+import time
 
 import numpy as np
 import pytest
+from new_mistakes import KNOWN, NEW_MISTAKES
 
-from assignments.grader import checking, diagnosing, marking, questions
+from assignments.grader import checking, diagnosing, marking, questions, supposing
 from assignments.grader.diagnosing import SENTENCES, relation
 from assignments.grader.edits import edit
+from assignments.grader.questions import Case, Question
 
-SEEDS = range(4)
-
-# (assignment, question, base, the relation that is named or None, texts of the edit): written before the relations were,
-# as mistakes that students make and that no list of known ones holds; "by chance" if it depends on the seed
-NEW_MISTAKES = [
-    # costs instead of rewards
-    ("01_mdps", 0, "discounted_returns_plain", "opposite", ("returns[t] = G", "returns[t] = -G")),
-    # rounded for printing
-    ("01_mdps", 0, "discounted_returns_plain", "rounded", ("return returns", "return returns.round(2)")),
-    # a column, as for a network
-    ("01_mdps", 0, "discounted_returns_plain", "axis of length 1", ("return returns", "return returns[:, None]")),
-    # the final value stands in the result
-    ("01_mdps", 0, "discounted_returns_plain", "one more at the end", ("return returns", "return np.append(returns, final_value)")),
-    # one step too few
-    ("01_mdps", 0, "discounted_returns_plain", None, ("reversed(range(len(rewards)))", "reversed(range(len(rewards) - 1))")),
-    # one matrix for each action
-    ("01_mdps", 1, "build_maze_plain", "axes", ("return P, R, terminal", "return P.swapaxes(0, 1), R.swapaxes(0, 1), terminal")),
-    # a row for each action
-    ("01_mdps", 2, "q_from_values_plain", "axes", ("return q_values", "return q_values.T")),
-    # the discount of two steps
-    ("01_mdps", 3, "evaluate_policy_plain", None, ("gamma * P", "gamma**2 * P")),
-    # the table of zeros counts as a sweep
-    ("01_mdps", 4, "value_iteration_plain", "one too large", ("0, np.inf", "1, np.inf")),
-    # the history starts with the table of zeros
-    ("01_mdps", 5, "policy_iteration_plain", "one more at the start", ("dtype=int), []", "dtype=int), [np.zeros(S)]")),
-    # the loss instead of the log-probability
-    ("04_policy_gradients", 0, "categorical_log_prob_rows", "opposite", ("return log_probs", "return -log_probs")),
-    # gathered, not squeezed
-    ("04_policy_gradients", 0, "categorical_log_prob_rows", "axis of length 1", ("actions]", "actions][:, None]")),
-    # the constant with the wrong sign
-    ("04_policy_gradients", 1, "gaussian_log_prob_formula", "constant added", ("- 0.5 * math", "+ 0.5 * math")),
-    # another map to positive numbers
-    ("04_policy_gradients", 1, "gaussian_log_prob_formula", None, ("log_std.exp()", "torch.nn.functional.softplus(log_std)")),
-    # a baseline already here
-    ("04_policy_gradients", 2, "rewards_to_go_backwards", "constant added", ("return result", "return result - result.mean()")),
-    # one half as in the critic's loss
-    ("04_policy_gradients", 3, "policy_loss_detached", "half", ("return -(", "return -0.5 * (")),
-    # only good actions are learned from
-    ("04_policy_gradients", 3, "policy_loss_detached", None, ("(returns - values)", "(returns - values).clamp(min=0)")),
-    # one row for each copy
-    ("04_policy_gradients", 4, "generalized_advantages_backwards", "axes",
-     ("return advantages, advantages + values", "return advantages.T, (advantages + values).T")),
-    # divided by their deviation here, not in the update
-    ("04_policy_gradients", 4, "generalized_advantages_backwards", "factor",
-     ("return advantages,", "return advantages / advantages.std(),")),
-    # the critic goes uphill, and only the value of the terminal state, the last one, stays right
-    ("04_policy_gradients", 5, "actor_critic_update_add_at", "by chance", ("critic_rate *", "-critic_rate *")),
-]  # fmt: skip
+SEEDS = range(1, 4)  # and 0, in the quick tests
+LEAST = 14  # of 20 new mistakes of an assignment
+BITS = 8.2  # that the choice of a sentence may carry, for each part of a question
 
 
 @pytest.fixture(scope="module")
@@ -66,38 +26,87 @@ def prepared():
     loaded, made = {}, {}
 
     def get(name, number, seed):
-        assignment = loaded.setdefault(name, None) or questions.load(name)
-        loaded[name] = assignment
+        loaded[name] = loaded.get(name) or questions.load(name)
         key = (name, number, seed)
         if key not in made:
-            made[key] = marking.prepare(assignment.questions[number], seed)
+            made[key] = marking.prepare(loaded[name].questions[number], seed)
         return made[key]
 
     return get
 
 
-def base_of(question, name):
-    return next(one for one in (*question.alternatives, question.reference) if one.__name__ == name)
+def solution_of(question, new):
+    """The mistake: its base is a right solution of the question, or stands beside them."""
+    known = {one.__name__: one for one in (*question.alternatives, question.reference)}
+    return edit(known.get(new.base) or vars(sys.modules[question.cases.__module__])[new.base], *new.texts)
 
 
-@pytest.mark.parametrize(("name", "number", "base", "named", "texts"), NEW_MISTAKES)
-def test_a_new_mistake_gets_a_sentence(prepared, name, number, base, named, texts):
-    for seed in SEEDS:
-        ready = prepared(name, number, seed)
-        result = checking.mark_solution(ready, edit(base_of(ready.question, base), *texts))
-        assert result.points < result.max_points
-        assert not any(marking.DIAGNOSIS in message for message in result.messages)  # it is none of the known ones
-        said = [message for message in result.messages if any(message.endswith(sentence) for sentence in SENTENCES.values())]
-        if named is None:
-            assert not said, said
-        elif named != "by chance":
-            assert any(message.endswith(SENTENCES[named]) for message in said), (seed, result.messages)
+def sentence_of(said):
+    """The sentence, or a piece of it, that a mistake's ``said`` stands for."""
+    named = {"smallest for largest": supposing.SMALLEST, "another result": supposing.ANOTHER_RESULT, KNOWN: marking.DIAGNOSIS} | SENTENCES
+    return named.get(said) or (supposing.IF + said[3:] + "." if said.startswith("if ") else said)
+
+
+def check_what_is_said(ready, new):
+    result = checking.mark_solution(ready, solution_of(ready.question, new))
+    assert result.points < result.max_points
+    if new.said != KNOWN and not new.often_known:
+        assert not any(marking.DIAGNOSIS in message for message in result.messages)
+    if new.said is not None:
+        assert any(sentence_of(new.said) in message for message in result.messages), result.messages
+    # whatever is said is one of the sentences that may be said, made before the answer was looked at
+    may = marking.sentences(ready)
+    for message in result.messages:
+        part, found, sentence = message.partition("”: ")
+        assert not found or (sentence in may and part.removeprefix("Tests of “") in ready.question.parts)
+
+
+def name_of(new):
+    return f"{new.assignment}-q{new.question + 1}-{new.why}"
+
+
+@pytest.mark.parametrize("new", [one for one in NEW_MISTAKES if one.question < 5], ids=name_of)
+def test_a_new_mistake_gets_a_sentence(prepared, new):
+    check_what_is_said(prepared(new.assignment, new.question, 0), new)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("new", NEW_MISTAKES, ids=name_of)
+def test_a_new_mistake_gets_a_sentence_whatever_the_seed(prepared, new):
+    for seed in SEEDS if new.question < 5 else (0, *SEEDS):  # the last question of each assignment takes longest
+        check_what_is_said(prepared(new.assignment, new.question, seed), new)
+
+
+def test_of_twenty_new_mistakes_of_each_assignment_most_get_a_sentence():
+    for name in questions.names():
+        new = [one for one in NEW_MISTAKES if one.assignment == name]
+        assert len({one.texts + (one.question,) for one in new}) == 20
+        assert sum(one.said is not None for one in new) >= LEAST, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", questions.names())
+def test_right_solutions_get_no_sentence(prepared, name):
+    for number, question in enumerate(questions.load(name).questions):
+        for solution in (*question.alternatives, question.reference):
+            result = checking.mark_solution(prepared(name, number, 0), solution)
+            assert result.points == result.max_points and not result.messages
+
+
+@pytest.mark.parametrize("name", questions.names())
+def test_the_choice_of_a_sentence_carries_few_bits(name):
+    for question in questions.load(name).questions:
+        one, other = (marking.Prepared(question, question.cases(marking.generator(question, seed)), [], []) for seed in (0, 1))
+        may = marking.sentences(one)
+        assert marking.bits_a_part(one) == math.log2(len(may) + 1) <= BITS
+        assert may == marking.sentences(other)  # no number of a hidden case stands in them
 
 
 RNG = np.random.default_rng(0)
 LINES = [RNG.normal(size=length) * 3 for length in (5, 7, 6)]
 TABLES = [RNG.normal(size=shape) for shape in ((4, 3), (5, 2), (3, 6))]
 COUNTS = [3, 5, 8]
+FLAGS = [RNG.permutation(np.arange(length) < 2) for length in (5, 7, 6)]
 
 
 @pytest.mark.parametrize(
@@ -119,8 +128,19 @@ COUNTS = [3, 5, 8]
         ("all but the first", lambda want: [9.0, *want[1:]], LINES), ("all but the last", lambda want: [*want[:-1], 9.0], LINES),
         ("constant added", lambda want: want - want.mean(), LINES), ("constant added", lambda want: want + 3.25, COUNTS),
         ("factor", lambda want: want / want.std(), TABLES), ("factor", lambda want: want * -1.7, COUNTS),
-        ("only the first", lambda want: want * np.arange(1, len(want) + 1), LINES),
-        ("only the last", lambda want: want * np.arange(len(want), 0, -1), LINES),
+        ("only the first", lambda want: want * (1 + 0.37 * np.arange(len(want))), LINES),
+        ("only the last", lambda want: want * (1 + 0.37 * np.arange(len(want)))[::-1], LINES),
+        ("mean missing", lambda want: want + np.array([-1.0, 3.0, -2.0]), COUNTS), ("sum missing", lambda want: [want - 7, 3, 4], COUNTS),
+        ("a mean too many", np.mean, LINES), ("a sum too many", lambda want: want.sum(axis=1), TABLES),
+        ("a maximum too many", lambda want: want.max(axis=0), TABLES), ("first alone", lambda want: want[0], LINES),
+        ("last alone", lambda want: want[-1], TABLES), ("square", lambda want: want[None] + np.subtract.outer(want, want), LINES),
+        ("truth turned around", np.logical_not, FLAGS), ("running sum", np.cumsum, LINES), ("permuted", lambda want: np.roll(want, 1, axis=0)[::-1], LINES),
+        ("permuted", lambda want: want[:, [1, 0, *range(2, want.shape[1])]], [TABLES[0], TABLES[2]]),
+        ("whole multiples", lambda want: want * (1 + np.arange(len(want)) % 2), LINES),
+        ("whole fractions", lambda want: want / (1 + np.arange(len(want)) % 2), LINES),
+        ("constant in each row", lambda want: want - np.median(want, axis=1, keepdims=True), [TABLES[0], TABLES[2]]),
+        ("factor in each row", lambda want: want / np.linalg.norm(want, axis=1, keepdims=True), [TABLES[0], TABLES[2]]),
+        ("constant added", lambda want: want + 1e3, LINES), (None, lambda want: want + 1e15, LINES),
         (None, lambda want: want**2 + want, LINES), (None, lambda want: "text", LINES), (None, lambda want: 10**4000, COUNTS),
         (None, lambda want: None, LINES), (None, lambda want: {"a": want}, LINES), (None, lambda want: [want, want], LINES),
         (None, lambda want: np.full(np.shape(want), np.nan), LINES), (None, lambda want: want * want, COUNTS),
@@ -149,9 +169,21 @@ def test_trivial_data_proves_nothing():
 
 
 def test_every_relation_has_a_sentence_and_a_test():
-    assert set(diagnosing.RELATIONS) | set(diagnosing.SCALES) == set(SENTENCES)
+    assert set(diagnosing.RELATIONS) | set(diagnosing.SCALES) | set(diagnosing.WHOLE) == set(SENTENCES) > diagnosing.WEAK
     (mark,) = [mark for mark in test_a_relation_is_found.pytestmark if mark.name == "parametrize"]
-    assert {case[0] for case in mark.args[1]} - {None} == set(SENTENCES)
+    assert {case[0] for case in mark.args[1]} - {None} == set(SENTENCES) - set(diagnosing.WHOLE)
+
+
+def test_relations_of_whole_results():
+    """The results of a call, one by one."""
+    several = [(line, table) for line, table in zip(LINES, TABLES, strict=True)]
+    assert relation([([two, one], [one, two]) for one, two in several]) == "results in another order"
+    assert relation([({"a": two, "b": one}, {"a": one, "b": two}) for one, two in several]) == "results in another order"
+    assert relation([([line[:2], line[2:].reshape(1, -1)], line) for line in LINES]) == "joined"
+    # two arrays of one shape are two results and no table
+    assert relation([([-line, line], [line, line]) for line in LINES]) == "opposite"
+    assert diagnosing.partly_right([-LINES[0], LINES[1]], [LINES[0], LINES[1]], lambda value: False)
+    assert not diagnosing.partly_right([-LINES[0], LINES[1]], [LINES[0], LINES[1]], lambda value: value is LINES[1])  # an argument
 
 
 def test_sentences_hold_no_number_and_are_all_different():
@@ -175,3 +207,76 @@ def test_a_part_gets_one_sentence_and_equal_ones_are_said_once(small):
     partly = said(lambda case, want: want + 1 if case.part == first else want**3 + want)
     assert partly == ["The values are not right.", f"Tests of “{first}”: {SENTENCES['one too large']}"]
     assert said(lambda case, want: want**3 + want if case is ready.cases[0] else want + 1)[0] == "The values are not right."
+
+
+# --- what a right solution gives for other arguments
+
+
+def discounted(rewards, gamma, done):
+    total = 0.0
+    for reward, over in zip(rewards[::-1], done[::-1], strict=True):
+        total = reward + gamma * total * (not over)
+    return {"total": total, "rewards": rewards}
+
+
+def endless_at_one(rewards, gamma, done):
+    while gamma == 1.0:
+        gamma = abs(gamma)
+    return discounted(rewards, gamma, done)
+
+
+def question_of(reference, sampled=False):
+    def cases(rng):
+        return [Case((rng.normal(size=6), float(rng.uniform(0.3, 0.9)), rng.permutation(np.arange(6) == 0)), "all") for _ in range(4)]
+
+    return Question("q", "", "discounted", {"all": 1}, reference, cases, (), sampled=sampled)
+
+
+def said_about(question, solution):
+    return checking.mark_solution(marking.prepare(question, 3), solution).messages
+
+
+@pytest.mark.parametrize(
+    ("solution", "said"),
+    [
+        (lambda rewards, gamma, done: discounted(rewards, 1.0, done), "if `gamma` is 1"),
+        (lambda rewards, gamma, done: discounted(rewards, gamma, ~done), "if `done` is turned around"),
+        (lambda rewards, gamma, done: discounted(rewards, gamma**2, done), "if `gamma` is squared"),
+        (lambda rewards, gamma, done: discounted(np.where(done, 0, rewards), gamma, done) | {"rewards": rewards}, "if `rewards` is 0 where `done` is set"),
+        (lambda rewards, gamma, done: discounted(rewards, gamma, done) | {"total": discounted(rewards, gamma, done)["total"] * gamma},
+         "if `rewards` is multiplied by `gamma`"),
+        # other than a right solution in one case of the four: no supposition explains that
+        (lambda rewards, gamma, done: discounted(rewards, 1.0 if rewards[0] > 0 else 0.95 * gamma, done), None),
+    ],
+)  # fmt: skip
+def test_a_supposition_is_found(solution, said):
+    messages = said_about(question_of(discounted), solution)
+    if said == "if `rewards` is multiplied by `gamma`":  # the same as a sentence about the result, which comes first
+        assert messages == ["The result is the right one times `gamma`."]
+    elif said:
+        assert messages == [sentence_of(said)]
+    else:
+        assert not any(supposing.IF in message for message in messages)
+
+
+def test_right_cases_speak_against_a_supposition(small):
+    """What explains the wrong cases of a part must leave its right ones right."""
+    ready = marking.prepare(question_of(discounted), 3)
+
+    def call(question, case):
+        first = case is ready.cases[0]
+        return marking.call_here(question, discounted if first else lambda rewards, gamma, done: discounted(rewards, 1.0, done), case)
+
+    assert not any(supposing.IF in message for message in marking.mark(ready, call).messages)
+
+
+def test_where_results_are_drawn_nothing_is_supposed():
+    without_discount = lambda rewards, gamma, done: discounted(rewards, 1.0, done)  # noqa: E731
+    assert said_about(question_of(discounted, sampled=True), without_discount) == ["The values are not right."]
+
+
+def test_a_reference_that_never_ends_is_stopped():
+    before, began = sys.getprofile(), time.monotonic()
+    messages = said_about(question_of(endless_at_one), lambda rewards, gamma, done: discounted(rewards, gamma**3, done))
+    assert messages == ["The values are not right."] and time.monotonic() - began < 20
+    assert sys.getprofile() is before

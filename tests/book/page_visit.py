@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, TimeoutError
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+WIDE, NARROW, SLIM = {"width": 1280, "height": 900}, {"width": 390, "height": 844}, {"width": 320, "height": 640}
+BROAD = {"width": 1366, "height": 768}  # from here on a line of text does not fill its room
 # What depends on colors is checked again on the dark page; the rest of axe's rules see no theme.
 COLOR_RULES = ["color-contrast", "link-in-text-block"]
 FAST_MS = 4  # a step that takes less is timed once
@@ -38,7 +39,10 @@ class Visit:
     failed: list[str] = field(default_factory=list)  # requests without an answer, or answered with 400 or more
     outside: list[str] = field(default_factory=list)  # requests to another host; none of them is let through
     overflow: dict[int, list[str]] = field(default_factory=dict)  # width of the window -> what stands out of it
-    axe: dict[str, list[str]] = field(default_factory=dict)  # theme -> serious and critical findings
+    ragged: list[str] = field(default_factory=list)  # what ends further right than the text
+    axe: dict[str, list[str]] = field(default_factory=dict)  # theme -> findings
+    elements: int = 0
+    stops: int = 0  # of the Tab key between the start of the text and its last quiz, nothing opened
     controls: int = 0
     dead: list[str] = field(default_factory=list)  # controls that did not move their picture, and how
     step_ms: list[float] = field(default_factory=list)  # time of every step of every range
@@ -136,7 +140,11 @@ def visit(browser: Browser, base: str, name: str, pictures: Path | None = None) 
     seen = Visit(name)
     with opened(browser, base + name, seen) as page:
         picture(page, pictures, name, "light-1280")
+        seen.elements, seen.stops = page.evaluate(COUNT)
         seen.overflow[WIDE["width"]] = standing_out(page)
+        page.set_viewport_size(BROAD)
+        seen.ragged = page.evaluate(RAGGED)
+        page.set_viewport_size(WIDE)
         use_quizzes(page, seen)
         unfold(page)
         move_controls(page, seen)
@@ -145,6 +153,9 @@ def visit(browser: Browser, base: str, name: str, pictures: Path | None = None) 
         picture(page, pictures, name, "dark-1280")
         page.set_viewport_size(NARROW)
         seen.overflow[NARROW["width"]] = standing_out(page)
+        page.set_viewport_size(SLIM)
+        seen.overflow[SLIM["width"]] = standing_out(page)
+        page.set_viewport_size(NARROW)
         picture(page, pictures, name, "dark-390")
         check_axe(page, seen)
     return seen
@@ -183,9 +194,27 @@ def unfold(page: Page) -> None:
     page.evaluate(
         """() => {
           for (const box of document.querySelectorAll("details")) { box.removeAttribute("name"); box.open = true; }
-          for (const box of document.querySelectorAll(".toggle-hidden")) box.classList.remove("toggle-hidden");
         }"""
     )
+
+
+COUNT = """() => {
+  const text = document.querySelector("article"), last = [...text.querySelectorAll(".quiz")].pop();
+  const stops = last ? [...text.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")].filter(element =>
+    element.tabIndex >= 0 && !element.disabled && element.checkVisibility() &&
+    last.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_PRECEDING) : [];
+  return [document.querySelectorAll("*").length, stops.length];
+}"""
+
+# The right edge of a line of text is that of a paragraph's box; what it scrolls inside its own box does not count.
+RAGGED = """() => {
+  const line = document.querySelector("article > section > p");
+  if (!line) return [];
+  const edge = line.getBoundingClientRect().right + 1;
+  const boxes = [...document.querySelectorAll("article > section > *, article > section > section > *, article .rlx, article .admonition")];
+  return boxes.filter(box => box.getBoundingClientRect().right > edge)
+    .map(box => `${box.tagName.toLowerCase()}.${box.className}: ${Math.round(box.getBoundingClientRect().right - edge + 1)} px`).slice(0, 5);
+}"""
 
 
 def standing_out(page: Page) -> list[str]:
@@ -217,7 +246,7 @@ def standing_out(page: Page) -> list[str]:
 SHORTEN = """kept => {
   const body = document.body.cloneNode(true);
   [...body.querySelectorAll(".katex")].slice(kept).forEach(formula => {
-    formula.replaceWith(formula.querySelector("annotation")?.textContent ?? "");
+    formula.replaceWith(formula.closest(".math")?.dataset.tex ?? "");
   });
   const means = "title, desc, a, [role], [tabindex], [aria-label], [aria-labelledby], [aria-hidden]";
   for (const part of body.querySelectorAll("svg *"))
@@ -246,7 +275,7 @@ def shorten(page: Page) -> None:
 
 
 def axe(page: Page, rules: list[str] | None) -> list[str]:
-    """Serious and critical findings of axe-core: rule, help, places."""
+    """Findings of axe-core of any weight: rule, help, places."""
     if not page.evaluate("typeof axe !== 'undefined'"):
         page.evaluate(AXE.read_text("utf-8"))
         page.evaluate("axe.configure({rules: [{id: 'color-contrast', selector: ':not([data-alike])'}]})")
@@ -256,7 +285,6 @@ def axe(page: Page, rules: list[str] | None) -> list[str]:
     return [
         f"{finding['id']}: {finding['help']}: {node['target']}"
         for finding in page.evaluate("async options => (await axe.run(document, options)).violations", options)
-        if finding["impact"] in {"serious", "critical"}
         for node in finding["nodes"]
     ]
 

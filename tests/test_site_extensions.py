@@ -1,0 +1,106 @@
+"""What the extensions of the book leave out of a page changes nothing that a reader sees; what they gather is right."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import landing
+import lean_theme
+import prerender_math
+import pytest
+import tinycss2
+import used_rules
+from landing import Stop
+
+PAGE = """<body class="page"><div class="a" id="top"><p class="b">Text <span class="katex"><span class="katex-html">
+<span class="mord mathbb">E</span></span></span></p><br><ul><li class="c">One</ul></div><table><tr><td class="d">1</td></tr></table>
+<svg><path class="line"/></svg></body>"""
+SCRIPT = 'box.classList.toggle("open"); list.append(document.createElement("mark"));'
+
+
+def kept(sheet: str) -> str:
+    pages = used_rules.Pages([PAGE], SCRIPT, {"top"})
+    return "".join(used_rules.kept_rules(tinycss2.parse_stylesheet(sheet), pages))
+
+
+@pytest.mark.parametrize(
+    "selector",
+    ["p", ".b", ".a .b", ".a > .b", "div.a p.b", "#top .c", ".open .b", ".a.open", "mark", ".a mark", ".b:hover", ".b::after", ".c + li",
+     ".mathbb", ".katex .mathbb", ".line", "table > tbody > tr > .d", ".a:not(.zz)", "[data-x]", "*", ":root", ".page .a :is(.zz)", "li ~ .c"],
+)  # fmt: skip
+def test_a_rule_that_a_page_meets_stays(selector: str) -> None:
+    assert kept(selector + "{color:red}") == selector + "{color:red}"
+
+
+@pytest.mark.parametrize("selector", [".zz", "#zz", ".b .a", ".d .c", "h1", "p.a", ".a.b", ".a .zz .b", ".zz > .b", "main .b"])
+def test_a_rule_that_no_page_meets_goes(selector: str) -> None:
+    assert kept(selector + "{color:red}") == ""
+    assert kept(f".b,{selector}{{color:red}}") == ".b{color:red}"
+    assert kept(f"@media print{{{selector}{{color:red}}}}") == ""
+
+
+def test_declarations_are_only_shortened() -> None:
+    assert kept('.b { color : red ;  /* why */ content: "a: b; c" ; }') == '.b{color:red;content:"a: b; c"}'
+
+
+def test_properties_that_nobody_reads_go() -> None:
+    sheet = ":root{--a:1px;--b:var(--c);--c:2px;--d:3px;color:red}.x{width:var(--a)}"
+    assert used_rules.without_unused_properties(sheet, "style='--d'") == ":root{--a:1px;--d:3px;color:red}.x{width:var(--a)}"
+
+
+def test_folded_boxes_become_details_around_all_that_they_hold() -> None:
+    box = '<div class="solution dropdown admonition" id="s">\n<p class="admonition-title">Of <a href="#e">1</a></p><div><div>In</div></div></div><p>After</p>'
+    expected = '<details class="solution dropdown admonition" id="s"><summary class="admonition-title">Of 1</summary><div><div>In</div></div></details><p>After</p>'
+    assert lean_theme.mended(box) == expected
+    with pytest.raises(ValueError, match="without an end"):
+        lean_theme.mended(box.replace("</div></div></div>", "</div>"))
+
+
+def test_code_keeps_every_letter() -> None:
+    code = '<pre><span></span><span class="n">a</span> <span class="o">=</span> <span class="sa">f</span><span class="s2">&quot;x</span><span class="si">{</span>'
+    lighter = lean_theme.mended(code)
+    assert lighter == '<pre>a = <span class="s2">f&quot;x{</span>'
+    assert re.sub("<[^>]+>", "", lighter) == re.sub("<[^>]+>", "", code)
+
+
+def test_strings_have_one_color() -> None:
+    """The parts of a string are joined because both styles of the book color them alike."""
+    from pygments.styles import get_style_by_name
+    from pygments.token import Comment, String
+
+    for name in ("a11y-high-contrast-light", "a11y-high-contrast-dark"):
+        style = get_style_by_name(name)
+        colors = {style.style_for_token(kind)["color"] for kind in (String.Affix, String.Interpol, String.Single, String.Double, String.Escape)}
+        assert len(colors) == 1 and colors != {style.style_for_token(Comment)["color"]}
+
+
+def test_the_empty_corner_of_a_table_heads_nothing() -> None:
+    assert lean_theme.mended('<th class="head"><p></p></th><th class="head"><p>x</p></th>') == '<td class="head"></td><th class="head"><p>x</p></th>'
+
+
+def test_the_source_of_a_formula_stands_once() -> None:
+    setter = prerender_math.Typesetter({})
+    text = prerender_math.TWICE.sub(r"<math\1>\2", setter(r"x^2 < \gamma", True)["html"])
+    assert "annotation" not in text and "semantics" not in text and '<math display="block">' in text
+    assert html.unescape(re.sub("<[^>]+>", "", text.split("</math>")[0])) == "x2<γ"
+
+
+def stop(page: str, row: int, column: int, *needs: str) -> Stop:
+    return Stop(f"chapters/{page}", page, row, column, 30, tuple(f"chapters/{need}" for need in needs))
+
+
+def test_the_map_draws_what_is_needed_and_nothing_twice() -> None:
+    stops = {one.page: one for one in [stop("01_a", 0, 0), stop("02_b", 0, 1, "01_a"), stop("03_c", 0, 2, "01_a", "02_b"), stop("04_d", 1, 0, "01_a")]}
+    assert [(start.number, end.number) for start, end in landing.direct(stops)] == [(1, 2), (2, 3), (1, 4)]
+
+
+def test_every_lesson_says_what_it_needs_and_how_long_it_takes() -> None:
+    root = Path(__file__).resolve().parents[1]
+    lessons = [f"chapters/{path.stem}" for path in sorted(root.glob("chapters/[01]*.ipynb")) if not path.stem.endswith("_deeper")]
+    found = {lesson: landing.read_needs(root, lesson) for lesson in lessons}
+    assert len(found) == 13 and all(10 <= minutes <= 60 for minutes, _ in found.values())
+    assert found["chapters/02_mdps"][1] == ()  # "Nothing of chapter 1 is assumed"
+    for lesson, (_, needs) in found.items():
+        assert all(need in found and need < lesson for need in needs)
