@@ -10,6 +10,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/ready
 BOOK := _build/html/.complete
+PLACE := _build/place
 NOTEBOOKS ?= $(sort $(wildcard chapters/*.ipynb))
 WORKERS ?= 2
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)  # containers often run as root, which Jupyter refuses unasked
@@ -19,7 +20,7 @@ HERE := $(CURDIR)
 export PATH := $(HERE)/$(VENV)/bin:$(PATH)
 export VIRTUAL_ENV := $(HERE)/$(VENV)
 export XDG_CACHE_HOME := $(HERE)/$(VENV)/cache
-export PIP_CACHE_DIR := $(HERE)/$(VENV)/cache/pip
+export PIP_CACHE_DIR ?= $(HERE)/$(VENV)/cache/pip
 export MPLCONFIGDIR := $(HERE)/$(VENV)/cache/matplotlib
 export IPYTHONDIR := $(HERE)/$(VENV)/cache/ipython
 export JUPYTER_CONFIG_DIR := $(HERE)/$(VENV)/cache/jupyter/config
@@ -40,7 +41,7 @@ SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproje
 	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup book test test-portable test-grader quick lab execute grade release lock outdated clean
+.PHONY: always help setup book test test-portable test-grader quick lab execute grade release lock outdated clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -94,11 +95,17 @@ clean:  ## remove the built book and all caches; .venv stays
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # Always from scratch: a page that did not change can still hold a reference that broke.
-$(BOOK): $(SOURCES) $(READY)
+$(BOOK): $(SOURCES) $(PLACE) $(READY)
 	@echo "Building the book; warnings are errors."
 	@rm -rf _build/html _build/.doctrees
 	@$(VENV)/bin/jupyter-book build -W -n --keep-going . 
 	@touch $@
+
+# What the pages say about the place where they are (_ext/hosting.py): when that changes, the book is built again.
+$(PLACE): PLACE_NOW = $(BOOK_REPOSITORY) $(BOOK_URL)
+$(PLACE): always
+	@mkdir -p $(@D)
+	@echo '$(PLACE_NOW)' | cmp -s - $@ || echo '$(PLACE_NOW)' > $@
 
 $(READY): requirements.txt requirements.lock constraints.txt pyproject.toml tools/setup.sh
 	@bash tools/setup.sh $(VENV)
