@@ -41,7 +41,7 @@ SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproje
 	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: always help setup book test test-portable test-grader quick lab execute grade release lock outdated plain clean
+.PHONY: always help setup book pdf zip test test-portable test-grader quick lab execute grade release lock outdated plain clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -50,6 +50,15 @@ setup: $(READY)  ## install what the book needs into .venv (the other commands d
 
 book: $(BOOK)  ## build the book: _build/html/index.html
 	@echo "The book: $(HERE)/_build/html/index.html"
+
+# Asked before the book is built: whether anything here can print.
+pdf: $(READY)  ## print the book, all pages in one file: _build/rlbook.pdf (needs Chromium)
+	@$(PYTHON) tools/print_book.py --check
+	@$(MAKE) book
+	@$(PYTHON) tools/print_book.py
+
+zip: $(BOOK)  ## put the site into one file that works offline when unpacked: _build/rlbook.zip
+	@$(PYTHON) tools/zip_site.py
 
 test: $(READY)  ## run every test: library, notebooks, strict build, browser
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS)
@@ -63,11 +72,12 @@ test-grader: $(READY)  ## run the grader's long tests: attacks on it, and forty 
 quick: $(READY)  ## run the unit tests that take no more than seconds (under 2 minutes in all)
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS) --quick
 
-# trusted, so that stored sliders move before a cell has run; no questions to the network about news or updates
-lab: $(READY)  ## open the chapters in JupyterLab
-	@$(VENV)/bin/jupyter trust chapters/*.ipynb
-	@$(VENV)/bin/jupyter lab $(AS_ROOT) --notebook-dir=chapters --LabApp.news_url= \
-		--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate
+# Copies in lab/, the reader's own: what one notebook alone cannot show is said in words, and no chapter is touched.
+# Trusted, so that stored sliders move before a cell has run.
+lab: $(READY)  ## open copies of the chapters in JupyterLab; what you change stays in lab/
+	@$(PYTHON) tools/lab_copy.py --settings "$(JUPYTERLAB_SETTINGS_DIR)"
+	@$(VENV)/bin/jupyter trust lab/*.ipynb
+	@$(VENV)/bin/jupyter lab $(AS_ROOT) --notebook-dir=lab
 
 execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTEBOOKS=chapters/02_mdps.ipynb
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)
