@@ -37,11 +37,11 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONPATH PYTHONHOME
 
 # What the built pages are made from.
-SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproject.toml README.md LICENSE \
+SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproject.toml README.md LICENSE tools/plain_sphinx.txt \
 	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: always help setup book pdf zip test test-portable test-grader quick lab execute grade release lock outdated clean
+.PHONY: always help setup book pdf zip test test-portable test-grader quick lab execute grade release lock outdated plain clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -98,6 +98,9 @@ lock:  ## renew the pins of what requirements.txt brings along; UPGRADE=1 takes 
 
 outdated: $(READY)  ## try the newest packages in an environment that is thrown away, and say what breaks; TORCH=1: torch too
 	@$(PYTHON) tools/outdated.py --workers $(WORKERS) $(if $(TORCH),--torch)
+
+plain: $(READY)  ## build two chapters without Jupyter Book, by the newest Sphinx, and compare; THEMES=1: the newest themes too
+	@$(PYTHON) tools/plain_sphinx.py $(if $(THEMES),--themes)
 
 clean:  ## remove the built book and all caches; .venv stays
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/cache

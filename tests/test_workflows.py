@@ -151,7 +151,8 @@ def test_the_update_bot_finds_the_pin_of_uv() -> None:
 
 def test_what_is_frozen_is_pinned_and_named_to_the_bot() -> None:
     rules = json.loads(read("renovate.json"))["packageRules"]
-    frozen = next(rule for rule in rules if rule.get("enabled") is False)
+    frozen = next(rule for rule in rules if rule["description"].startswith("Frozen"))
+    assert frozen["enabled"] is False
     pinned = set(re.findall(r"^([A-Za-z0-9_.-]+)==", read("requirements.txt"), re.MULTILINE))
     assert set(frozen["matchPackageNames"]) <= pinned
     assert {"jupyter-book", "sphinx"} <= set(frozen["matchPackageNames"])
