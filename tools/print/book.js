@@ -92,12 +92,22 @@ function stillPictures() {
 
 // ---- boxes: open in place, or gathered at the end of their page with a link there and back
 
+function opened(box, content) {
+  const open = make("div", {class: [...box.classList].filter(name => name !== "dropdown" && !name.startsWith("sd-")).join(" ")}, ...content);
+  if (box.id) open.id = box.id;
+  box.replaceWith(open);
+  return open;
+}
+
 function openBoxes() {
   for (const box of all("details.sd-dropdown:not(.quiz-right, .quiz-wrong)")) {
-    const open = make("div", {class: "print-box"}, make("p", {class: "print-box-title"}, ...box.querySelector(".sd-summary-text").childNodes));
-    open.append(...box.querySelector(".sd-summary-content").childNodes);
-    if (box.id) open.id = box.id;
-    box.replaceWith(open);
+    const title = make("p", {class: "print-box-title"}, ...box.querySelector(".sd-summary-text").childNodes);
+    opened(box, [title, ...box.querySelector(".sd-summary-content").childNodes]).classList.add("print-box");
+  }
+  for (const box of all("details.admonition:not(.hide)")) {                            // mistakes and solutions
+    const summary = box.querySelector("summary"), title = make("p", {class: "admonition-title"}, ...summary.childNodes);
+    summary.remove();
+    opened(box, [title, ...box.childNodes]);
   }
 }
 
@@ -130,13 +140,12 @@ function gatherQuizzes(article) {
 
 function gatherSolutions(article) {
   const entries = [];
-  for (const solution of all(".solution.dropdown", article)) {
-    const to = solution.querySelector(".admonition-title a")?.getAttribute("href");
-    const exercise = to && document.getElementById(to.slice(1));
+  for (const solution of all(".solution", article)) {
+    const title = solution.querySelector(".admonition-title"), number = title.textContent.match(/Exercise [\d.]*\d/)?.[0];
+    const exercise = number && all(".exercise").find(one => one.querySelector(".caption-number")?.textContent.trim() === number);
     if (!exercise) throw new Error(`${article.dataset.page}: the solution ${solution.id} has no exercise`);
-    const see = make("p", {class: "print-see"}, make("a", {href: `#${solution.id}`}, "Solution at the end of these pages"));
-    exercise.append(see);
-    solution.classList.remove("dropdown");
+    exercise.append(make("p", {class: "print-see"}, make("a", {href: `#${solution.id}`}, "Solution at the end of these pages")));
+    title.replaceChildren(make("a", {href: `#${exercise.id}`}, ...title.childNodes));
     entries.push(solution);
   }
   gather(article, "solutions", "Solutions of the exercises", entries);
