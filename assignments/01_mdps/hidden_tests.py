@@ -230,6 +230,8 @@ def judge_q2(raw):
     if isinstance(raw, dict):
         return raw
     transitions = np.asarray(raw[0], dtype=float)
+    if np.broadcast_shapes(transitions.shape, np.shape(raw[1])) != transitions.shape:  # a column and a row would fill the memory
+        raise ValueError("rewards have another shape than transitions")
     return [raw[2], (transitions * np.where(transitions > 0, raw[1], 0.0)).sum(axis=2)]
 
 

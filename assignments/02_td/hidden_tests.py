@@ -532,10 +532,13 @@ def drive_q4(function, look, action_values, epsilon, seed, draws):
 
 
 def judge_q4(raw):
-    """How often each action is drawn; or whether both generators draw the same actions."""
+    """How often each action is drawn; or whether both generators draw the same actions.
+
+    Actions that do not exist count as one: with a place for each, the number of one fills the memory.
+    """
     if isinstance(raw, dict):
         return {"repeats": repeats(raw["runs"])}
-    return {"draws": len(raw), "frequencies": np.bincount(raw, minlength=MOST_ACTIONS) / len(raw)}
+    return {"draws": len(raw), "frequencies": np.bincount(np.minimum(raw, MOST_ACTIONS), minlength=MOST_ACTIONS) / len(raw)}
 
 
 DRAWS = 1300  # and a tolerance of 0.09: by Hoeffding's inequality a right frequency is outside once in 10^8 cases

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,7 +22,8 @@ from .submissions import of_the_system
 MAX_FILES = 20_000  # of a source
 MAX_ARCHIVE = 4_000_000_000  # bytes of a zip
 NO_FILE = "A link, or something else that is no file: left out."
-DAMAGED = (OSError, ValueError, RuntimeError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)  # what reading may raise
+# what reading may raise
+DAMAGED = (OSError, ValueError, RuntimeError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ def in_zip(archive: zipfile.ZipFile) -> Iterator[Piece]:
             problem = "The name points out of the archive: left out."
         elif info.flag_bits & 1:
             problem = "Encrypted: left out."
+        elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others may want gigabytes before the first byte
+            problem = "Packed in a way that no course system uses: left out."
         try:
             when = datetime(*info.date_time)
         except ValueError:

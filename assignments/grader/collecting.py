@@ -28,9 +28,10 @@ UNKNOWN_TIME = "Whether it was late is not known."
 SYSTEMS = ("canvas", "moodle", "folder")
 # name[_LATE]_user_attachment_file, and anon_code[_LATE]_attachment_file where names are hidden
 CANVAS = re.compile(r"(?P<name>.+?)(?P<late>_LATE)?_(?P<id>\d{1,30})_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL)
-CANVAS_HIDDEN = re.compile(r"(?P<name>anon)_(?P<id>[0-9A-Za-z]+)(?P<late>_LATE)?_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL)
-# name_number_assignsubmission_file, as a folder or, where no folders were asked for, before the name of the file
-MOODLE = re.compile(r"(?P<name>.*)_(?P<id>\d{1,30})_assignsubmission_[a-z]+(?:_(?P<file>.*))?", re.DOTALL)
+CANVAS_HIDDEN = re.compile(r"(?P<name>anon)_(?P<id>(?!LATE_)[0-9A-Za-z]+)(?P<late>_LATE)?_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL)
+# name_number_assignsubmission_file, as a folder or, where no folders were asked for, before the name of the file. The first
+# number counts: what comes after it is the name of a file, which a student chose
+MOODLE = re.compile(r"(?P<name>.*?)_(?P<id>\d{1,30})_assignsubmission_[a-z]+(?:_(?P<file>.*))?", re.DOTALL)
 TIMES = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%A, %B %d, %Y, %I:%M %p", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
 CANVAS_COLUMNS = {"name": "Student", "id": "ID", "sis_user_id": "SIS User ID", "sis_login_id": "SIS Login ID", "section": "Section"}
 MOODLE_COLUMNS = {"name": "Full name", "email": "Email address"}

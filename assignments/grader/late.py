@@ -87,16 +87,20 @@ def read(path: Path) -> Days:
     """The days in a table, by student; raises ``ValueError`` that names the line."""
     if not path.exists():
         return {}
-    reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
+    try:
+        reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
+        rows = [(reader.line_num, row) for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path.name} is not a table in UTF-8: {error}") from error
     if not {"student", "days"} <= set(reader.fieldnames or ()):
         raise ValueError(f"{path.name}: expected the columns 'student' and 'days'")
     found: Days = {}
-    for row in reader:
+    for line, row in rows:
         text, student = (row["days"] or "").strip(), (row["student"] or "").strip()
         is_number = re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MAX_DAYS
         if not student or not (is_number or (text == "?" and path.name == LATE)):
             what = f"days: got {text!r}, expected a whole number from 0 to {MAX_DAYS}" if student else "student: got nothing"
-            raise ValueError(f"{path.name}, line {reader.line_num}: {what}")
+            raise ValueError(f"{path.name}, line {line}: {what}")
         found[student_name(plain_cell(student))] = int(text) if is_number else None
     return found
 

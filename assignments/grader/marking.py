@@ -21,6 +21,8 @@ from .comparing import NOT_FINITE, WRONG_SHAPE, WRONG_VALUES, seen_by
 from .questions import Case, Question
 
 RETURNED, RAISED, MISSING, TIMEOUT, CRASHED = "returned", "raised", "missing", "timeout", "crashed"
+TOO_LARGE = "too large"
+ROOM = 1_000  # numbers that a result may have beside ten times those of the right one: a look at more takes time from others
 # The only names of exceptions that a student is told, one for a question. The list is short because a name is chosen by
 # the student's code, which knows the hidden inputs: with all of Python's 62 and one a case, 12 of 13 numbers got out.
 KNOWN_ERRORS = (
@@ -35,12 +37,13 @@ ENDINGS = {
     MISSING: "`{function}` is not defined. Is the cell there, and does it run without an error from top to bottom?",
     TIMEOUT: "A call took too long and was stopped.",
     CRASHED: "The process that ran the code ended or was stopped (too much memory or output, too many files or processes, or an exit).",
+    TOO_LARGE: "The result is far larger than what is asked for.",
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one call ended: ``kind`` is one of the five words above; ``value`` if it returned, ``error`` if it raised."""
+    """How one call ended: ``kind`` is one of the six words above; ``value`` if it returned, ``error`` if it raised."""
 
     kind: str
     value: Any = None
@@ -123,9 +126,9 @@ def mark(prepared: Prepared, call: Callable[[Question, Case], Outcome]) -> Quest
     """Points and feedback of one question. After a call that did not end by itself, no further one is made."""
     question = prepared.question
     outcomes: list[Outcome] = []
-    for case in prepared.cases:
+    for case, want in zip(prepared.cases, prepared.wanted, strict=True):
         stopped = outcomes and outcomes[-1].kind in (MISSING, TIMEOUT, CRASHED)
-        outcomes.append(outcomes[-1] if stopped else call(question, case))
+        outcomes.append(outcomes[-1] if stopped else bounded(call(question, case), want))
     verdicts = [verdict(question, outcome, want) for outcome, want in zip(outcomes, prepared.wanted, strict=True)]
     parts = [part_result(question, name, prepared.cases, verdicts) for name in question.parts]
     endings = [outcome.kind for outcome in outcomes]
@@ -136,6 +139,22 @@ def mark(prepared: Prepared, call: Callable[[Question, Case], Outcome]) -> Quest
     if any(verdicts):
         result.messages = explain(prepared, outcomes, verdicts)
     return result
+
+
+def bounded(outcome: Outcome, want: Any) -> Outcome:
+    """The outcome, without its value if that is so large that no right or nearly right result could be."""
+    if outcome.kind == RETURNED and size(outcome.value) > ROOM + 10 * size(want):
+        return Outcome(TOO_LARGE)
+    return outcome
+
+
+def size(value: Any) -> int:
+    """How many numbers, words and containers a result has."""
+    if isinstance(value, np.ndarray):
+        return value.size + sum(value.shape)
+    if isinstance(value, dict):
+        value = list(value.values())
+    return 1 + sum(map(size, value)) if isinstance(value, (list, tuple)) else 1
 
 
 def verdict(question: Question, outcome: Outcome, want: Any) -> str | None:

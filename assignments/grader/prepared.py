@@ -95,7 +95,7 @@ def load(folder: Path, key: str, assignment: Assignment, seed: int) -> list[Prep
 
 def read_private(path: Path) -> bytes:
     """A file that only its owner, who is this user, can read and write; raises :class:`Damaged` for another one."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise Damaged("others than this user could have read or written it")

@@ -536,11 +536,13 @@ def counted(work: Callable[[], Any], limit: int) -> tuple[Any, int]:
         if calls > limit:
             raise TooLongError
 
-    sys.setprofile(count)
     try:
-        result = work()
+        sys.setprofile(count)
+        try:
+            result = work()
+        finally:
+            sys.setprofile(before)  # a call like others: it may be the one too many
     except Exception:  # too many calls, or the reference has no result for this
         result = Stopped()
-    finally:
         sys.setprofile(before)
     return result, calls

@@ -71,6 +71,8 @@ def decode(value: Any, depth: int = 0) -> Any:
         shape = [int(size) for size in value["shape"]]
         if value["dtype"] not in DTYPES or len(shape) > MAX_DEPTH or min(shape, default=0) < 0:
             raise WireError("not an array")
+        if math.prod(size or 1 for size in shape) > MAX_BYTES:  # rows without columns: no byte, and a loop without end
+            raise WireError("not an array")
         data = a2b_base64(value["__array__"], strict_mode=True)
         if len(data) != math.prod(shape) * np.dtype(value["dtype"]).itemsize:
             raise WireError("not an array")

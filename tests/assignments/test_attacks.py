@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import struct
 import subprocess
 import sys
+import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import hostile
+import numpy as np
 import pytest
 from conftest import ROOT, some
 
-from assignments.grader import batch, inside, sandbox, seccomp, submissions
-from assignments.grader.marking import CRASHED
+from assignments.grader import batch, inside, marking, questions, sandbox, seccomp, submissions, supposing, wire
+from assignments.grader.marking import CRASHED, Outcome, mark
 from assignments.grader.questions import Case, Question
 from assignments.grader.sandbox import InfrastructureError, Limits, Student
 
@@ -258,3 +262,102 @@ def test_the_memory_of_the_grader_stays_flat(box, name):
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert kept[-1].kind == CRASHED and peak < 80e6, peak
+
+
+# --- what the grader's own process does with answers: no sandbox holds it
+
+ASSIGNMENTS = questions.names()
+ROWS = np.empty((2**40, 0))  # a million million rows without columns: not one byte
+ANSWERS = {
+    "rows without columns": lambda: ROWS,
+    "a long list": lambda: [0.5] * 90_000,
+    "a deep list": lambda: [[[0.5] * 300] * 10] * 30,
+    "one long row": lambda: np.zeros((1, 3_000_000), dtype="uint8"),
+    "a number without end": lambda: 10**4000,
+}
+
+
+@functools.cache
+def without_mistakes(name):
+    """The questions of an assignment, prepared but for their known mistakes."""
+    return [marking.prepare(replace(one, mistakes=()), 7) for one in questions.load(name).questions]
+
+
+def filled_with(value, new):
+    """A result of the same kind with something else in all places."""
+    if isinstance(value, dict):
+        return {key: filled_with(inner, new) for key, inner in value.items()}
+    return [filled_with(inner, new) for inner in value] if isinstance(value, list) else new
+
+
+def through_the_wire(value):
+    return sandbox.outcome({"kind": marking.RETURNED, "value": wire.encode(value)})
+
+
+def answers(wanted, came, whole):
+    """What comes back for each case: one thing as the result, or in all places of it."""
+    if came.kind != marking.RETURNED:
+        return [came for _ in wanted]
+    return [Outcome(came.kind, came.value if whole else filled_with(want, came.value)) for want in wanted]
+
+
+@pytest.mark.parametrize("shape", [(2**40, 0), (0, 2**40), (4_000_001, 0)])
+def test_rows_without_columns_are_no_array(shape):
+    """Who goes through the rows would not come back."""
+    for value in (np.empty(shape), [np.empty(shape)], {"one": np.empty(shape)}):
+        assert through_the_wire(value) == Outcome(marking.RAISED, error="an exception")
+    assert through_the_wire(np.empty((5, 0))).value.shape == (5, 0)
+
+
+@pytest.mark.parametrize("name", ["01_mdps", *(pytest.param(name, marks=pytest.mark.slow) for name in ASSIGNMENTS[1:])])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_large_answers_take_no_time_from_others(name, answer):
+    """All comparisons, diagnoses and suppositions together: other students' time limits run meanwhile."""
+    came = through_the_wire(ANSWERS[answer]())
+    for prepared in without_mistakes(name):
+        for whole in (False, True):
+            given = iter(answers(prepared.wanted, came, whole))
+            began = time.thread_time()
+            result = mark(prepared, lambda question, case: next(given))  # noqa: B023
+            assert result.points < result.max_points and time.thread_time() - began < 2, (prepared.question.name, whole)
+            assert sys.getprofile() is None
+
+
+def question_of(name, number):
+    return questions.load(name).questions[number - 1]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (("02_td", 4), [300_000_000]),  # a place for each action that could be meant
+        (("01_mdps", 2), [np.ones((9_000, 1, 1), dtype="uint8"), np.ones((1, 1, 9_000), dtype="uint8"), [True]]),
+    ],
+    ids=["a large action", "a column and a row"],
+)
+def test_small_answers_do_not_become_large(question, answer):
+    question = question_of(*question)
+    tracemalloc.start()
+    wrong = marking.verdict(question, Outcome(marking.RETURNED, answer), question.compare)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert wrong is not None and peak < 50e6, peak
+
+
+def test_an_answer_that_is_too_large_is_not_kept():
+    prepared = without_mistakes("01_mdps")[0]
+    outcome = marking.bounded(Outcome(marking.RETURNED, [0.0] * 90_000), prepared.wanted[0])
+    assert outcome == Outcome(marking.TOO_LARGE)
+    for one in without_mistakes("01_mdps"):
+        assert all(marking.bounded(Outcome(marking.RETURNED, want), want).value is want for want in one.wanted)
+
+
+def test_counting_ends_whenever_the_limit_is_met():
+    """Also when it is met by the last call of all, the one that ends the counting."""
+
+    def work():
+        return abs(-1), len(""), abs(-2)
+
+    for limit in range(12):
+        supposing.counted(work, limit)
+        assert sys.getprofile() is None

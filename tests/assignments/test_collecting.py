@@ -290,3 +290,56 @@ def test_other_tables_are_refused_as_worksheets(tmp_path):
         (tmp_path / "w.csv").write_text(text, "latin-1")
         with pytest.raises(ValueError, match="worksheet"):
             collecting.collect("canvas", source, "small", tmp_path / "out", worksheet=tmp_path / "w.csv")
+
+
+# --- attacks: names and archives that a student made
+
+
+@pytest.mark.parametrize("make", [zipped, placed])
+@pytest.mark.parametrize("name", ["Ada_42_assignsubmission_file_small.ipynb", "_42_assignsubmission_file_small.ipynb", "a_42_assignsubmission_file_"])
+def test_the_name_of_a_file_files_nothing_under_another_student(make, name, tmp_path):
+    """Moodle puts the student's number before the name of the file, which the student chooses."""
+    own = "Eve Doe_77_assignsubmission_file_"
+    source = make(tmp_path / "source", {f"{own}{name}": b"eve", "Ada_42_assignsubmission_file_small.ipynb": b"ada"})
+    collecting.collect("moodle", source, "small", tmp_path / "out")
+    assert (tmp_path / "out" / "42" / "small.ipynb").read_bytes() == b"ada" and (tmp_path / "out" / "77").is_dir()
+    for place, path in enumerate([f"{own}/Ada_42_assignsubmission_file_/small.ipynb", f"{own}/{name}/small.ipynb"]):
+        source = make(tmp_path / f"source{place}", {path: b"eve"})
+        collecting.collect("moodle", source, "small", tmp_path / f"out{place}")
+        assert list(tree(tmp_path / f"out{place}")) == ["77/small.ipynb"]
+
+
+def test_a_student_named_anon_is_as_late_as_others(tmp_path):
+    source = zipped(tmp_path / "source", {"anon_LATE_77_900_small.ipynb": b"", "eve_LATE_78_901_ada_42_1_small.ipynb": b"", "anon_Ab1_LATE_9_small.ipynb": b""})
+    done = collecting.collect("canvas", source, "small", tmp_path / "out")
+    assert done.late == {"77": None, "78": None, "Ab1": None}
+
+
+def method(path, number):
+    """Change what an archive says of its first file: how it is packed."""
+    data = bytearray(path.read_bytes())
+    for signature, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        at = data.index(signature) + place
+        data[at : at + 2] = struct.pack("<H", number)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("number", [12, 14, 93, 99])
+def test_odd_ways_of_packing_stop_nobody(number, tmp_path):
+    """Of LZMA's dictionary, up to 4 GB, an archive says the size; what its errors are is another matter again."""
+    source = zipped(tmp_path / "source.zip", {"eve_77_1_small.ipynb": b"\x09\x04\x05\x00\x5d\xff\xff\xff\xff" * 9, "ada_42_2_small.ipynb": b"ada"})
+    method(source, number)
+    collecting.collect("canvas", source, "small", tmp_path / "out")
+    assert tree(tmp_path / "out") == {"42/small.ipynb": b"ada"}
+    assert rows(tmp_path / "out", "unmatched") == [{"name": "eve_77_1_small.ipynb", "what": "Packed in a way that no course system uses: left out."}]
+
+
+def test_names_cannot_write_on_the_terminal_or_add_lines(tmp_path, capsys):
+    """Neither what is printed nor the tables hold a name as it came."""
+    names = {"=cmd|' /C calc'!A0": b"1", "eve\x1b[2J\x1b]0;": b"2", "a\nada": b"3", "\u202eeve": b"4"}
+    source = placed(tmp_path / "source", {f"{name}/small.ipynb": data for name, data in names.items()})
+    assert run("collect", "folder", source, "small", tmp_path / "out") == 0
+    said = capsys.readouterr().out + (tmp_path / "out.collected.csv").read_text("utf-8")
+    assert not {one for one in said if not one.isprintable()} - {"\n"} and "\nada" not in said
+    assert all(line.startswith(("'=", "\"'=")) for line in (tmp_path / "out.collected.csv").read_text("utf-8").splitlines() if "calc" in line)
+    assert len(rows(tmp_path / "out")) == 4

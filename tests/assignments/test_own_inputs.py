@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 
 import hostile
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import some
 
-from assignments.grader import batch, checking, comparing, own_inputs, questions, results
+from assignments.grader import batch, checking, comparing, own_inputs, questions, results, submissions
 from assignments.grader.__main__ import main
 from assignments.grader.questions import HOME
 
@@ -126,3 +127,35 @@ def test_seeds_of_a_class_do_not_collide():
     seeds = [seed(f"student {number}") for number in range(2000)]
     assert len(set(seeds)) == len(seeds)
     assert 0.4 < np.mean([one >> 61 for one in seeds]) < 0.6
+
+
+def test_a_secret_that_others_know_is_refused(tmp_path):
+    """Who else is on the machine could read it, or have put it there."""
+    path = tmp_path / "secret"
+    path.write_text(SECRET)
+    for mode in (0o644, 0o640, 0o604, 0o622):
+        path.chmod(mode)
+        with pytest.raises(ValueError, match="other users can read the secret in .* mode 600"):
+            own_inputs.read_secret(path)
+    path.chmod(0o400)
+    assert own_inputs.read_secret(path) == SECRET
+    path.unlink()
+    os.mkfifo(path, 0o600)  # would be waited for without end
+    with pytest.raises(ValueError, match="other users"):
+        own_inputs.read_secret(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_secret_of_somebody_else_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "secret"
+    path.write_text(SECRET)
+    path.chmod(0o600)
+    os.chown(path, 12345, 12345)
+    with pytest.raises(ValueError, match="could have written it"):
+        own_inputs.read_secret(path)
+
+
+def test_no_name_of_a_student_gives_anothers_inputs():
+    """What separates the two names cannot stand in one: a name has it written out."""
+    assert submissions.student_name("b\0ada") == r"b\x00ada"
+    assert seed("b ada", assignment="a") != seed("ada", assignment="a b") and seed(r"b\x00ada", assignment="a") != seed("ada", assignment="a\0b")
