@@ -145,8 +145,7 @@ class LoopCartPole(BatchedCartPole):
         actions, shape = self._usable_actions(actions), (self.copies,)
         physics, observations = np.empty((4, *shape)), np.empty((*shape, 4), np.float32)
         terminated, truncated = np.empty(shape, bool), np.empty(shape, bool)
-        some_ended = self.loop(
-            self.physics, actions, self._lengths, self.max_steps, physics, observations, terminated, truncated)
+        some_ended = self.loop(self.physics, actions, self._lengths, self.max_steps, physics, observations, terminated, truncated)
         self.physics, self.observations = physics, observations
         self.steps += 1
         if some_ended:
@@ -206,11 +205,11 @@ def measure_gae() -> dict:
 def measure_cartpole(copies: int, steps: int) -> dict:
     actions = np.random.default_rng(0).integers(2, size=(steps, copies))
     flags = [np.zeros(copies, bool) for _ in range(2)]
-    fast, first = compiled(cartpole_loop, np.zeros((4, copies)), actions[0], np.zeros(copies, np.int64), 500,
-                           np.empty((4, copies)), np.empty((copies, 4), np.float32), *flags)
+    fast, first = compiled(
+        cartpole_loop, np.zeros((4, copies)), actions[0], np.zeros(copies, np.int64), 500, np.empty((4, copies)), np.empty((copies, 4), np.float32), *flags
+    )
     few = max(1, 64_000 // copies)  # steps, in plain Python
-    made = {"library": BatchedCartPole(copies, seed=0), "compiled": LoopCartPole(fast, copies),
-            "python": LoopCartPole(cartpole_loop, copies)}
+    made = {"library": BatchedCartPole(copies, seed=0), "compiled": LoopCartPole(fast, copies), "python": LoopCartPole(cartpole_loop, copies)}
     for environment in made.values():
         environment.reset()
     same = all(same_numbers(*(made[name].step(row) for name in ("library", "compiled"))) for row in actions)
