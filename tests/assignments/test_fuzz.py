@@ -9,8 +9,10 @@ import contextlib
 import copy
 import csv
 import io
+import functools
 import json
 import os
+import sys
 import tempfile
 import types
 import zipfile
@@ -18,12 +20,13 @@ from collections import Counter
 from pathlib import Path
 
 import hostile
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assignments.grader import batch, cells, reports, results, submissions, wire
-from assignments.grader.marking import MISSING, Outcome, mark, note_spoiled
+from assignments.grader import batch, cells, collecting, late, marking, prepared, questions, reports, results, sandbox, submissions, wire
+from assignments.grader.marking import MISSING, RETURNED, Outcome, mark, note_spoiled
 
 LONG = int(os.environ.get("RLBOOK_FUZZ_EXAMPLES", "500"))
 OPTIONS = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
@@ -257,3 +260,202 @@ def test_some_notebooks_in_the_sandbox(box, small, made):
             hostile.write(Path(place) / "submissions" / str(number) / "small.ipynb", json.dumps(notebook).encode())
         found = batch.grade(Path(place) / "submissions", small, Path(place) / "output", progress=False)
         assert len(found) == 3 and not [result.note for result in found if result.status == results.INFRASTRUCTURE_ERROR]
+
+
+# --- what a student's function returns: a sentence of ours and never more points, whatever it is
+
+ROUGH = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 9), st.just(10**400), st.floats(), st.text(max_size=3),
+    st.sampled_from([[], {}, [[]], [[1], [2, 3]], [None, 1.0], ["", 1], [1e308] * 3, np.zeros((0, 3)), np.array(float("nan")), np.ones((2, 2), dtype=bool)]),
+)  # fmt: skip
+CHANGES = {
+    "twice": lambda value: value * 2, "negated": lambda value: -value, "less": lambda value: value - 1, "shorter": lambda value: value[:-1],
+    "turned": lambda value: value[::-1], "text": str, "list": lambda value: [value], "huge": lambda value: value * 1e300, "sum": np.sum,
+    "table": lambda value: np.multiply.outer(value, value), "column": lambda value: np.reshape(value, (-1, 1)), "mean": np.mean, "float32": np.float32,
+}  # fmt: skip
+
+
+@functools.cache
+def questions_of(name):
+    """The questions of an assignment, and all sentences that may be said about each."""
+    found = []
+    for question in questions.load(name).questions:
+        one = marking.prepare(question, 7)
+        found.append((one, marking.sentences(one) | {mistake.says for mistake in question.mistakes}))
+    return found
+
+
+@st.composite
+def returned(draw, wanted):
+    """Something like the right result, or nothing like it."""
+    what = draw(st.integers(0, 9))
+    if what == 0:
+        return draw(ROUGH)
+    if isinstance(wanted, dict) and what < 8:
+        return {key: draw(returned(value)) for key, value in wanted.items()}
+    if isinstance(wanted, list) and 0 < len(wanted) < 6 and what < 8:
+        return [draw(returned(value)) for value in wanted]
+    if what > 4:
+        return wanted
+    try:
+        return CHANGES[draw(st.sampled_from(sorted(CHANGES)))](wanted)
+    except Exception:
+        return draw(ROUGH)
+
+
+def mark_drawn(data, name):
+    """Mark a question with what is drawn, and hold points and sentences against what they must be."""
+    one, sentences = data.draw(st.sampled_from(questions_of(name)))
+    given, again = [], data.draw(st.sampled_from([None, *CHANGES]))
+    for want in one.wanted:
+        try:  # one change in all cases, as an honest mistake is, or something else in each
+            value = data.draw(returned(want)) if again is None else CHANGES[again](want)
+            given.append(sandbox.outcome({"kind": RETURNED, "value": json.loads(json.dumps(wire.encode(value)))}))
+        except (TypeError, ValueError, IndexError):
+            given.append(Outcome(marking.RAISED, error="TypeError"))
+    outcomes = iter(given)
+    with np.errstate(all="ignore"):
+        result = mark(one, lambda question, case: next(outcomes))
+    for part in result.parts:
+        cases = [place for place, case in enumerate(one.cases) if case.part == part.name]
+        right = [marking.verdict(one.question, given[place], one.wanted[place]) is None for place in cases]
+        assert part.right == sum(right) and part.points == (part.max_points if all(right) else 0)
+    ends = (*sentences, *(marking.ENDINGS[kind].format(function=one.question.function) for kind in marking.ENDINGS))
+    for message in result.messages:
+        # the sentences of a comparison stand alone and are few; what explains is one of those that depend on no answer
+        if message.startswith(("Tests of", marking.DIAGNOSIS, "The result is the right one", "The result is what a right")):
+            assert message.endswith(ends), message
+    assert (result.points == result.max_points) == (not result.messages) and sys.getprofile() is None
+
+
+@pytest.mark.parametrize("name", ["01_mdps"])
+@settings(max_examples=40, **OPTIONS)
+@given(data=st.data())
+def test_some_results(name, data):
+    mark_drawn(data, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", questions.names())
+@settings(max_examples=LONG, **OPTIONS)
+@given(data=st.data())
+def test_many_results(name, data):
+    mark_drawn(data, name)
+
+
+# --- archives of course systems: every file is one student's or told, and nothing is written elsewhere
+
+PEOPLE = st.sampled_from(["ada", "eve", "anon", "Jo O'Neil", "..", "=1", "a_1_2", "", "\u202eeve", "x" * 300, "con", ".ipynb"])
+NUMBERS = st.sampled_from(["7", "42", "042", "9" * 31, "LATE", "Ab1"])
+ANY_FILE = st.sampled_from(["small.ipynb", "small-1.ipynb", "x_42_1_small.ipynb", "Ada_42_assignsubmission_file_small.ipynb", "notes.pdf", "", "../small.ipynb", "a\nb.ipynb"])
+PIECES = {
+    "canvas": st.builds("{}{}_{}_{}_{}".format, PEOPLE, st.sampled_from(["", "_LATE"]), NUMBERS, NUMBERS, ANY_FILE),
+    "moodle": st.builds("{}_{}_assignsubmission_{}{}{}".format, PEOPLE, NUMBERS, st.sampled_from(["file", "onlinetext"]), st.sampled_from(["_", "/", "_/", "_/a/"]), ANY_FILE),
+    "folder": st.builds("{}/{}".format, PEOPLE, ANY_FILE),
+}
+SOMEWHERE = st.text(max_size=12) | st.sampled_from(["/etc/passwd", "C:\\small.ipynb", "a/../../b_1_2_small.ipynb", "small.ipynb"])
+
+
+def collect_drawn(data, system):
+    names = data.draw(st.lists(PIECES[system] | PIECES[system] | SOMEWHERE, min_size=1, max_size=6, unique=True))
+    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+        source, output = Path(place) / "source.zip", Path(place) / "in" / "out"
+        with zipfile.ZipFile(source, "w") as archive:
+            for number, name in enumerate(names):
+                info = zipfile.ZipInfo(name or "?")
+                info.compress_type = data.draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+                info.external_attr = data.draw(st.sampled_from([0, 0o100644, 0o120777, 0o010644, 0o040755])) << 16
+                archive.writestr(info, b"%d" % number)
+        content = bytearray(source.read_bytes())
+        spoils = data.draw(st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=3))
+        for at, byte in spoils:
+            content[at] = byte
+        source.write_bytes(content)
+        before = set(Path(place).rglob("*"))
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(collecting.results.os, "fsync", lambda number: None)
+                done = collecting.collect(system, source, "small", output)
+        except ValueError as error:
+            assert str(error).startswith("source: ") and spoils
+            return
+        tables = {output.with_name(f"out.{name}.csv") for name in ("collected", "unmatched")}
+        made = set(Path(place).rglob("*")) - before - {output.parent, output} - tables
+        folders = {path for path in made if path.is_dir()}
+        assert {path.parent for path in folders} <= {output} and {path.name for path in made - folders} <= {"small.ipynb", "no_notebook.txt"}
+        assert {row[0] for row in done.rows} == {path.name for path in folders} and len(done.rows) == len(folders)
+        with zipfile.ZipFile(source) as archive:
+            files = [one.filename for one in archive.infolist() if not one.is_dir() and not any(map(submissions.of_the_system, one.filename.split("/")))]
+        told = {path for path, _ in done.unmatched}
+        whose = {collecting.understood(system, collecting.Piece(name, None, open)) is not None for name in files if name not in told}
+        assert whose <= {True}
+        assert len(submissions.survey(output, "small").submissions) == len(done.rows)
+
+
+@pytest.mark.parametrize("system", PIECES)
+@settings(max_examples=50, **OPTIONS)
+@given(data=st.data())
+def test_some_archives(system, data):
+    collect_drawn(data, system)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", PIECES)
+@settings(max_examples=2 * LONG, **OPTIONS)
+@given(data=st.data())
+def test_many_archives(system, data):
+    collect_drawn(data, system)
+
+
+# --- files beside the results: tables of days, and what is kept of the right results
+
+CELLS = st.sampled_from(["student", "days", ",", "\n", "\r", '"', "ada", "eve", "3", "?", "-1", "1001", "\u0663", "'=1", "\0", " "])
+
+
+@settings(max_examples=150, **OPTIONS)
+@given(text=st.binary(max_size=40) | st.lists(CELLS, max_size=14).map(lambda cells: ("student,days\n" + "".join(cells)).encode()) | st.just(b'student,days\n"' + b"x" * 140_000))
+def test_some_tables_of_days(text):
+    """Days from 0 to the largest number for names as they stand everywhere, or an error that names the table."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+        path = Path(place) / late.LATE
+        path.write_bytes(text)
+        try:
+            found = late.read(path)
+        except ValueError as error:
+            assert str(error).startswith(late.LATE), error
+            return
+        assert all(name == submissions.student_name(name) and (days is None or 0 <= days <= late.MAX_DAYS) for name, days in found.items())
+
+
+@pytest.fixture(scope="module")
+def kept(course, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kept")
+    prepared.store(folder, "f" * 64, course.prepared)
+    path = prepared.path_of(folder, "f" * 64)
+    return folder, path, path.read_bytes()
+
+
+@settings(max_examples=60, **OPTIONS)
+@given(data=st.data())
+def test_some_damages_of_what_is_kept(kept, small, data):
+    """A byte that is another one, lost or doubled is found out, and none of it is used."""
+    folder, path, whole = kept
+    at, length = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 9))
+    spoiled = whole[:at] + data.draw(st.binary(max_size=9)) + whole[at + length :]
+    path.write_bytes(spoiled)
+    try:
+        found = prepared.load(folder, "f" * 64, small, 1)
+    except prepared.Damaged:
+        assert spoiled != whole
+    else:
+        assert spoiled == whole and found is not None
+
+
+@settings(max_examples=60, **OPTIONS)
+@given(content=ANY | st.fixed_dictionaries({"key": st.just("f" * 64), "questions": ANY | st.lists(st.fixed_dictionaries({"wanted": ANY, "mistakes": ANY}), min_size=3, max_size=3)}))
+def test_something_else_with_a_hash_that_fits_is_not_used(kept, small, content):
+    folder, path, _ = kept
+    body = json.dumps(content).encode()
+    path.write_bytes(prepared.hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    with pytest.raises(prepared.Damaged):
+        prepared.load(folder, "f" * 64, small, 1)
