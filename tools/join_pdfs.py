@@ -28,9 +28,10 @@ def join(parts: list[bytes], title: str) -> Pdf:
     next_key = 0
     for data in parts:
         part = Pdf.open(io.BytesIO(data))
-        first = len(book.pages)
-        book.pages.extend(part.pages)
-        root = book.copy_foreign(part.make_indirect(without_pages(part)))
+        first, catalog = len(book.pages), part.make_indirect(without_pages(part))
+        for page in part.pages:  # one by one: copied together, names that lead to another part would be dropped
+            book.pages.append(page)
+        root = book.copy_foreign(catalog)
         for name, target in root.get("/Dests", Dictionary()).items():
             destinations[name] = target
         bookmarks += list(chain(root.get("/Outlines", Dictionary()).get("/First")))

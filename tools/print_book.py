@@ -185,9 +185,7 @@ def print_groups(page: Page, groups: list[list[str]]) -> list[bytes]:
     count, _ = places(paper(page, [], 0))
     front, numbers, parts = count, {}, []
     for group in groups:
-        t0 = time.monotonic()  # TIMING
         part = paper(page, group, count)
-        print(group, count, time.monotonic() - t0)  # TIMING
         pages, here = places(part)
         numbers |= {name: count + number for name, number in here.items()}
         parts.append(part)

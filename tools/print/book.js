@@ -29,8 +29,8 @@ function joinPages() {
     for (const element of all("[id]", article)) {
       if (element.closest("svg")) continue;                                // pictures have names of their own, which they use inside
       const name = nameOf(article.dataset.page, element.id);
-      if (document.getElementById(name)) broken.push(`${article.dataset.page}: two places are named ${name}`);
-      element.id = name;
+      if (document.getElementById(name)) element.removeAttribute("id");    // a link leads to the first of a name, as on the site
+      else element.id = name;
     }
     article.id = nameOf(article.dataset.page);
   }
@@ -99,6 +99,7 @@ function openBoxes() {
     if (box.id) open.id = box.id;
     box.replaceWith(open);
   }
+  all(".admonition.dropdown:not(.solution)").forEach(box => box.classList.remove("dropdown"));
 }
 
 function gather(article, name, title, entries) {
@@ -198,7 +199,7 @@ function fit() {
 
 // Share of a page up to which a block stays whole: where it would be longer, the white space before it costs more than the split.
 const WHOLE = {
-  "p, li, dl.py > dt, div.math": 0.2, "pre": 0.16, "table, figure, .rlx": 0.6, "div.cell, .cell_output": 0.25,
+  "p, li, dl.py > dt, div.math": 0.2, "pre": 0.16, "table": 0.3, "figure, .rlx": 0.7, "div.cell, .cell_output": 0.25, ".sd-row": 0.5,
   ".admonition, .exercise, .proof, .print-box, .print-entry": 0.25,
 };
 
