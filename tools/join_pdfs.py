@@ -29,7 +29,7 @@ def join(parts: list[bytes], title: str) -> Pdf:
     for data in parts:
         part = Pdf.open(io.BytesIO(data))
         first, catalog = len(book.pages), part.make_indirect(without_pages(part))
-        for page in part.pages:  # one by one, without the names of places: they are carried over here, those of other parts too
+        for page in part.pages:  # one by one: copied together, names that lead to another part would be dropped
             book.pages.append(page)
         root = book.copy_foreign(catalog)
         for name, target in root.get("/Dests", Dictionary()).items():

@@ -70,7 +70,7 @@ class TestTwoChapters:
         assert lost == []
         assert len(inside) > 100
         outside = [str(link.A.URI) for link in links if "/A" in link]
-        assert [uri for uri in outside if not uri.startswith("http")] == []  # no file of the site, which does not travel along
+        assert [uri for uri in outside if not uri.startswith("http")] == []
 
     def test_the_contents_name_the_pages(self, book: Pdf, printed: tuple[printing.Printed, Path], site: Path, browser: Any) -> None:
         """The first chapter starts behind cover and contents, the second where its own bookmark leads."""
@@ -123,7 +123,8 @@ def test_what_is_joined_can_be_walked(browser: Any) -> None:
 
 
 def test_without_chromium_one_sentence_says_so() -> None:
-    command = [sys.executable, str(ROOT / "tools" / "print_book.py"), "--check"]
-    done = subprocess.run(command, env=os.environ | {"RLBOOK_CHROMIUM": "/nowhere/chromium"}, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    command = [sys.executable, ROOT / "tools" / "print_book.py", "--check"]
+    environment = os.environ | {"RLBOOK_CHROMIUM": "/nowhere/chromium"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("Printing needs Chromium, and /nowhere/chromium does not start") and done.stderr.count("\n") == 1

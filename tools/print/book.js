@@ -109,6 +109,7 @@ function openBoxes() {
     summary.remove();
     opened(box, [title, ...box.childNodes]);
   }
+  all(".admonition.dropdown:not(.solution)").forEach(box => box.classList.remove("dropdown"));
 }
 
 function gather(article, name, title, entries) {
