@@ -295,10 +295,20 @@ def through_the_wire(value):
 
 
 def answers(wanted, came, whole):
-    """What comes back for each case: one thing as the result, or in all places of it."""
+    """What comes back for each case: one thing as the result, or in all places of it, unless the wire refuses so much."""
     if came.kind != marking.RETURNED:
         return [came for _ in wanted]
-    return [Outcome(came.kind, came.value if whole else filled_with(want, came.value)) for want in wanted]
+    values = [came.value if whole else filled_with(want, came.value) for want in wanted]
+    places = [1 if whole else leaves(want) for want in wanted]
+    much = marking.size(came.value) if isinstance(came.value, list) else 1
+    return [Outcome(CRASHED) if many * much > wire.MAX_ITEMS else Outcome(came.kind, value) for many, value in zip(places, values, strict=True)]
+
+
+def leaves(value):
+    """In how many places :func:`filled_with` puts something."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return sum(map(leaves, value)) if isinstance(value, list) else 1
 
 
 @pytest.mark.parametrize("shape", [(2**40, 0), (0, 2**40), (4_000_001, 0)])

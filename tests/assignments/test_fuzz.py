@@ -108,10 +108,9 @@ NAMES = NAMES.map(lambda name: name.replace(b"/", b"").replace(b"\0", b"")).filt
 ENDINGS = st.sampled_from([b".ipynb", b".ipynb", b".ipynb", b".IPYNB", b".pdf", b".zip", b".ipynb.txt", b""])
 FILE_NAMES = st.one_of(st.just(b"small.ipynb"), st.just(b"small.ipynb"), st.just(b".ipynb"), st.tuples(NAMES, ENDINGS).map(b"".join))
 LINK, PIPE, DEEP = "link", "pipe", "deep"
-FOLDERS = st.recursive(
-    st.dictionaries(FILE_NAMES, FILES | st.sampled_from([LINK, PIPE, DEEP]), max_size=3),
-    lambda inner: st.dictionaries(NAMES | st.just(b"small") | FILE_NAMES, inner | FILES, max_size=3), max_leaves=4,
-)  # fmt: skip
+LOWEST = st.dictionaries(FILE_NAMES, FILES | st.sampled_from([LINK, PIPE, DEEP]), max_size=3)
+LOWER = st.dictionaries(NAMES | st.just(b"small") | FILE_NAMES, LOWEST | FILES, max_size=3)
+FOLDERS = st.one_of(LOWEST, LOWER, st.dictionaries(NAMES | st.just(b"small") | FILE_NAMES, LOWER | LOWEST | FILES, max_size=2))
 TREES = st.dictionaries(st.one_of(NAMES, NAMES, FILE_NAMES), st.one_of(FOLDERS, FOLDERS, FILES, st.sampled_from([LINK, PIPE, DEEP])), min_size=1, max_size=6)
 ROSTERS = st.none() | st.lists(NAMES.map(lambda name: name.decode("utf-8", "replace")), max_size=4).map(lambda names: {name: {} for name in names})
 

@@ -218,6 +218,28 @@ def test_a_grader_that_does_not_even_start_leaves_a_result(container):
     assert content["score"] == 0 and content["output"].startswith("NOT GRADED. The grader failed.") and "FOR THE INSTRUCTOR" in said
 
 
+@pytest.mark.parametrize("place", ["submission/small.ipynb", "submission/small", "submission/work"])
+def test_a_link_to_what_lies_beside_the_submission_is_not_followed(place, small, tmp_path):
+    """Another notebook in the container, the reference's for example, is nobody's answer."""
+    (tmp_path / "source" / "small").mkdir(parents=True)
+    (tmp_path / "submission").mkdir()
+    (tmp_path / "source" / "small" / "small.ipynb").write_bytes(small.notebook.read_bytes())
+    (tmp_path / place).symlink_to(tmp_path / "source" / "small" / ("small.ipynb" if place.endswith(".ipynb") else ""))
+    found = gradescope.find(tmp_path, small, "ada")
+    assert found.problem and found.path in (None, tmp_path / place)
+
+
+def test_modules_that_a_student_hands_in_are_not_imported(container, small):
+    """The grader starts as root beside the student's files: none of them stands where Python looks for modules."""
+    home, run = container
+    for name in ("sitecustomize.py", "usercustomize.py", "numpy.py", "json.py", "assignments.py"):
+        hand_in(container, f"open({str(home / 'witness')!r}, 'w').write('run as the grader')", name)
+    (home / "submission" / "results.json").write_text('{"score": 1000}')
+    hand_in(container, notebooks.released(notebooks.read(small.notebook)))
+    content, _ = run()
+    assert not (home / "witness").exists() and points(content) == 0 and content.get("score", 0) == 0
+
+
 def test_a_group_is_one_student_whoever_of_them_uploads(tmp_path):
     names = []
     for users in ([ADA, BEN], [BEN, ADA], [ADA]):

@@ -1,5 +1,6 @@
 """Tests of ``assignments.grader.prepared``: what a course computes once, and jobs that all want it at the same time."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,7 @@ DAMAGES = {
     "for others to read": lambda path: path.chmod(0o644),
     "a link": lambda path: (path.rename(path.parent / "other"), path.symlink_to(path.parent / "other")),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path, 0o600)),  # would be waited for without end
 }
 
 
