@@ -65,6 +65,7 @@ class TestTwoChapters:
     def test_every_chapter_has_a_bookmark_that_opens_it(self, book: Pdf) -> None:
         first = list(below(book.Root.Outlines))
         assert [str(one.Title).split(".")[0] for one in first] == ["Contents", "3", "4"]
+        assert str(first[2].Title) == "4. Learning from experience: Monte Carlo and temporal differences"  # on two lines of its page
         sections = [str(one.Title) for one in below(first[1])]
         assert sections[0].startswith("3.1.") and any("Deeper" in title for title in sections)
         numbers = [Page(one.Dest[0]).index for one in first]
