@@ -102,6 +102,17 @@ def link_bookmarks(outlines: Dictionary, bookmarks: list[Dictionary]) -> None:
         outlines.update({"/First": bookmarks[0], "/Last": bookmarks[-1], "/Count": len(bookmarks)})
 
 
+def name_bookmarks(book: Pdf, titles: list[str]) -> None:
+    """Give bookmarks the spaces of their headings: the browser drops one where a heading goes on in a second line."""
+    spaced = {"".join(title.split()): title for title in titles}
+    waiting = list(chain(book.Root.Outlines.get("/First")))
+    while waiting:
+        bookmark = waiting.pop()
+        title = str(bookmark.Title)
+        bookmark.Title = spaced.get("".join(title.split()), title)
+        waiting += chain(bookmark.get("/First"))
+
+
 def packed(book: Pdf) -> bytes:
     """The bytes of a PDF: its many small parts share packets, and the same parts give the same bytes."""
     buffer = io.BytesIO()

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from join_pdfs import join, packed
+from join_pdfs import join, name_bookmarks, packed
 from pikepdf import Dictionary, Pdf
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
@@ -229,6 +229,7 @@ def print_book(site: Path, file: Path, only: list[str] | None = None, browser: B
     source.write_text(document(site, wanted), "utf-8")
     page, found = prepared(browser, source)
     book = join(print_groups(page, found["groups"]), page.title())
+    name_bookmarks(book, found["headings"])
     page.close()
     source.unlink()
     file.write_bytes(packed(book))

@@ -251,7 +251,7 @@ window.preparePrint = pageHeight => {
     if ("below" in article.dataset && groups.length) groups.at(-1).push(article.id);
     else groups.push([article.id]);
   }
-  return {broken, wide: tooWide(), closed: all("details, .dropdown").length, groups};
+  return {broken, wide: tooWide(), closed: all("details, .dropdown").length, groups, headings: all("h1, h2, h3, h4, h5, h6").map(plain)};
 };
 
 // What is not printed now leaves the document, which Chromium walks through once a page; a name stays for every place that a link
