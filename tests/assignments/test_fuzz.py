@@ -328,7 +328,7 @@ def mark_drawn(data, name):
 
 
 @pytest.mark.parametrize("name", ["01_mdps"])
-@settings(max_examples=40, **OPTIONS)
+@settings(max_examples=25, **OPTIONS)
 @given(data=st.data())
 def test_some_results(name, data):
     mark_drawn(data, name)
@@ -336,7 +336,7 @@ def test_some_results(name, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", questions.names())
-@settings(max_examples=LONG, **OPTIONS)
+@settings(max_examples=LONG // 20, **OPTIONS)
 @given(data=st.data())
 def test_many_results(name, data):
     mark_drawn(data, name)
@@ -400,7 +400,7 @@ def test_some_archives(system, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", PIECES)
-@settings(max_examples=2 * LONG, **OPTIONS)
+@settings(max_examples=LONG // 2, **OPTIONS)
 @given(data=st.data())
 def test_many_archives(system, data):
     collect_drawn(data, system)
