@@ -59,6 +59,9 @@ OPTION = re.compile(r"\A(?::[\w-]+:[^\n]*\n)+")
 # ---------------------------------------------------------------------------------------------------
 
 
+SPHINX = {"genindex": "index", "modindex": "index of modules", "search": "search"}  # pages that only the site has
+
+
 class Book:
     """Where each label stands and what it is called, for all pages in the order of the table of contents."""
 
@@ -102,6 +105,8 @@ class Book:
             page = Path(target).name
             name = page.partition(".")[0]
             return _link(text or self.titles.get(name, page), _file(name) if name in self.titles else target)
+        if target in SPHINX:
+            return text or SPHINX[target]
         page, title = self.places[target]
         if page == here:  # on this page the words say where
             return text or title
