@@ -10,6 +10,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/ready
 BOOK := _build/html/.complete
+PLACE := _build/place
 NOTEBOOKS ?= $(sort $(wildcard chapters/*.ipynb))
 WORKERS ?= 2
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)  # containers often run as root, which Jupyter refuses unasked
@@ -19,7 +20,7 @@ HERE := $(CURDIR)
 export PATH := $(HERE)/$(VENV)/bin:$(PATH)
 export VIRTUAL_ENV := $(HERE)/$(VENV)
 export XDG_CACHE_HOME := $(HERE)/$(VENV)/cache
-export PIP_CACHE_DIR := $(HERE)/$(VENV)/cache/pip
+export PIP_CACHE_DIR ?= $(HERE)/$(VENV)/cache/pip
 export MPLCONFIGDIR := $(HERE)/$(VENV)/cache/matplotlib
 export IPYTHONDIR := $(HERE)/$(VENV)/cache/ipython
 export JUPYTER_CONFIG_DIR := $(HERE)/$(VENV)/cache/jupyter/config
@@ -36,11 +37,11 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONPATH PYTHONHOME
 
 # What the built pages are made from.
-SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproject.toml README.md LICENSE \
+SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproject.toml README.md LICENSE tools/plain_sphinx.txt \
 	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup book test test-portable test-grader quick lab execute grade release lock outdated clean
+.PHONY: always help setup book pdf zip test test-portable test-grader quick lab execute grade release lock outdated plain clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -49,6 +50,15 @@ setup: $(READY)  ## install what the book needs into .venv (the other commands d
 
 book: $(BOOK)  ## build the book: _build/html/index.html
 	@echo "The book: $(HERE)/_build/html/index.html"
+
+# Asked before the book is built: whether anything here can print.
+pdf: $(READY)  ## print the book, all pages in one file: _build/rlbook.pdf (needs Chromium)
+	@$(PYTHON) tools/print_book.py --check
+	@$(MAKE) book
+	@$(PYTHON) tools/print_book.py
+
+zip: $(BOOK)  ## put the site into one file that works offline when unpacked: _build/rlbook.zip
+	@$(PYTHON) tools/zip_site.py
 
 test: $(READY)  ## run every test: library, notebooks, strict build, browser
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS)
@@ -62,11 +72,12 @@ test-grader: $(READY)  ## run the grader's long tests: attacks on it, and forty 
 quick: $(READY)  ## run the unit tests that take no more than seconds (under 2 minutes in all)
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS) --quick
 
-# trusted, so that stored sliders move before a cell has run; no questions to the network about news or updates
-lab: $(READY)  ## open the chapters in JupyterLab
-	@$(VENV)/bin/jupyter trust chapters/*.ipynb
-	@$(VENV)/bin/jupyter lab $(AS_ROOT) --notebook-dir=chapters --LabApp.news_url= \
-		--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate
+# Copies in lab/, the reader's own: what one notebook alone cannot show is said in words, and no chapter is touched.
+# Trusted, so that stored sliders move before a cell has run.
+lab: $(READY)  ## open copies of the chapters in JupyterLab; what you change stays in lab/
+	@$(PYTHON) tools/lab_copy.py --settings "$(JUPYTERLAB_SETTINGS_DIR)"
+	@$(VENV)/bin/jupyter trust lab/*.ipynb
+	@$(VENV)/bin/jupyter lab $(AS_ROOT) --notebook-dir=lab
 
 execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTEBOOKS=chapters/02_mdps.ipynb
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)
@@ -88,16 +99,25 @@ lock:  ## renew the pins of what requirements.txt brings along; UPGRADE=1 takes 
 outdated: $(READY)  ## try the newest packages in an environment that is thrown away, and say what breaks; TORCH=1: torch too
 	@$(PYTHON) tools/outdated.py --workers $(WORKERS) $(if $(TORCH),--torch)
 
+plain: $(READY)  ## build two chapters without Jupyter Book, by the newest Sphinx, and compare; THEMES=1: the newest themes too
+	@$(PYTHON) tools/plain_sphinx.py $(if $(THEMES),--themes)
+
 clean:  ## remove the built book and all caches; .venv stays
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # Always from scratch: a page that did not change can still hold a reference that broke.
-$(BOOK): $(SOURCES) $(READY)
+$(BOOK): $(SOURCES) $(PLACE) $(READY)
 	@echo "Building the book; warnings are errors."
 	@rm -rf _build/html _build/.doctrees
 	@$(VENV)/bin/jupyter-book build -W -n --keep-going . 
 	@touch $@
+
+# What the pages say about the place where they are (_ext/hosting.py): when that changes, the book is built again.
+$(PLACE): PLACE_NOW = $(BOOK_REPOSITORY) $(BOOK_URL)
+$(PLACE): always
+	@mkdir -p $(@D)
+	@echo '$(PLACE_NOW)' | cmp -s - $@ || echo '$(PLACE_NOW)' > $@
 
 $(READY): requirements.txt requirements.lock constraints.txt pyproject.toml tools/setup.sh
 	@bash tools/setup.sh $(VENV)

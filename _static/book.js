@@ -80,7 +80,7 @@
       button.classList.toggle("show", open);
       button.setAttribute("aria-expanded", open);
       menu.classList.toggle("show", open);
-      menu.style.cssText = open ? "right:0;left:auto" : "";
+      menu.style.cssText = open ? "left:0;transform:none!important" : "";  // the theme leaves it beside its button, on phones outside
     }
   });
   document.addEventListener("keydown", event => {

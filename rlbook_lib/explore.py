@@ -2,7 +2,8 @@
 
 ``explore(setup, update, gamma=(0.5, 1.0, 0.05))`` draws one figure and lets the reader move its controls. The cell's
 output is a small piece of HTML: one SVG, the attribute changes of every other state, native inputs and a short script.
-It needs no kernel. ``live=True`` asks for ipywidgets instead, which call ``update`` for every value.
+It needs no kernel, so a saved notebook shows figures that move. ``live=True`` adds sliders that call ``update`` in the
+kernel, for steps too fine to be stored; once that kernel is gone, the stored figure is there again.
 
 1. ``_encode`` compares the drawings of all states (see ``svg``) and keeps, for each attribute that moves, its values
    and the controls that it depends on.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import importlib.util
 import io
 import itertools
 import json
@@ -21,6 +23,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -35,6 +38,7 @@ from rlbook_lib.svg import Element, Picture, describe, keep_order, markup, palet
 
 MAX_STATES = 1000
 MAX_BYTES = 200_000  # of one figure's HTML, before compression
+STORED_STATES = 100  # what the stored figure of a live one has at most, where its sliders allow it
 TALL = 0.7  # a picture whose height is more than this share of its width has its controls above it
 
 
@@ -148,6 +152,13 @@ class _Control:
         self.start = len(self.values) // 2 if self.numeric else 0
         if has_initial:
             self.start = self._find(initial)
+
+    def every_other(self) -> _Control:
+        """The same slider with every other value; the one it starts with stays."""
+        coarse = copy(self)
+        kept = slice(self.start % 2, None, 2)
+        coarse.values, coarse.texts, coarse.start = self.values[kept], self.texts[kept], self.start // 2
+        return coarse
 
     def _find(self, initial: Any) -> int:
         for index, value in enumerate(self.values):
@@ -362,11 +373,11 @@ class Explore:
 
     def __init__(
         self, setup: Callable[[], Any], update: Callable[..., Any], controls: list[_Control],
-        play: str | None, alt: str | None, handle: Mapping[str, Any], ghost: bool, live: bool,
+        play: str | None, alt: str | None, handle: Mapping[str, Any], ghost: bool,
     ):  # fmt: skip
         self.alt = alt
         self._update, self._controls, self._play = update, controls, play
-        self._handle, self._ghost, self._live = handle, ghost, live
+        self._handle, self._ghost = handle, ghost
         self._sizes = [len(control.values) for control in controls]
         self.n_states = math.prod(self._sizes)
         figure, self._artists = _new_figure(setup)
@@ -374,9 +385,9 @@ class Explore:
         self.html = self._precompute()
         self.png = self._base_png()
 
-    def _move(self, state: Sequence[int]) -> str | None:
+    def _move(self, state: Sequence[int], controls: Sequence[_Control] | None = None) -> str | None:
         """Move the artists to a state, given as one index per control; returns the readout."""
-        values = {c.name: c.values[index] for c, index in zip(self._controls, state, strict=True)}
+        values = {c.name: c.values[index] for c, index in zip(controls or self._controls, state, strict=True)}
         readout = self._update(self._artists, **values)
         if readout is not None and not isinstance(readout, str):
             raise TypeError(f"update returned {type(readout).__name__}; expected None or a string to show")
@@ -414,7 +425,7 @@ class Explore:
             "texts": [control.texts for control in self._controls],
             "changes": changes.rows,
             "indices": changes.indices,
-            "pace": int(min(700, max(100, 8000 / frames))),  # milliseconds per state of the film
+            "pace": _pace(frames),
             "handles": [h for c in self._controls if c.name in self._handle for h in self._place_handles(c)],
             "ghost": self._ghost,
         }
@@ -470,7 +481,9 @@ class Explore:
         Returns:
             SVG text.
         """
-        return self._draw(self._state(values))[0]
+        self._move(self._state(values))
+        drawn, _ = self._picture.draw()
+        return self._picture.svg(self._order, drawn, self._definitions, self.alt)
 
     def _state(self, values: Mapping[str, Any]) -> list[int]:
         unknown = set(values) - {control.name for control in self._controls}
@@ -480,16 +493,41 @@ class Explore:
             )
         return [c._find(values[c.name]) if c.name in values else c.start for c in self._controls]
 
-    def _draw(self, state: Sequence[int]) -> tuple[str, str | None]:
-        readout = self._move(state)
-        drawn, _ = self._picture.draw()
-        return self._picture.svg(self._order, drawn, self._definitions, self.alt), readout
+    def __repr__(self) -> str:
+        names = ", ".join(f"{c.name} ({len(c.values)})" for c in self._controls)
+        return f"<interactive figure: {names}; {self.n_states} states>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> dict[str, Any]:
+        return {"text/plain": repr(self), "text/html": self.html, "image/png": _base64(self.png)}
+
+
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+# JupyterLab's outputs: a live view hides the stored one before it; a dead one ("model not found") is hidden itself.
+LIVE_RULES = (
+    ".jp-OutputArea-child:has(.rlx-stored):has(+ .jp-OutputArea-child .jupyter-widgets .rlx-picture),"
+    ".jp-OutputArea-child:has(.rlx-stored) + .jp-OutputArea-child:has(.jupyter-widgets):not(:has(.rlx-picture))"
+    "{display:none}"
+)
+
+
+class LiveExplore(Explore):
+    """An interactive figure with two views: the stored one, and under it sliders that call ``update`` in the kernel.
+
+    They are two outputs, because a notebook prefers the view of a widget to any other of the same output, also when
+    the kernel that held the widget is gone. The style sheet shows one of the two: the live one while it lives.
+    """
+
+    def __init__(
+        self, setup: Callable[[], Any], update: Callable[..., Any], controls: list[_Control],
+        play: str | None, alt: str | None, handle: Mapping[str, Any], ghost: bool,
+    ):  # fmt: skip
+        self._fine = controls
+        super().__init__(setup, update, _coarser(controls, handle), play, alt, handle, ghost)
+        self.html = self.html.replace('<div class="rlx">', f'<div class="rlx rlx-stored"><style>{LIVE_RULES}</style>', 1)
 
     def widget(self) -> Any:
-        """The live view: ipywidgets whose controls call ``update``.
-
-        Returns:
-            An ipywidgets box; needs no static twin.
+        """The live view: an ipywidgets box whose sliders call ``update`` for every value.
 
         Raises:
             ModuleNotFoundError: ipywidgets is not installed; it says how to get it.
@@ -500,55 +538,69 @@ class Explore:
             raise ModuleNotFoundError("live=True needs ipywidgets: pip install ipywidgets, then restart the kernel.") from error
 
         picture, line = ipywidgets.HTML(), ipywidgets.HTML()
-        boxes, players = [], []
-        wide = {"description_width": "initial"}
-        for control in self._controls:
-            options = [(text, index) for index, text in enumerate(control.texts)]
-            settings = {
-                "options": options,
-                "value": control.start,
-                "description": control.label,
-                "style": wide,
-            }
-            if control.numeric or control.name == self._play:
-                box = ipywidgets.SelectionSlider(**settings, layout={"width": "min(100%, 32rem)"})
-            elif len(options) <= 5:
-                box = ipywidgets.RadioButtons(**settings)
-            else:
-                box = ipywidgets.Dropdown(**settings)
+        boxes, rows = [], []
+        for control in self._fine:
+            # A slider for words too: JupyterLab takes the arrow keys from radio buttons and lists, not from its sliders.
+            box = ipywidgets.SelectionSlider(
+                options=[(text, index) for index, text in enumerate(control.texts)],
+                value=control.start,
+                description=control.label,
+                style={"description_width": "initial"},
+                layout={"width": "min(100%, 32rem)"},
+            )
             boxes.append(box)
+            rows.append(box)
             if control.name == self._play:
-                pace = int(min(700, max(100, 8000 / len(options))))
-                player = ipywidgets.Play(min=0, max=len(options) - 1, value=control.start, interval=pace)
+                last = len(control.texts) - 1
+                player = ipywidgets.Play(min=0, max=last, value=control.start, interval=_pace(last + 1))
                 ipywidgets.jslink((player, "value"), (box, "index"))
-                players.append(ipywidgets.HBox([box, player]))
-            else:
-                players.append(box)
+                rows[-1] = ipywidgets.HBox([box, player])
 
         def show(_change: Any = None) -> None:
-            svg, readout = self._draw([box.value for box in boxes])
+            readout = self._move([box.value for box in boxes], self._fine)
+            drawn, _ = self._picture.draw()
+            svg = self._picture.svg(self._order, drawn, self._definitions, self.alt)
             picture.value = _finish(f'<div class="rlx">{_style()}<div class="rlx-picture">{svg}</div></div>')
             line.value = f'<p class="rlx-readout" role="status">{html.escape(readout)}</p>' if readout else ""
 
         for box in boxes:
             box.observe(show, "value")
         show()
-        return ipywidgets.VBox([picture, *players, line])
+        return ipywidgets.VBox([picture, *rows, line])
 
-    def __repr__(self) -> str:
-        names = ", ".join(f"{c.name} ({len(c.values)})" for c in self._controls)
-        return f"<interactive figure: {names}; {self.n_states} states>"
+    def _ipython_display_(self) -> None:
+        """Show the stored view and, with a kernel, the live one."""
+        from IPython.display import display
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = {
-            "text/plain": repr(self),
-            "text/html": self.html,
-            "image/png": _base64(self.png),
-        }
-        if self._live and _has_kernel():
-            live = self.widget()._repr_mimebundle_()
-            bundle.update({kind: value for kind, value in live.items() if "widget-view" in kind})
-        return bundle
+        display(self._repr_mimebundle_(), raw=True)
+        if not _has_kernel():
+            return
+        if importlib.util.find_spec("ipywidgets") is None:
+            print("live=True needs ipywidgets (pip install ipywidgets). This is the stored figure.")
+            return
+        view = self.widget()._repr_mimebundle_()
+        display({WIDGET_VIEW: view[WIDGET_VIEW]}, raw=True)  # no text: nothing of it is worth storing
+
+
+def _coarser(controls: Sequence[_Control], handle: Mapping[str, Any]) -> list[_Control]:
+    """The controls of the stored view: sliders lose every other value, the longest first, until the states are few."""
+    kept = list(controls)
+    while math.prod(len(c.values) for c in kept) > STORED_STATES:
+        fine = [
+            n
+            for n, c in enumerate(kept)
+            if c.numeric and len(c.values) > 4 and _handle_parts(handle.get(c.name, "x"))[0] in ("x", "y")
+        ]
+        if not fine:
+            break
+        longest = max(fine, key=lambda n: len(kept[n].values))
+        kept[longest] = kept[longest].every_other()
+    return kept
+
+
+def _pace(frames: int) -> int:
+    """Milliseconds per state of a film: about 8 seconds in all."""
+    return int(min(700, max(100, 8000 / frames)))
 
 
 def _base64(data: bytes) -> str:
@@ -587,9 +639,10 @@ def explore(
             or one point (x, y) per value, in data coordinates, to pick from. ``("x", 1)`` means the second axes,
             ``("x", (0, 1))`` both. The slider stays, for the keyboard.
         ghost: Leave what was there before the last move as a faint trace.
-        live: With a kernel, show ipywidgets that call ``update`` instead of the precomputed states.
+        live: With a kernel and ipywidgets, show sliders that call ``update`` for every value, however many states
+            they have. What is stored, and moves without a kernel, has the same range in coarser steps.
         **controls: ``(low, high)`` or ``(low, high, step)``, a list of values or of words, a dictionary of
-            words and values, or True or False. At most 1000 states in all.
+            words and values, or True or False. At most 1000 states in all, without ``live``.
 
     Returns:
         An object that a notebook displays.
@@ -620,13 +673,13 @@ def explore(
         for name, spec in controls.items()
     ]
     count = math.prod(len(control.values) for control in built)
-    if count > MAX_STATES:
+    if count > MAX_STATES and not live:
         parts = " x ".join(str(len(control.values)) for control in built)
-        raise ValueError(f"the controls have {parts} = {count} states; expected at most {MAX_STATES}")
+        raise ValueError(f"the controls have {parts} = {count} states; expected at most {MAX_STATES}, or live=True")
     for control in built:
         if control.name in handle:
             _require_handle(control, handle[control.name])
-    return Explore(setup, update, built, play, alt, handle, ghost, live)
+    return (LiveExplore if live else Explore)(setup, update, built, play, alt, handle, ghost)
 
 
 def _require_alt(alt: str | None) -> None:

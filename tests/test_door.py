@@ -52,7 +52,7 @@ FREE: dict[str, str] = {
     **dict.fromkeys(["language_model.CharTokenizer.encode", "language_model.CharTokenizer.decode"], INNER_LOOP),
     **dict.fromkeys(["language_model.HuggingFaceModel.__init__(model)", "language_model.HuggingFaceModel.__init__(tokenizer)"], ANYTHING),
     **dict.fromkeys(["svg.markup", "svg.describe", "svg.keep_order", "svg.Picture.*"], DRAWING),
-    **dict.fromkeys(["explore.Explore.__init__", "explore.StaticFigure.__init__"], DRAWING),
+    **dict.fromkeys(["explore.Explore.__init__", "explore.LiveExplore.__init__", "explore.StaticFigure.__init__"], DRAWING),
 }  # fmt: skip
 CHECKED = [name for name in LISTED if name not in {"needs", "checks"}]
 

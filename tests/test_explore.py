@@ -6,6 +6,7 @@ import html
 import itertools
 import json
 import re
+import sys
 import time
 import xml.etree.ElementTree as ElementTree
 
@@ -17,7 +18,7 @@ matplotlib.use("agg")
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-from rlbook_lib.explore import MAX_STATES, Explore, explore, static_figure  # noqa: E402
+from rlbook_lib.explore import MAX_STATES, WIDGET_VIEW, Explore, explore, static_figure  # noqa: E402
 
 # ---------------------------------------------------------------------------------------------------
 # Figures to test with
@@ -233,16 +234,6 @@ def test_bundle_holds_text_html_and_png_without_a_kernel(typical):
     assert set(bundle) == {"text/plain", "text/html", "image/png"}
     assert bundle["text/plain"] == "<interactive figure: gamma (11), lam (11); 121 states>"
     assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("live", [False, True])
-def test_the_widget_is_there_on_request_and_with_a_kernel_only(monkeypatch, live):
-    shown = small(n=(0, 3), live=live)
-    assert "application/vnd.jupyter.widget-view+json" not in shown._repr_mimebundle_()
-    monkeypatch.setattr("rlbook_lib.explore._has_kernel", lambda: True)
-    bundle = shown._repr_mimebundle_()
-    assert ("application/vnd.jupyter.widget-view+json" in bundle) == live
-    assert bundle["text/html"] == shown.html
 
 
 def test_page_asks_for_nothing_from_outside(typical):
@@ -608,19 +599,66 @@ def test_invisible_and_broken_lines_are_fine():
 # ---------------------------------------------------------------------------------------------------
 
 
-def test_widgets_move_the_picture(typical):
-    box = typical.widget()
-    picture, first, second, line = box.children
+@pytest.fixture
+def shown(monkeypatch):
+    """What ``_ipython_display_`` hands to the notebook, under a kernel."""
+    bundles = []
+    monkeypatch.setattr("rlbook_lib.explore._has_kernel", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: bundles.append(bundle))
+    return bundles
+
+
+def test_widgets_move_the_picture():
+    figure = small(n=(0, 10), kind=["plain", "twice"], play="n", live=True)
+    picture, first, second, _ = figure.widget().children
     slider = first.children[0]  # the played control stands beside its play button
     before = picture.value
     slider.index = 0
     middle = picture.value
     assert middle != before
-    assert re.findall(r' d="[^"]*"', middle) == re.findall(r' d="[^"]*"', typical.svg(gamma=0.5))
-    second.index = 9
-    assert picture.value != middle
-    assert "The product is 0.450." in line.value
-    assert slider.description == "discount γ"
+    assert re.findall(r' d="[^"]*"', middle) == re.findall(r' d="[^"]*"', figure.svg(n=0))
+    assert slider.description == "n" and second.options[1][0] == "twice"
+
+
+def test_a_live_view_is_never_in_one_output_with_the_stored_one(shown):
+    """A notebook prefers a widget, dead or alive, to anything else in the same output."""
+    figure = small(n=(0, 3), live=True)
+    figure._ipython_display_()
+    stored, live = shown
+    assert stored == figure._repr_mimebundle_() and stored["text/html"] == figure.html
+    assert set(live) == {WIDGET_VIEW}
+
+
+def test_only_what_asks_for_it_is_live(monkeypatch, shown):
+    assert not hasattr(small(n=(0, 3)), "_ipython_display_")
+    monkeypatch.setattr("rlbook_lib.explore._has_kernel", lambda: False)
+    small(n=(0, 3), live=True)._ipython_display_()
+    assert len(shown) == 1
+
+
+def test_without_ipywidgets_the_stored_figure_and_a_sentence(monkeypatch, shown, capsys):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    small(n=(0, 3), live=True)._ipython_display_()
+    assert len(shown) == 1
+    assert capsys.readouterr().out.startswith("live=True needs ipywidgets")
+
+
+def test_finer_steps_live_and_coarser_ones_stored():
+    """A thousand states and more only live; the stored figure has the same range and starts at the same value."""
+    figure = small(n=(0.0, 0.999, 0.001), m=(0, 9), kind=["plain", "twice"], initial={"n": 0.627}, live=True)
+    assert figure.n_states <= 100
+    fine, coarse = figure._fine[0], figure._controls[0]
+    assert len(fine.values) == 1000 and fine.values[fine.start] == coarse.values[coarse.start] == 0.627
+    assert set(coarse.values) < set(fine.values)
+    slider = figure.widget().children[1]
+    assert slider.options[1][0] == "0.001"
+    with pytest.raises(ValueError, match="expected at most 1000, or live=True"):
+        small(n=(0.0, 0.9, 0.001), m=(0, 9))
+
+
+def test_points_to_pick_from_keep_all_their_values():
+    figure = small(n=(0, 149), m=(0, 9), handle={"n": [(k / 150, 0.5) for k in range(150)]}, live=True)
+    assert [len(control.values) for control in figure._controls] == [150, 3]
 
 
 def test_svg_rejects_unknown_controls_and_values(typical):

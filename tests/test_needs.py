@@ -109,7 +109,7 @@ from matplotlib import pyplot as plt
 from rlbook_lib.explore import explore
 def setup():
     return plt.subplots()[1].plot([], [])[0]
-explore(setup, lambda line, x: None, x=(0, 1), alt="A line").widget()
+explore(setup, lambda line, x: None, x=(0, 1), alt="A line", live=True).widget()
 """
     sentence = "ModuleNotFoundError: live=True needs ipywidgets: pip install ipywidgets, then restart the kernel."
     assert said(code, without=("ipywidgets",)) == sentence

@@ -2,9 +2,11 @@
 
     python tools/execute_notebooks.py                          all chapters
     python tools/execute_notebooks.py chapters/02_mdps.ipynb   only this one
+    python tools/execute_notebooks.py --only-form              run nothing: the normal form only
 
 Each notebook runs from top to bottom in a fresh kernel, in its own folder. What is stored does not depend on when or
-where it ran: no widget state, no timings, a plain kernel name, fixed cell ids. A notebook that fails is left as it was;
+where it ran: no widget state, no timings, fixed cell ids, and the kernel's data as Jupyter itself writes them, so that
+to open and save a notebook changes nothing (but the version of Python, where another one is used). A notebook that fails is left as it was;
 the failing cell and its error are printed and the exit code is 1.
 """
 
@@ -14,6 +16,7 @@ import argparse
 import hashlib
 import json
 import os
+import platform
 import re
 import sys
 import time
@@ -26,7 +29,15 @@ from nbformat import NotebookNode
 
 CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+LANGUAGE = {
+    "codemirror_mode": {"name": "ipython", "version": 3},
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "name": "python",
+    "nbconvert_exporter": "python",
+    "pygments_lexer": "ipython3",
+}
 KEPT_CELL_METADATA = {"tags", "mystnb", "editable", "deletable", "nbgrader"}
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -51,10 +62,16 @@ def read_notebook(path: Path) -> NotebookNode:
     return notebook
 
 
-def normalize(notebook: NotebookNode) -> NotebookNode:
-    """Remove what depends on the run: timings, widget views and state, kernel details."""
+def python_version(notebook: NotebookNode) -> str:
+    """The version of Python that the notebook names; of this one where it names none."""
+    stored = notebook.metadata.get("language_info", {}).get("version")
+    return stored or platform.python_version()
+
+
+def normalize(notebook: NotebookNode, version: str) -> NotebookNode:
+    """Remove what depends on the run: timings, widget views and state."""
     notebook.metadata = nbformat.from_dict(  # type: ignore[no-untyped-call]
-        {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+        {"kernelspec": KERNEL, "language_info": LANGUAGE | {"version": version}}
     )
     count = 0
     for cell in notebook.cells:
@@ -73,22 +90,24 @@ def normalize(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
-def execute(path: Path, timeout: int) -> float:
-    """Run one notebook, write it back, return the seconds it took."""
+def execute(path: Path, timeout: int, only_form: bool = False) -> float:
+    """Run one notebook (or not), write it back in normal form, return the seconds it took."""
     notebook = read_notebook(path)
+    version = python_version(notebook)  # the kernel overwrites it, and need not be the one of the last time
     began = time.monotonic()
-    client = NotebookClient(
-        notebook,
-        timeout=timeout,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(path.parent)}},
-        store_widget_state=False,
-        record_timing=False,
-        coalesce_streams=True,
-    )
-    client.execute()
+    if not only_form:
+        client = NotebookClient(
+            notebook,
+            timeout=timeout,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(path.parent)}},
+            store_widget_state=False,
+            record_timing=False,
+            coalesce_streams=True,
+        )
+        client.execute()
     seconds = time.monotonic() - began
-    text = nbformat.writes(normalize(notebook))  # type: ignore[no-untyped-call]
+    text = nbformat.writes(normalize(notebook, version))  # type: ignore[no-untyped-call]
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         partial.write_text(text if text.endswith("\n") else text + "\n", "utf-8")
@@ -114,6 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Execute notebooks in place and store normalized outputs.")
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all notebooks under chapters/")
     parser.add_argument("--timeout", type=int, default=300, help="seconds a single cell may take (default: 300)")
+    parser.add_argument("--only-form", action="store_true", help="run nothing, only write the normal form")
     options = parser.parse_args(arguments)
     paths = options.notebooks or sorted(CHAPTERS.glob("*.ipynb"))
     if not paths:
@@ -122,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     failed = 0
     for path in paths:
         try:
-            seconds = execute(path, options.timeout)
+            seconds = execute(path, options.timeout, options.only_form)
             print(f"{path}: {seconds:.1f} s", flush=True)
         except (CellExecutionError, CellTimeoutError, DeadKernelError, OSError, ValueError) as error:
             failed += 1

@@ -1,4 +1,4 @@
-"""The commands: ``python -m assignments.grader --help``."""
+"""Grade the assignments: hand out, collect, grade, export. Each command has a --help of its own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tqdm import tqdm
+try:
+    from tqdm import tqdm
 
-from . import (
-    batch, checking, collecting, drafts, gradescope, inside, late, notebooks, overrides, own_inputs, packing, questions, reports, results,
-    rubric_page, similar, written,
-)  # fmt: skip
-from .sandbox import InfrastructureError, Limits, Sandbox
+    from . import (
+        batch, checking, collecting, drafts, gradescope, inside, late, notebooks, overrides, own_inputs, packing, questions, reports, results,
+        rubric_page, similar, written,
+    )  # fmt: skip
+    from .sandbox import InfrastructureError, Limits, Sandbox
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error.name} is not installed for {sys.executable}. In the folder of the book's repository, `make setup` makes the environment"
+        " .venv that has it; then say `.venv/bin/python -m assignments.grader ...`."
+    ) from error
 
 
 def check(options: argparse.Namespace) -> int:
@@ -61,6 +67,11 @@ def collect(options: argparse.Namespace) -> int:
     print("\n".join(map(repr, done.said)), end="\n" * bool(done.said))
     written = sum(row[-1].find("No notebook.") < 0 for row in done.rows)
     print(f"{len(done.rows)} students, {written} notebooks, {done.unchanged} unchanged: {options.output}.collected.csv")
+    if not done.rows:
+        others = [f"`collect {system}`" for system in collecting.SYSTEMS if system != options.system]
+        print(f"Nothing has a name as {options.system} makes it. Is the source another system's? Then say {' or '.join(others)}.", file=sys.stderr)
+    if several := sum("notebooks: this one was taken." in row[-1] for row in done.rows):
+        print(f"{several} handed in several notebooks: {options.output}.collected.csv says which one was taken")
     if done.unmatched:
         print(f"{len(done.unmatched)} remarks about what was not matched: {options.output}.unmatched.csv")
     if options.worksheet and not options.roster:
@@ -72,7 +83,7 @@ def collect(options: argparse.Namespace) -> int:
         print(f"{len(late_ones)} late" + (f": {grades / late.LATE}" if due else "; --due writes the table of late work"))
     if any(days is None for days in done.late.values()):
         print("Canvas does not say by how many days: replace each ? in the table by a number.")
-    return 0
+    return int(not done.rows)
 
 
 def lateness(options: argparse.Namespace) -> int:
@@ -133,11 +144,16 @@ def override(options: argparse.Namespace) -> int:
     students = [one.result.student for one in reports.grades(output, assignment)]
     if options.remove:
         overrides.remove(output, assignment, students, options.student, options.question)
+        said = f"{options.question} as graded"
     elif options.points is None:
         raise ValueError("points: missing; or say --remove to take an override back")
     else:
-        overrides.add(output, assignment, students, options.student, options.question, options.points, options.note)
+        entered = overrides.add(output, assignment, students, options.student, options.question, options.points, options.note)
+        said = f"{options.question} {reports.number(entered.points)}"
     reports.write_all(output, assignment)
+    grade = next(one for one in reports.grades(output, assignment) if one.result.student == options.student)
+    total = "no total yet" if grade.score is None else f"total {reports.number(grade.score)} of {reports.number(assignment.points)}"
+    print(f"{options.student!r}: {said}; {total}")
     return 0
 
 
@@ -154,8 +170,8 @@ def export(options: argparse.Namespace) -> int:
     path = output / f"{options.system}.csv"
     results.write_whole(path, layout(output, assignment, everybody))
     print(path)
-    if said:
-        print(said, file=sys.stderr)
+    for sentence in filter(None, (said, reports.not_found(output, everybody, options.system))):
+        print(sentence, file=sys.stderr)
     return 0
 
 

@@ -59,7 +59,7 @@ def in_zip(archive: zipfile.ZipFile) -> Iterator[Piece]:
     for number, info in enumerate(archive.infolist(), 1):
         check_count(number)
         path = info.filename
-        if path.endswith("/") or any(map(of_the_system, path.split("/"))):
+        if path.endswith("/") or any(map(of_the_system, path.split("/"))):  # is_dir() of Python 3.11.2 fails on an empty name
             continue
         problem = ""
         if not path:  # what stands after a byte of zero is cut off

@@ -26,7 +26,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from . import borrowed, cells, inside, late, notebooks, own_inputs, prepared, questions, reports, results, submissions
-from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_spoiled, prepare
+from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_missing, note_spoiled, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
 from .sandbox import InfrastructureError, Limits, Sandbox, Student
@@ -205,7 +205,10 @@ def find(folder: Path, name: str, roster: Roster | None) -> Survey:
     """The submissions; raises ``ValueError`` if there are none."""
     found = submissions.survey(folder, name, roster)
     if not found.submissions:
-        raise ValueError(f"submissions: nobody handed anything in in {str(folder)!r}")
+        raise ValueError(
+            f"submissions: nobody handed anything in in {str(folder)!r}; expected a folder or a notebook for each student (the zip of"
+            " Canvas or Moodle: first say `collect`)"
+        )
     return found
 
 
@@ -418,6 +421,7 @@ def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionR
         texts = chosen.everything
         graded, status, _ = mark_all(course, chosen.setup, texts)
     functions = [one.question.function for one in course.prepared]
+    note_missing(graded, functions, set().union(*(cells.defined(text, tuple(functions)) for text in texts)))
     note_spoiled(graded, functions, [cells.calls(function, texts, functions) for function in functions])
     return graded, status
 

@@ -93,7 +93,7 @@ def read(path: Path) -> Days:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path.name} is not a table in UTF-8: {error}") from error
     if not {"student", "days"} <= set(reader.fieldnames or ()):
-        raise ValueError(f"{path.name}: expected the columns 'student' and 'days'")
+        raise ValueError(f"{path.name}: expected the columns 'student' and 'days', with a comma between them; got {columns_in(reader)}")
     found: Days = {}
     for line, row in rows:
         text, student = (row["days"] or "").strip(), (row["student"] or "").strip()
@@ -103,6 +103,11 @@ def read(path: Path) -> Days:
             raise ValueError(f"{path.name}, line {line}: {what}")
         found[student_name(plain_cell(student))] = int(text) if is_number else None
     return found
+
+
+def columns_in(reader: csv.DictReader[str]) -> str:
+    """The first line of a table for a message: where a spreadsheet saved other separators, it shows."""
+    return ", ".join(map(repr, reader.fieldnames or ())) or "none"
 
 
 def counted(output: Path) -> Days:

@@ -34,10 +34,22 @@ RAISES = "The call raises "
 UNWRITTEN = "The answer is not written yet: the call raises NotImplementedError."
 DIAGNOSIS = "This looks like the following mistake: "
 ENDINGS = {
-    MISSING: "`{function}` is not defined. Is the cell there, and does it run without an error from top to bottom?",
+    MISSING: "`{function}` is not defined.",
     TIMEOUT: "A call took too long and was stopped.",
     CRASHED: "The process that ran the code ended or was stopped (too much memory or output, too many files or processes, or an exit).",
     TOO_LARGE: "The result is far larger than what is asked for.",
+}
+
+
+# what the text of the notebook adds to the first of these
+RENAMED = " No cell of the notebook defines it. Was it renamed, or its cell deleted?"
+STOPPED = (
+    " A cell with it is there, but does not run when the notebook starts anew: a syntax error, or a name that only a cell below or"
+    " a deleted cell defines. Restart the kernel, run all cells, and look for the first error."
+)
+HINTS = {
+    "NameError": " It uses a name that the notebook does not define when it starts anew: a misspelling, a missing import, or a cell that"
+    " was deleted or stops with an error.",
 }
 
 
@@ -164,7 +176,7 @@ def verdict(question: Question, outcome: Outcome, want: Any) -> str | None:
     if outcome.kind == RAISED:
         if outcome.error == "NotImplementedError":
             return UNWRITTEN
-        return f"{RAISES}{outcome.error}."
+        return f"{RAISES}{outcome.error}.{HINTS.get(outcome.error, '')}"
     try:
         return question.compare(outcome.value, want)
     except Exception:  # whatever a student returned, a comparison that cannot read it means that it is wrong
@@ -313,6 +325,14 @@ def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], ca
         if result.points < result.max_points and spoiling:
             calls = f"This answer calls {' and '.join(spoiling)}, which lost points as well: mend that first."
             result.messages = [calls + " What follows may come from there.", *result.messages]
+
+
+def note_missing(results: Sequence[QuestionResult], functions: Sequence[str], there: Collection[str]) -> None:
+    """Say of a function that was not defined whether its name stands in a cell. ``there``: those that do, by the text alone."""
+    for result, function in zip(results, functions, strict=True):
+        says = ENDINGS[MISSING].format(function=function)
+        more = STOPPED if function in there else RENAMED
+        result.messages = [message + more if message == says else message for message in result.messages]
 
 
 def diagnose(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> int | None:

@@ -65,7 +65,8 @@ def read(output: Path, assignment: Assignment, students: Collection[str]) -> Ove
     reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))
     missing = [name for name in COLUMNS[:3] if name not in (reader.fieldnames or ())]
     if missing:
-        raise ValueError(f"overrides.csv: there is no column {missing[0]!r}")
+        got = ", ".join(map(repr, reader.fieldnames or ())) or "none"
+        raise ValueError(f"overrides.csv: there is no column {missing[0]!r}; got {got}, expected commas between the columns")
     for row in reader:
         student = (row["student"] or "").strip()
         question, text = (row["question"] or "").strip(), (row["points"] or "").strip()

@@ -195,6 +195,20 @@ def check_written(assignment: Assignment, everybody: list[Grade], partial: bool)
     return [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody], " ".join(said)
 
 
+def not_found(output: Path, everybody: list[Grade], system: str) -> str:
+    """A sentence about students whom the other system may not find, because the list of the course does not say who they are."""
+    columns = {"canvas": ("id", "sis_user_id", "sis_login_id"), "moodle": ("email", "id")}[system]
+    roster = read_roster(output)
+    unknown = [grade.result.student for grade in everybody if not any(roster.get(grade.result.student, {}).get(name) for name in columns)]
+    if not unknown:
+        return ""
+    names = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
+    return (
+        f"{len(unknown)} students are known by the name of their folder alone ({names}): if {system} does not know them by it, grade again with a"
+        f" list of the course (ROSTER, --roster) that has the column {' or '.join(map(repr, columns))}. What is graded is kept."
+    )
+
+
 def canvas_csv(output: Path, assignment: Assignment, everybody: list[Grade]) -> str:
     """The layout that Canvas's gradebook imports.
 
@@ -239,7 +253,10 @@ def write_gradebook(output: Path, assignment: Assignment, everybody: list[Grade]
     a zero. Each question is a grade cell named like in the notebook; the written question is left for a person to
     grade in nbgrader if its points are not known. Raises ``ImportError`` without nbgrader.
     """
-    from nbgrader.api import Gradebook  # an extra for instructors: not needed to grade
+    try:
+        from nbgrader.api import Gradebook  # an extra for instructors: not needed to grade
+    except ModuleNotFoundError as error:
+        raise ImportError(f"nbgrader is not installed here ({error.name} is missing): say `{sys.executable} -m pip install nbgrader==0.9.6`") from error
 
     # it starts the program alembic, which stands beside this Python even where the environment is not activated
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -314,7 +331,7 @@ def feedback_page(assignment: Assignment, grade: Grade) -> str:
         f"<h1>{escape(assignment.title)}</h1>", f'<p class="dim">{escape(assignment.name)}, feedback for {escape(result.student[:200])}</p>',
         f'<p class="score">{score_line(assignment, grade)}</p>',
         *([f"<p>{escape(late_line(grade))}</p>"] if grade.late and grade.late.taken else []),
-        f'<p class="status"><strong>Status: {escape(result.status)}.</strong> {escape(MEANINGS[result.status])}'
+        f'<p class="status"><strong>Status: {escape(result.status)}.</strong> {escape(meaning(grade))}'
         + (f" {escape(result.note)}" if result.note and result.status != results.INFRASTRUCTURE_ERROR else "") + "</p>",
     ]  # fmt: skip
     if result.points is not None and any(question.points < question.max_points for question in result.questions):
@@ -327,6 +344,13 @@ def feedback_page(assignment: Assignment, grade: Grade) -> str:
         parts += [f"<li>{escape(note)}</li>" for note in grade.notes]
         parts += ["</ul>", "</section>"]
     return "\n".join([*parts, "</main>", "</body>", "</html>"]) + "\n"
+
+
+def meaning(grade: Grade) -> str:
+    """What the status means; where a person gave points to what has none, nobody is told that there is no grade."""
+    if grade.result.points is None and grade.score is not None:
+        return "Your instructor set the points."
+    return MEANINGS[grade.result.status]
 
 
 def score_line(assignment: Assignment, grade: Grade) -> str:

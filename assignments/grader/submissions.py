@@ -22,6 +22,7 @@ import io
 import itertools
 import json
 import os
+import re
 import stat
 import unicodedata
 from collections.abc import Mapping
@@ -285,6 +286,10 @@ def read_roster(path: Path) -> Roster:
     columns = [cell.lower() for cell in rows[0]] if rows else []
     if "student" in columns:
         people = [dict(zip(columns, row, strict=False)) for row in rows[1:]]
+    elif len(columns) > 1 and set(columns) & set(ROSTER_COLUMNS):
+        raise ValueError(f"roster: {path.name} has the columns {', '.join(map(repr, columns))}, but none named 'student'")
+    elif columns and "student" in re.split("[;\t]", columns[0]):
+        raise ValueError(f"roster: {path.name} begins with {rows[0][0]!r}; expected commas between the columns")
     else:
         people = [{"student": line.strip()} for line in text.splitlines() if line.strip()]
     roster: Roster = {}

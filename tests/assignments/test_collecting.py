@@ -284,6 +284,16 @@ def test_damaged_and_lying_archives(tmp_path, capsys):
     assert "due: got 'soon'" in capsys.readouterr().err
 
 
+def test_the_zip_of_another_system_is_an_error_that_says_so(tmp_path, capsys):
+    assert run("collect", "moodle", zipped(tmp_path / "a.zip", CANVAS), "small", tmp_path / "out") == 1
+    assert "another system's? Then say `collect canvas` or `collect folder`" in capsys.readouterr().err
+
+
+def test_several_notebooks_of_one_student_are_told(tmp_path, capsys):
+    assert run("collect", "canvas", zipped(tmp_path / "a.zip", CANVAS), "small", tmp_path / "out") == 0
+    assert "1 handed in several notebooks" in capsys.readouterr().out
+
+
 def test_other_tables_are_refused_as_worksheets(tmp_path):
     source = zipped(tmp_path / "a.zip", CANVAS)
     for text in ("", "Kennung,Name\n1,a\n", "\xff"):

@@ -385,7 +385,7 @@ def collect_drawn(data, system):
         assert {path.parent for path in folders} <= {output} and {path.name for path in made - folders} <= {"small.ipynb", "no_notebook.txt"}
         assert {row[0] for row in done.rows} == {path.name for path in folders} and len(done.rows) == len(folders)
         with zipfile.ZipFile(source) as archive:
-            files = [one.filename for one in archive.infolist() if not one.is_dir() and not any(map(submissions.of_the_system, one.filename.split("/")))]
+            files = [one.filename for one in archive.infolist() if not one.filename.endswith("/") and not any(map(submissions.of_the_system, one.filename.split("/")))]
         told = {path for path, _ in done.unmatched}
         whose = {collecting.understood(system, collecting.Piece(name, None, open)) is not None for name in files if name not in told}
         assert whose <= {True}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from assignments.grader import cells, checking, comparing, marking, notebooks, questions
-from assignments.grader.marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, QuestionResult, mark, note_spoiled, prepare
+from assignments.grader.marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, QuestionResult, mark, note_missing, note_spoiled, prepare
 
 
 def test_the_small_assignment_is_in_order(small):
@@ -217,6 +217,17 @@ def test_definitions_are_found_by_their_text(text, found):
 
 def test_limits_come_from_the_assignment(small):
     assert dataclasses.replace(small, seconds=5.0).name == "small" and small.cell_seconds == 3.0
+
+
+def test_a_function_that_is_missing_was_renamed_or_stopped(small):
+    prepared = prepare(small.questions[0], 1)
+    function = prepared.question.function
+    for there, word in ((set(), "Was it renamed"), ({function}, "a syntax error")):
+        result = mark(prepared, lambda question, case: Outcome(MISSING))
+        note_missing([result], [function], there)
+        assert [message.startswith(f"`{function}` is not defined. ") and word in message for message in result.messages] == [True]
+    result = mark(prepared, lambda question, case: Outcome(RAISED, error="NameError"))
+    assert result.messages[0].startswith("The call raises NameError. It uses a name")
 
 
 def test_an_answer_that_calls_a_wrong_one_says_so_first():

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import hostile
+import subprocess
 import pytest
 
 from assignments.grader import checking, overrides, reports, results
@@ -156,7 +157,38 @@ def test_overrides_survive_new_results(output, small):
     assert rows((output / "grades.csv").read_text("utf-8"))["bob"]["score"] == "70"
 
 
+def test_an_override_says_the_new_total(output, small, capsys):
+    assert run("override", "small", "bob", "q1", 20, "--output", output) == 0
+    assert "'bob': q1 20; total " in capsys.readouterr().out
+    assert run("override", "small", "bob", "q1", "--remove", "--output", output) == 0
+    assert "'bob': q1 as graded; total " in capsys.readouterr().out
+
+
+def test_the_wrong_python_is_told_which_is_right():
+    from assignments.grader import questions
+
+    code = "import runpy, sys; sys.modules['tqdm'] = None; runpy.run_module('assignments.grader', run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=questions.HOME.parent, capture_output=True, text=True)
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    assert "tqdm is not installed" in ended.stderr and ".venv/bin/python -m assignments.grader" in ended.stderr
+
+
 # --- exports
+
+
+@pytest.mark.parametrize("system, columns", [("canvas", "'id' or 'sis_user_id' or 'sis_login_id'"), ("moodle", "'email' or 'id'")])
+def test_an_export_without_a_list_of_the_course_says_so(system, columns, output, small, capsys):
+    (output / "roster.json").unlink(missing_ok=True)
+    assert run("export", system, "small", "--output", output, "--partial") == 0
+    assert "students are known by the name of their folder alone (" in (said := capsys.readouterr().err) and "'ann'" in said and columns in said
+
+
+def test_a_total_that_was_set_replaces_the_request_to_hand_in_again(output, small):
+    page = output / "feedback" / "kim.html"
+    reports.write_all(output, small)
+    assert "hand it in again" in page.read_text("utf-8")
+    assert run("override", "small", "kim", "total", 50, "--note", "oral", "--output", output) == 0
+    assert "hand it in again" not in (text := page.read_text("utf-8")) and "Your instructor set the points." in text
 
 
 def grade_written(output, points=0):

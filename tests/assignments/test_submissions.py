@@ -80,6 +80,13 @@ def test_a_missing_folder_is_an_error(tmp_path):
         submissions.find(tmp_path / "nothing", "small")
 
 
+@pytest.mark.parametrize("text, said", [("Student;Name\na;b\n", "expected commas"), ("Name,email\na,b\n", "none named 'student'")])
+def test_a_table_without_the_column_student_is_no_list_of_names(text, said, tmp_path):
+    (tmp_path / "roster.csv").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        submissions.read_roster(tmp_path / "roster.csv")
+
+
 def test_rosters(tmp_path):
     path = tmp_path / "roster.csv"
     path.write_text("\ufeffStudent,Name,email,age\nann,Ann A.,a@x.org,20\nbob,,,\n", "utf-8")

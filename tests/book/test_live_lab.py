@@ -1,7 +1,10 @@
-"""The interactive figure with a live kernel: in JupyterLab a key moves the slider, the picture follows."""
+"""The book in JupyterLab as `make lab` opens it: figures live and stored, copies of chapters, nothing asked, nothing changed."""
 
+import json
 import os
+import re
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,7 +19,13 @@ import pytest
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120  # seconds for anything that a busy machine may delay
+sys.path.insert(0, str(ROOT / "tools"))
+
+import execute_notebooks  # noqa: E402
+import lab_copy  # noqa: E402
+
+CHAPTER = ROOT / "chapters" / "10_ppo.ipynb"
+PATIENCE = 40  # seconds for anything that a busy machine may delay
 
 FIRST = """\
 from matplotlib import pyplot as plt
@@ -39,7 +48,10 @@ def update(bars, gamma, kind):
     return f"gamma is {gamma}"
 
 
-explore(setup, update, gamma=(0.0, 1.0, 0.1), kind=["discounted", "averaged"], play="gamma", alt="Bars", live=True)
+explore(setup, update, gamma=(0.0, 1.0, 0.1), kind=["discounted", "averaged"], play="gamma", alt="Bars")
+"""
+THIRD = """\
+explore(setup, update, gamma=(0.0, 0.999, 0.001), kind=["discounted", "averaged"], play="gamma", alt="Bars", live=True)
 """
 
 
@@ -50,12 +62,18 @@ def lab(browser, tmp_path_factory):
     home, work = folder / "home", folder / "work"
     home.mkdir()
     work.mkdir()
-    cells = [nbformat.v4.new_code_cell(FIRST), nbformat.v4.new_code_cell(SECOND)]
+    cells = [nbformat.v4.new_code_cell(source) for source in (FIRST, SECOND, THIRD)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
     nbformat.write(notebook, work / "figure.ipynb")
-    stored = nbformat.v4.new_notebook(cells=[_stored_cell()], metadata={"kernelspec": kernel})
-    nbformat.write(stored, work / "stored.ipynb")
+    for page in (CHAPTER, CHAPTER.with_name("10_ppo_deeper.ipynb")):
+        lab_copy.write_notebook(page, work, lab_copy.Book())
+    lab_copy.write_settings(folder / "settings")
+    whole = folder / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    whole.parent.mkdir()
+    whole.write_text('{"windowingMode": "none"}')  # all cells are drawn, also those that are not seen yet
+    shutil.copy(CHAPTER, work / "chapter.ipynb")
+    execute_notebooks.main(["--only-form", str(work / "chapter.ipynb")])
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -67,33 +85,45 @@ def lab(browser, tmp_path_factory):
         if not name.startswith(("JUPYTER", "IPYTHON", "XDG_"))
     }
     env |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+    env["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
     env.pop("RLBOOK_STATIC", None)
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
-        f"--ServerApp.root_dir={work}", "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-        "--LabApp.extension_manager=readonly",
+        f"--ServerApp.root_dir={work}", "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
-    trust = [sys.executable, "-m", "jupyter", "trust", str(work / "stored.ipynb")]
+    trust = [sys.executable, "-m", "jupyter", "trust", *map(str, work.glob("*.ipynb"))]
     subprocess.run(trust, env=env, check=True, capture_output=True)
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(command, cwd=work, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
         _wait_for(f"http://127.0.0.1:{port}/api/status?token={token}", server, folder / "log")
-        yield f"http://127.0.0.1:{port}/lab/tree/{{}}.ipynb?token={token}"
+        yield Lab(work, f"http://127.0.0.1:{port}", token)
     finally:
         _end(server)
 
 
-def _stored_cell():
-    """The last cell with its output as a committed chapter holds it: the static twin, no widget."""
-    from rlbook_lib.explore import explore
+class Lab:
+    """A running JupyterLab: its folder and addresses."""
 
-    names = {"explore": explore}
-    exec(FIRST + SECOND.replace("explore(setup", "shown = explore(setup"), names)
-    output = nbformat.v4.new_output("execute_result", names["shown"]._repr_mimebundle_(), execution_count=2)
-    return nbformat.v4.new_code_cell(SECOND, outputs=[output], execution_count=2)
+    def __init__(self, folder, address, token):
+        self.folder, self.address, self.token = folder, address, token
+
+    def open(self, page, name):
+        """A notebook alone in the window, once its kernel is there."""
+        page.goto(f"{self.address}/lab/tree/{name}.ipynb?token={self.token}&reset")
+        page.get_by_text("(ipykernel) | Idle").wait_for()
+
+    def end_kernels(self):
+        """What a restart of the computer does to the widgets."""
+        for session in self._ask("GET", "sessions"):
+            self._ask("DELETE", f"sessions/{session['id']}")
+
+    def _ask(self, method, what):
+        request = urllib.request.Request(f"{self.address}/api/{what}?token={self.token}", method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
 
 
 def _wait_for(address, server, log):
@@ -126,18 +156,17 @@ def _end(server):
 
 @pytest.fixture(scope="module")
 def page(lab, browser):
-    opened = browser.new_page(viewport={"width": 1200, "height": 1000})
+    opened = browser.new_page(viewport={"width": 1200, "height": 1400})
     opened.set_default_timeout(PATIENCE * 1000)
-    opened.goto(lab.format("figure"))
+    lab.open(opened, "figure")
     _run_all(opened)
     yield opened
     opened.close()
 
 
 def _run_all(page):
-    """Run both cells by keyboard, once the kernel is there; a key that came too early is pressed again."""
-    page.get_by_text("(ipykernel) | Idle").wait_for()
-    for number in range(2):
+    """Run the cells by keyboard, once the kernel is there; a key that came too early is pressed again."""
+    for number in range(3):
         cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
         started = cell.locator(".jp-InputPrompt", has_not_text="[ ]:")
         too_early = page.locator(".jp-Dialog .jp-mod-accept")  # "Select Kernel": the key came before the kernel
@@ -157,14 +186,19 @@ def _run_all(page):
 
 
 LIVE = ".jp-OutputArea .jupyter-widgets .rlx-picture > svg"
-STORED = ".jp-OutputArea .rlx:has(form) .rlx-picture > svg"
+STORED = ".jp-OutputArea .rlx:has(form):not(.rlx-stored) .rlx-picture > svg"  # of the second cell
+UNDER_LIVE = ".jp-OutputArea .rlx-stored .rlx-picture > svg"  # the stored view of the third cell
 
 
-def _picture(page, where=LIVE):
+def _picture(page, where):
     return page.locator(where).inner_html()
 
 
-def _wait_until_changed(page, before, where=LIVE):
+def _moves(page, where, control, key):
+    """A key on a control changes the picture."""
+    before = _picture(page, where)
+    control.focus()
+    page.keyboard.press(key)
     page.wait_for_function(
         "([where, before]) => { const svg = document.querySelector(where);"
         "return svg && svg.innerHTML !== before; }",
@@ -172,40 +206,74 @@ def _wait_until_changed(page, before, where=LIVE):
     )
 
 
-def test_a_key_on_the_live_slider_moves_the_picture(page):
-    assert page.locator(".jp-OutputArea .widget-slider").count() >= 1, (
-        "the widget is shown, not the static twin"
-    )
-    assert page.locator(".jp-OutputArea form.rlx-controls").count() == 0
-    handle = page.locator(".jp-OutputArea .noUi-handle").first
+def test_a_key_on_the_live_sliders_moves_the_picture(page):
+    """Numbers and words; and of the two views of a live figure one is seen."""
+    assert page.locator(UNDER_LIVE).count() == 1 and not page.locator(UNDER_LIVE).is_visible()
+    number, word = (page.locator(".jp-OutputArea .jupyter-widgets .noUi-handle").nth(index) for index in (0, 1))
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
-        before = _picture(page)
-        handle.focus()
-        page.keyboard.press(key)
-        _wait_until_changed(page, before)
-    page.get_by_text("gamma is 0.6").wait_for()
-
-
-def test_a_word_changes_the_picture(page):
-    before = _picture(page)
-    page.locator(".jp-OutputArea .widget-radio input").nth(1).check()
-    _wait_until_changed(page, before)
+        _moves(page, LIVE, number, key)
+    page.get_by_text(re.compile(r"^gamma is 0\.\d\d\d$")).locator("visible=true").wait_for()
+    _moves(page, LIVE, word, "ArrowRight")
+    page.get_by_text("averaged", exact=True).locator("visible=true").last.wait_for()
+    _moves(page, LIVE, word, "ArrowLeft")
 
 
 def test_the_play_button_moves_the_picture(page):
-    page.locator(".jp-OutputArea .widget-radio input").nth(0).check()
-    before = _picture(page)
+    before = _picture(page, LIVE)
     page.locator(".jp-OutputArea .widget-play button").first.click()
-    _wait_until_changed(page, before)
+    page.wait_for_function("([where, before]) => document.querySelector(where).innerHTML !== before", arg=[LIVE, before])
+    page.locator(".jp-OutputArea .widget-play button").nth(1).click()
 
 
-def test_a_stored_output_works_without_running_anything(lab, page):
-    """A committed, trusted notebook in JupyterLab: the twin's own controls move the picture."""
-    page.goto(lab.format("stored"))
-    slider = page.locator(".jp-OutputArea form.rlx-controls input[type=range]").first
-    slider.wait_for()
-    before = _picture(page, STORED)
-    slider.focus()
-    page.keyboard.press("ArrowRight")
-    _wait_until_changed(page, before, STORED)
-    assert slider.get_attribute("aria-valuetext") == "0.6"
+def test_a_saved_notebook_shows_figures_that_move(lab, page):
+    """Run, save, end the kernel, open again: no figure says "model not found", each moves by its own controls."""
+    page.keyboard.press("Control+s")
+    file = lab.folder / "figure.ipynb"
+    _wait_until(lambda: file.read_text("utf-8").count('"text/html"') == 2)
+    lab.end_kernels()
+    lab.open(page, "figure")
+    for picture in (STORED, UNDER_LIVE):
+        page.locator(picture).wait_for()
+        form = page.locator(picture.replace(" .rlx-picture > svg", " form"))
+        _moves(page, picture, form.locator("input[type=range]"), "ArrowRight")
+        _moves(page, picture, form.locator("input[type=radio]").first, "ArrowDown")
+        assert form.locator("input[type=radio]").nth(1).is_checked()
+    page.get_by_text("model not found").first.wait_for(state="hidden")
+    assert page.locator(".jp-OutputArea").get_by_text("Error displaying widget").locator("visible=true").count() == 0
+
+
+def _wait_until(true):
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_a_copied_chapter_is_whole(lab, page):
+    """No reference that Lab marks as unknown, solutions folded, mistakes in red, and no question on the screen."""
+    lab.open(page, CHAPTER.stem)
+    cells = page.locator(".jp-Notebook .jp-MarkdownCell")
+    texts = sum(cell["cell_type"] == "markdown" for cell in json.loads((lab.folder / CHAPTER.name).read_text("utf-8"))["cells"])
+    _wait_until(lambda: cells.filter(has=page.locator(".myst")).count() == texts)
+    assert page.locator(".jp-Notebook .myst .katex").count() > 50
+    assert page.locator(".jp-Notebook .myst .text-yellow-600").all_inner_texts() == []
+    assert page.locator(".jp-Notebook .katex-error").count() == 0
+    folds = page.locator(".jp-Notebook .jp-MarkdownCell", has_text="Solution of exercise")
+    assert folds.count() == len(re.findall("cells? hidden", "\n".join(folds.all_inner_texts()))) > 1
+    assert page.locator("details.myst-admonition-danger").count() >= 1
+    assert page.locator("details.myst-admonition-danger[open]").count() == 0
+    assert page.locator(".Toastify__toast").count() == 0
+    page.locator(".jp-Notebook a[href*='10_ppo_deeper.ipynb']").first.click()
+    page.locator(".lm-TabBar-tabLabel", has_text="10_ppo_deeper.ipynb").first.wait_for()
+
+
+def test_open_and_save_changes_nothing(lab, page):
+    """A chapter in its normal form: only the version of Python may be another one."""
+    file = lab.folder / "chapter.ipynb"
+    before, written = file.read_text("utf-8"), file.stat().st_mtime_ns
+    lab.open(page, "chapter")
+    page.locator(".jp-Notebook .jp-Cell").first.click()
+    page.keyboard.press("Control+s")
+    _wait_until(lambda: file.stat().st_mtime_ns != written and file.read_text("utf-8").endswith("}\n"))
+    version = re.compile(r'"version": "3\.[\d.]+"')
+    assert version.sub("", file.read_text("utf-8")) == version.sub("", before)

@@ -20,6 +20,10 @@ from stored_figures import is_figure, is_interactive, n_states
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
 SECONDS = 60  # a chapter's time on two cores
 LANGUAGE_MODEL_SECONDS = 150  # chapters 11 to 13 train a language model
+sys.path.insert(0, str(ROOT / "tools"))
+
+import execute_notebooks  # noqa: E402
+
 RAW_KB, GZIP_KB = 200, 40  # an interactive figure's weight
 
 chapters = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
@@ -29,6 +33,14 @@ chapters = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("check", notebook_checks.ALL, ids=lambda check: check.__name__)
 def test_form(path: Path, check: Any) -> None:
     assert check(read(path)) == []
+
+
+@chapters
+def test_to_open_and_save_a_chapter_changes_nothing(path: Path, tmp_path: Path) -> None:
+    """The file is byte by byte what Jupyter would write; see ``test_live_lab`` for Jupyter itself."""
+    copy = Path(shutil.copy(path, tmp_path))
+    execute_notebooks.execute(copy, timeout=0, only_form=True)
+    assert copy.read_text("utf-8") == path.read_text("utf-8"), "run: python tools/execute_notebooks.py --only-form"
 
 
 @chapters

@@ -52,7 +52,10 @@ def test_a_downloaded_notebook_knows_where_it_came_from(browser: Any, address: s
     with tab.expect_download() as found:
         tab.locator(link).first.dispatch_event("click")
     text = Path(found.value.path()).read_text("utf-8")
+    # a book that was built for an address names that one, and no other
+    named = tab.locator("link[rel=canonical]").all()
+    home = named[0].get_attribute("href").removesuffix(f"/{page}") if named else address
     tab.close()
     assert found.value.suggested_filename == ("02_mdps.ipynb" if "02" in page else "01_mdps.ipynb")
     cell = next(cell for cell in json.loads(text)["cells"] if cell["id"] == downloads.CELL_ID)
-    assert f'"{address}/_static/{WHEEL}"' in "".join(cell["source"])
+    assert f'"{home}/_static/{WHEEL}"' in "".join(cell["source"])

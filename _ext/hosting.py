@@ -1,0 +1,138 @@
+"""Where the book is hosted: links that appear when a setting names the place, and the dates of the pages.
+
+* ``book_repository`` names the repository, as ``https://github.com/owner/name``; the environment variable
+  ``BOOK_REPOSITORY`` goes before it. Then each page has a link to its source for an edit, and each notebook a button that
+  opens it on Binder. Without it there is neither.
+* ``html_baseurl`` (``baseurl`` below ``html`` in ``_config.yml``) is the address of the site; ``BOOK_URL`` goes before it.
+  Then each page names its canonical address, notebooks know where the library is, and, for a repository on GitHub,
+  notebooks have a button for Colab. It opens the copies in the branch ``gh-pages``, which can install the library.
+* The date at the foot of a page is that of the last commit that changed its source. Without git, in a folder that git does
+  not know, and in a clone without its history, there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.errors import ConfigError
+from sphinx.util import logging
+
+LOG = logging.getLogger(__name__)
+
+REPOSITORY = re.compile(r"https://(?P<host>github|gitlab)\.com/(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?")
+SITE = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
+BRANCH = "main"  # where an edit goes, and what Binder opens
+SITE_BRANCH = "gh-pages"  # holds the built site; .github/workflows/book.yml writes it
+
+
+# ---------------------------------------------------------------- the two settings
+
+
+def setting(variable: str, value: str, pattern: re.Pattern[str], name: str, expected: str) -> re.Match[str] | None:
+    """The variable of the environment if it is set, otherwise the value of the configuration; None where both are empty.
+
+    Raises:
+        ConfigError: neither empty nor of the expected form; names where it came from.
+    """
+    source, text = (variable, os.environ[variable]) if os.environ.get(variable) else (name, value or "")
+    if not text:
+        return None
+    if not (found := pattern.fullmatch(text)):
+        raise ConfigError(f"{source} is {text!r}; expected {expected}, or nothing")
+    return found
+
+
+def read_settings(app: Sphinx, config: Config) -> None:
+    """Check both settings, and hand them to the theme and to the descriptions for shared links."""
+    site = setting("BOOK_URL", config.html_baseurl, SITE, "html_baseurl", "an address such as https://owner.github.io/name/")
+    if site:
+        config.html_baseurl = site[0].rstrip("/") + "/"
+        config.ogp_site_url = config.html_baseurl
+    expected = "an address such as https://github.com/owner/name (or gitlab.com)"
+    repository = setting("BOOK_REPOSITORY", config.book_repository, REPOSITORY, "book_repository", expected)
+    app.book_place = repository  # type: ignore[attr-defined]
+    if repository:
+        address = f"https://{repository['host']}.com/{repository['owner']}/{repository['name']}"
+        binder = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"}
+        config.html_theme_options |= {
+            "repository_url": address, "repository_branch": BRANCH, "use_edit_page_button": True, "launch_buttons": binder,
+        }  # fmt: skip
+
+
+def colab_address(repository: re.Match[str], page: str) -> str:
+    """Where Colab opens the copy of a notebook that the site has, whose first code cell gets the library."""
+    return f"https://colab.research.google.com/github/{repository['owner']}/{repository['name']}/blob/{SITE_BRANCH}/_sources/{page}.ipynb"
+
+
+def add_colab(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """A button for Colab beside that for Binder. The theme's own would open the notebook that lacks the library."""
+    repository = app.book_place  # type: ignore[attr-defined]
+    if not repository or repository["host"] != "github" or not app.config.html_baseurl:
+        return
+    for group in context.get("header_buttons", []):
+        if group.get("label") == "launch-buttons":
+            group["buttons"].append({
+                "type": "link", "text": "Colab", "tooltip": "Launch on Colab", "icon": "_static/images/logo_colab.png",
+                "url": colab_address(repository, page),
+            })  # fmt: skip
+
+
+# ---------------------------------------------------------------- the dates
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git says in a folder.
+
+    Raises:
+        OSError: there is no git.
+        subprocess.CalledProcessError: git refuses, as in a folder that it does not know; holds what it said.
+    """
+    command = ["git", "-c", "core.quotepath=off", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def dates(folder: Path) -> dict[str, str]:
+    """The date of the last commit of each file below a folder, by its path there; empty where git cannot say."""
+    try:
+        if git(folder, "rev-parse", "--is-shallow-repository").strip() == "true":
+            LOG.info("pages carry no dates: this clone lacks its history")
+            return {}
+        said = git(folder, "log", "--format=@%cs", "--name-only", "--relative", "--", ".")
+    except (OSError, subprocess.CalledProcessError) as error:
+        LOG.info("pages carry no dates: %s", getattr(error, "stderr", "").strip() or error)
+        return {}
+    found: dict[str, str] = {}
+    day = ""
+    for line in filter(None, said.splitlines()):
+        if line.startswith("@"):
+            day = line[1:]
+        else:
+            found.setdefault(line, day)  # the newest commit comes first
+    return found
+
+
+def read_dates(app: Sphinx) -> None:
+    app.book_dates = dates(Path(app.srcdir))  # type: ignore[attr-defined]
+
+
+def add_date(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """At the foot of a page that has a source: when that changed last."""
+    if doctree is not None:
+        path = Path(app.env.doc2path(page)).relative_to(app.srcdir).as_posix()
+        context["last_updated"] = app.book_dates.get(path)  # type: ignore[attr-defined]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_config_value("book_repository", "", "html")
+    app.connect("config-inited", read_settings, priority=400)
+    app.connect("builder-inited", read_dates)
+    app.connect("html-page-context", add_date)
+    app.connect("html-page-context", add_colab, priority=970)  # the theme's own buttons are there by then
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,260 @@
+"""The chapters as JupyterLab can show them: copies in ``lab/``, a folder that is the reader's own.
+
+    python tools/lab_copy.py --settings FOLDER    what `make lab` does before JupyterLab starts
+    python tools/lab_copy.py OTHER                the copies in another folder, no settings
+
+JupyterLab shows one notebook at a time: it finds no equation of another chapter, no source, and folds no solution that
+reaches over several cells. The copies say such things in plain Markdown, which any notebook program shows:
+
+* a reference becomes what the site shows, "(2.5)" or "Howard, 1960", and links to the notebook or the source;
+* an exercise begins with a heading, its solution is a folded heading; code that the site folds is folded;
+* a box with a mistake gets the red that Lab knows.
+
+A copy is written anew only when its chapter's text or code changed. What the reader changed stays: the old copy is
+then kept beside the new one, as ``03_maze.mine.ipynb``. The chapters themselves are never touched.
+
+The settings say that Lab asks no one for news, and shows a Markdown page as a page. Those that are there stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pybtex.database import parse_file
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTERS = ROOT / "chapters"
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "docmanager-extension/plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
+}
+
+ROLE = re.compile(r"\{(eq|ref|doc|download|cite|cite:t)\}`([^`]+)`")
+TITLED = re.compile(r"^(.*?)\s*<([^<>]+)>$", re.DOTALL)  # words <target>
+TARGET = re.compile(r"^\(([\w-]+)\)=[ \t]*\n+(?:#+ +(.*))?", re.MULTILINE)
+PLAIN = re.compile(r"^[\w ,;:.?'()-]+$")
+BLOCK = r"^(`{{3,}}){{{name}}}([^\n]*)\n(.*?)^\1[ \t]*$"  # a directive: its fence, argument and body
+MATH, EXERCISE, BORDER = (
+    re.compile(BLOCK.format(name=name), re.MULTILINE | re.DOTALL) for name in ("math", "exercise", "solution-(start|end)")
+)
+SITE_ONLY = re.compile(
+    BLOCK.format(name="(?:eval-rst|bibliography|equation-index|exercise-index|formula-sheet)"), re.MULTILINE | re.DOTALL
+)
+HEADING = re.compile(r"^#+ ", re.MULTILINE)
+LABEL = re.compile(r"^:label:[ \t]*(\S+)[ \t]*\n", re.MULTILINE)
+OPTION = re.compile(r"\A(?::[\w-]+:[^\n]*\n)+")
+
+
+# ---------------------------------------------------------------------------------------------------
+# What the whole book knows: numbers of equations and exercises, titles, sources
+# ---------------------------------------------------------------------------------------------------
+
+
+class Book:
+    """Where each label stands and what it is called, for all pages in the order of the table of contents."""
+
+    def __init__(self, root: Path = ROOT):
+        self.titles: dict[str, str] = {}  # page: its title
+        self.places: dict[str, tuple[str, str]] = {}  # label: page, what to call it
+        self.sources = parse_file(str(root / "references.bib")).entries
+        chapter = 0
+        for part in yaml.safe_load((root / "_toc.yml").read_text("utf-8"))["parts"]:
+            for entry in part["chapters"]:
+                chapter += bool(part.get("numbered"))
+                counts = {"equation": 0, "Exercise": 0}
+                for page in (entry, *entry.get("sections", [])):
+                    if page["file"].startswith("chapters/"):
+                        self._read(root, page["file"], chapter, counts)
+
+    def _read(self, root: Path, file: str, chapter: int, counts: dict[str, int]) -> None:
+        page = Path(file).name
+        text = "\n".join(_markdown(root / file))
+        title = re.search(r"^# +(.*)$", text, re.MULTILINE)
+        self.titles[page] = title[1] if title else page
+        for name, title in TARGET.findall(text):
+            self.places[name] = page, title or name
+        found = [(block.start(), kind, block) for kind, form in (("equation", MATH), ("Exercise", EXERCISE))
+                 for block in form.finditer(text)]  # fmt: skip
+        for _, kind, block in sorted(found, key=lambda entry: entry[0]):
+            label = LABEL.search(block[3])
+            if label:
+                counts[kind] += 1
+                number = f"{chapter}.{counts[kind]}"
+                self.places[label[1]] = page, f"({number})" if kind == "equation" else f"Exercise {number}"
+
+    def reference(self, role: str, words: str, here: str) -> str:
+        """One role in Markdown, as seen from the page ``here``."""
+        if role.startswith("cite"):
+            cited = [self._citation(key.strip(), role) for key in words.split(",")]
+            return ", ".join(cited) if role == "cite:t" else f"({'; '.join(cited)})"
+        titled = TITLED.match(words)
+        text, target = (titled[1], titled[2]) if titled else ("", words)
+        if role in ("doc", "download"):
+            page = Path(target).name
+            name = page.partition(".")[0]
+            return _link(text or self.titles.get(name, page), _file(name) if name in self.titles else target)
+        page, title = self.places[target]
+        if page == here:  # on this page the words say where
+            return text or title
+        # Lab opens a notebook at its top: who points at the link is told the section
+        return _link(text or title, _file(page) + (f' "{title}"' if PLAIN.match(title) and text else ""))
+
+    def _citation(self, key: str, role: str) -> str:
+        """Howard, 1960; in a sentence ("cite:t") Howard (1960). Linked where the source has an address."""
+        entry = self.sources[key]
+        names = [" ".join(str(part) for part in person.rich_last_names) for person in entry.persons["author"]]
+        if len(names) == 2 and names[1] != "others":
+            who = " and ".join(names)
+        else:
+            who = names[0] + (" et al." if len(names) > 1 else "")
+        year = entry.fields["year"]
+        words = f"{who} ({year})" if role == "cite:t" else f"{who}, {year}"
+        return _link(words, entry.fields["url"]) if "url" in entry.fields else words
+
+
+def _markdown(stem: Path) -> list[str]:
+    """The Markdown cells of a page, or the one text of a page that is no notebook."""
+    notebook = stem.with_name(stem.name + ".ipynb")
+    if not notebook.exists():
+        return [stem.with_name(stem.name + ".md").read_text("utf-8")]
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+
+
+def _file(page: str) -> str:
+    return page + (".ipynb" if (CHAPTERS / f"{page}.ipynb").exists() else ".md")
+
+
+def _link(words: str, address: str) -> str:
+    return f"[{words}]({address})"
+
+
+# ---------------------------------------------------------------------------------------------------
+# One page
+# ---------------------------------------------------------------------------------------------------
+
+
+def rewritten(text: str, page: str, book: Book) -> str:
+    """One cell's Markdown with its references said in words, its equations numbered as on the site."""
+
+    def numbered(block: re.Match[str]) -> str:
+        label = LABEL.search(block[3])
+        if not label:
+            return block[0]
+        body = block[3].replace(label[0], "").rstrip("\n")
+        return f"{block[1]}{{math}}{block[2]}\n{body} \\tag{{{book.places[label[1]][1].strip('()')}}}\n{block[1]}"
+
+    text = ROLE.sub(lambda role: book.reference(role[1], role[2], page), text)
+    text = MATH.sub(numbered, text)
+    text = TARGET.sub(lambda target: target[0].partition("\n")[2].lstrip("\n"), text)
+    text = SITE_ONLY.sub("*(This list is made when the book is built: `make book`.)*", text)
+    return re.sub(r"^:class: mistake\b", ":class: danger", text, flags=re.MULTILINE)
+
+
+def _exercise(block: re.Match[str], book: Book) -> str:
+    """A heading, which also ends the fold of the solution before it."""
+    name = book.places[LABEL.search(block[3])[1]][1]  # type: ignore[index]
+    return f"#### {name}: {block[2].strip()}\n\n{OPTION.sub('', block[3]).strip()}"
+
+
+def pieces(text: str, book: Book) -> Iterator[tuple[str, bool]]:
+    """A Markdown cell as one cell or several, each with True where it is a folded heading.
+
+    A folded heading hides all that follows up to the next cell with a heading. So what ends a solution must not share
+    a cell with it, and what follows it must have a heading.
+    """
+    text = EXERCISE.sub(lambda block: _exercise(block, book), text)
+    begun, block = 0, None
+    for block in BORDER.finditer(text):
+        yield text[begun : block.start()].strip(), False
+        if block[2] == "start":
+            yield f"##### Solution of {book.places[block[3].strip()][1].lower()}", True
+        begun = block.end()
+    rest = text[begun:].strip()
+    if rest and block and block[2] == "end" and not HEADING.search(rest):
+        rest = f"#### After the exercises\n\n{rest}"
+    yield rest, False
+
+
+def lab_cells(cells: list[dict[str, Any]], page: str, book: Book) -> Iterator[dict[str, Any]]:
+    """The cells of the copy."""
+    for cell in cells:
+        metadata = dict(cell["metadata"])
+        if cell["cell_type"] == "code" and "hide-input" in metadata.get("tags", []):
+            metadata["jupyter"] = {"source_hidden": True}
+        if cell["cell_type"] != "markdown":
+            yield cell | {"metadata": metadata}
+            continue
+        text = rewritten("".join(cell["source"]), page, book)
+        kept = [piece for piece in pieces(text, book) if piece[0]]
+        for number, (source, folded) in enumerate(kept):
+            fold = {"jp-MarkdownHeadingCollapsed": True} if folded else {}
+            name = cell["id"] + (f"-{number}" if number else "")
+            yield cell | {"id": name, "metadata": metadata | fold, "source": source.splitlines(keepends=True)}
+
+
+def mark(cells: list[dict[str, Any]]) -> str:
+    """What was written, without outputs: the same as long as the reader changed no text and no code."""
+    return hashlib.sha256(json.dumps(["".join(cell["source"]) for cell in cells]).encode()).hexdigest()[:16]
+
+
+def write_notebook(source: Path, folder: Path, book: Book) -> None:
+    """Bring one copy up to date; the reader's version of it stays, under another name."""
+    notebook = json.loads(source.read_text("utf-8"))
+    notebook["cells"] = list(lab_cells(notebook["cells"], source.stem, book))
+    fresh, copy = mark(notebook["cells"]), folder / source.name
+    if copy.exists():
+        old = json.loads(copy.read_text("utf-8"))
+        made_from = old["metadata"].get("rlbook")
+        if made_from == fresh:
+            return
+        if mark(old["cells"]) != made_from:
+            copy.replace(_free_name(copy))
+    notebook["metadata"]["rlbook"] = fresh
+    copy.write_text(json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n", "utf-8")
+
+
+def _free_name(copy: Path) -> Path:
+    names = (copy.with_name(f"{copy.stem}.mine{number or ''}.ipynb") for number in range(1000))
+    return next(name for name in names if not name.exists())
+
+
+def write_all(folder: Path) -> None:
+    """All pages, and the stored runs that their cells read."""
+    book = Book()
+    folder.mkdir(exist_ok=True)
+    for data in ("runs", "recordings"):
+        if (CHAPTERS / data).exists():
+            shutil.copytree(CHAPTERS / data, folder / data, dirs_exist_ok=True)
+    for page in sorted(CHAPTERS.glob("*.ipynb")):
+        write_notebook(page, folder, book)
+    for page in sorted(CHAPTERS.glob("*.md")):
+        (folder / page.name).write_text(rewritten(page.read_text("utf-8"), page.stem, book), "utf-8")
+
+
+def write_settings(folder: Path) -> None:
+    """JupyterLab's settings, where the reader has none yet."""
+    for name, settings in SETTINGS.items():
+        path = folder / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(settings, indent=4) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write the chapters as JupyterLab can show them.")
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "lab", help="default: lab/")
+    parser.add_argument("--settings", type=Path, help="JupyterLab's folder of settings")
+    options = parser.parse_args()
+    write_all(options.folder)
+    if options.settings:
+        write_settings(options.settings)

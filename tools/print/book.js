@@ -1,0 +1,274 @@
+// Makes one printable document of the site's pages; tools/print_book.py runs it in the browser that prints.
+// The document holds one <article data-page="chapters/03_maze.html"> per page, as the site has it.
+"use strict";
+
+const make = (tag, attributes = {}, ...inside) => {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...inside);
+  return element;
+};
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const slug = page => page.replace(/\.html$/, "").replace(/^chapters\//, "");
+const plain = element => {                                  // the words of a heading, without what prints a formula
+  const copy = element.cloneNode(true);
+  all(".headerlink", copy).forEach(link => link.remove());
+  return copy.textContent.replace(/\s+/g, " ").trim();
+};
+
+// ---- one document: names that are unique in it, links that stay in it
+
+// Signs that an address need not escape: for a name with others, Chromium looks through the whole document at every link.
+const nameOf = (page, id = "") => `${slug(page)}--${id}`.replace(/[^\w.-]/g, "-");
+
+function joinPages() {
+  const articles = all("article[data-page]");
+  const pages = new Set(articles.map(article => article.dataset.page));
+  const broken = [];
+  for (const article of articles) {
+    for (const element of all("[id]", article)) {
+      if (element.closest("svg")) continue;                                // pictures have names of their own, which they use inside
+      const name = nameOf(article.dataset.page, element.id);
+      if (document.getElementById(name)) element.removeAttribute("id");    // a link leads to the first of a name, as on the site
+      else element.id = name;
+    }
+    article.id = nameOf(article.dataset.page);
+  }
+  for (const article of articles) {
+    const here = new URL(article.dataset.page, "book://site/");
+    for (const link of all("a[href]", article)) {
+      const to = new URL(link.getAttribute("href"), here);
+      if (to.protocol !== "book:") continue;
+      const page = to.pathname.replace(/^\//, "");
+      const target = nameOf(page, decodeURIComponent(to.hash.slice(1)));
+      if (!pages.has(page)) {
+        link.replaceWith(...link.childNodes);                              // what only the site has: source code, files
+      } else if (document.getElementById(target)) {
+        link.setAttribute("href", `#${target}`);
+      } else {
+        broken.push(`${article.dataset.page}: ${link.getAttribute("href")}`);
+      }
+    }
+  }
+  return broken;
+}
+
+// ---- what paper cannot do
+
+function dropTools() {
+  all(".headerlink, .viewcode-link, .d-print-none, script, .rlx-room, .sd-summary-state-marker, .rlx-handle").forEach(one => one.remove());
+  all("[tabindex]").forEach(one => one.removeAttribute("tabindex"));
+}
+
+// A formula for readers that speak is its TeX; its second form, MathML, would print nothing and weigh as much as the first.
+function nameFormulas() {
+  for (const formula of all(".katex")) {
+    const tex = formula.querySelector("annotation")?.textContent.trim();
+    formula.querySelector(".katex-mathml")?.remove();
+    formula.querySelector(".katex-html")?.removeAttribute("aria-hidden");
+    if (!formula.closest("h1, h2, h3, h4, h5, h6")) {                      // a bookmark takes the words of its heading
+      formula.setAttribute("role", "img");
+      formula.setAttribute("aria-label", tex ?? "");
+    }
+  }
+}
+
+function valueOf(control) {
+  const name = control.querySelector(".rlx-name").textContent;
+  const value = control.querySelector("output, option[selected]")?.textContent
+    ?? control.querySelector("input[checked]").closest("label").textContent;
+  return `${name}: ${value}`;
+}
+
+function stillPictures() {
+  for (const figure of all(".rlx")) {
+    const form = figure.querySelector(".rlx-controls");
+    if (!form) continue;
+    const values = all(".rlx-control", form).map(valueOf).join(", ");
+    form.remove();
+    figure.append(make("p", {class: "print-still"}, `Drawn for ${values}. On the site, the controls of this picture move it.`));
+  }
+}
+
+// ---- boxes: open in place, or gathered at the end of their page with a link there and back
+
+function opened(box, content) {
+  const open = make("div", {class: [...box.classList].filter(name => name !== "dropdown" && !name.startsWith("sd-")).join(" ")}, ...content);
+  if (box.id) open.id = box.id;
+  box.replaceWith(open);
+  return open;
+}
+
+function openBoxes() {
+  for (const box of all("details.sd-dropdown:not(.quiz-right, .quiz-wrong)")) {
+    const title = make("p", {class: "print-box-title"}, ...box.querySelector(".sd-summary-text").childNodes);
+    opened(box, [title, ...box.querySelector(".sd-summary-content").childNodes]).classList.add("print-box");
+  }
+  for (const box of all("details.admonition:not(.hide)")) {                            // mistakes and solutions
+    const summary = box.querySelector("summary"), title = make("p", {class: "admonition-title"}, ...summary.childNodes);
+    summary.remove();
+    opened(box, [title, ...box.childNodes]);
+  }
+  all(".admonition.dropdown:not(.solution)").forEach(box => box.classList.remove("dropdown"));
+}
+
+function gather(article, name, title, entries) {
+  if (!entries.length) return;
+  const root = article.querySelector("section");
+  root.append(make("section", {id: `${article.id}print-${name}`, class: `print-gathered print-${name}`}, make("h2", {}, title), ...entries));
+}
+
+// The options stay; what each of them is answered comes at the end.
+function gatherQuizzes(article) {
+  const entries = [];
+  all(".quiz", article).forEach((quiz, number) => {
+    const here = `${article.id}quiz-${number}`, there = `${article.id}answers-${number}`;
+    const title = quiz.querySelector(".admonition-title");
+    const options = make("ol", {class: "print-options"}), answers = make("ol", {class: "print-options"});
+    for (const answer of all("details.quiz-right, details.quiz-wrong", quiz)) {
+      const text = answer.querySelector(".sd-summary-text");
+      options.append(make("li", {}, ...text.childNodes));
+      answers.append(make("li", {}, ...answer.querySelector(".sd-summary-content").childNodes));
+      answer.remove();
+    }
+    quiz.id ||= here;
+    quiz.append(options, make("p", {class: "print-see"}, make("a", {href: `#${there}`}, "Answers at the end of these pages")));
+    const back = make("a", {href: `#${quiz.id}`}, ...title.cloneNode(true).childNodes);
+    entries.push(make("div", {id: there, class: "print-entry"}, make("p", {class: "print-entry-title"}, back), answers));
+  });
+  gather(article, "answers", "Answers to the quizzes", entries);
+}
+
+function gatherSolutions(article) {
+  const entries = [];
+  for (const solution of all(".solution", article)) {
+    const title = solution.querySelector(".admonition-title"), number = title.textContent.match(/Exercise [\d.]*\d/)?.[0];
+    const exercise = number && all(".exercise").find(one => one.querySelector(".caption-number")?.textContent.trim() === number);
+    if (!exercise) throw new Error(`${article.dataset.page}: the solution ${solution.id} has no exercise`);
+    exercise.append(make("p", {class: "print-see"}, make("a", {href: `#${solution.id}`}, "Solution at the end of these pages")));
+    title.replaceChildren(make("a", {href: `#${exercise.id}`}, ...title.childNodes));
+    entries.push(solution);
+  }
+  gather(article, "solutions", "Solutions of the exercises", entries);
+}
+
+let listings = 0;
+function gatherCode(article) {
+  const entries = [];
+  for (const folded of all("details.hide", article)) {
+    const number = ++listings, there = `listing-${number}`, here = `at-listing-${number}`;
+    const link = make("p", {class: "print-see", id: here}, make("a", {href: `#${there}`}, `Code: listing ${number}`));
+    const body = [...folded.childNodes].filter(node => node.nodeName !== "SUMMARY");
+    const title = make("p", {class: "print-entry-title"}, make("a", {href: `#${here}`}, `Listing ${number}`));
+    entries.push(make("div", {id: there, class: "print-entry"}, title, ...body));
+    folded.replaceWith(link);
+  }
+  gather(article, "code", "Folded code of these pages", entries);
+}
+
+// ---- headings: a chapter is one bookmark with its sections below it, its Deeper page among them
+
+function nestDeeper() {
+  for (const article of all("article[data-below]")) {
+    for (let level = 5; level >= 1; level -= 1) {
+      for (const heading of all(`h${level}`, article)) {
+        const lower = make(`h${level + 1}`, {class: `print-h${level}`}, ...heading.childNodes);
+        if (heading.id) lower.id = heading.id;
+        heading.replaceWith(lower);
+      }
+    }
+  }
+}
+
+function fillContents() {
+  const list = document.getElementById("print-contents");
+  let part = null;
+  for (const article of all("article[data-page]")) {
+    if (article.dataset.part && article.dataset.part !== part) {
+      part = article.dataset.part;
+      list.append(make("p", {class: "print-part"}, part));
+      article.querySelector("section").prepend(make("p", {class: "print-part-start"}, part));
+    }
+    const title = plain(article.querySelector("h1, h2"));
+    const link = make("a", {href: `#${article.id}`}, make("span", {}, title), make("i"), make("b", {"data-to": article.id}, "000"));
+    list.append(make("p", "below" in article.dataset ? {class: "print-below"} : {}, link));
+  }
+}
+
+// ---- what is too wide becomes smaller; what fits on a page stays whole
+
+// Everything is measured before anything is changed: a change in between would lay out the whole book again.
+function fit() {
+  const boxes = all(".katex-scroll, .pst-scrollable-table-container, .cell_output .text_html, .cell_output pre, .formula-sheet .formula");
+  const shares = boxes.map(box => box.scrollWidth > box.clientWidth + 1 ? (box.clientWidth - 1) / box.scrollWidth : 1);
+  boxes.forEach((box, number) => {
+    if (shares[number] < 1) box.style.zoom = Math.max(0.4, shares[number]).toFixed(3);
+  });
+}
+
+// Share of a page up to which a block stays whole: where it would be longer, the white space before it costs more than the split.
+const WHOLE = {
+  "p, li, dl.py > dt, div.math": 0.2, "pre": 0.16, "table": 0.3, "figure, .rlx": 0.7, "div.cell, .cell_output": 0.25, ".sd-row": 0.5,
+  ".admonition, .exercise, .proof, .print-box, .print-entry": 0.25,
+};
+
+function keepWhole(pageHeight) {
+  const short = Object.entries(WHOLE).flatMap(([blocks, share]) =>
+    all(blocks).filter(block => block.getBoundingClientRect().height < share * pageHeight));
+  short.forEach(block => block.classList.add("print-whole"));
+}
+
+// What still leaves the column, for the one who prints: the nearest heading and the block.
+function tooWide() {
+  const found = [];
+  for (const article of all("article[data-page]")) {
+    const right = article.getBoundingClientRect().right + 1;
+    for (const block of all("pre, table, svg, img, .katex-html, p, .sig", article)) {
+      if (block.getBoundingClientRect().right > right) found.push(`${article.dataset.page}: ${block.tagName} ${block.textContent.trim().slice(0, 60)}`);
+    }
+  }
+  return found;
+}
+
+window.preparePrint = pageHeight => {
+  dropTools();
+  const broken = joinPages();
+  nameFormulas();
+  stillPictures();
+  openBoxes();
+  const articles = all("article[data-page]");
+  for (const article of articles) {
+    gatherQuizzes(article);
+    gatherSolutions(article);
+    gatherCode(article);
+  }
+  nestDeeper();
+  fillContents();
+  fit();
+  keepWhole(pageHeight);
+  const groups = [];                                        // a chapter: a page and those below it
+  for (const article of articles) {
+    if ("below" in article.dataset && groups.length) groups.at(-1).push(article.id);
+    else groups.push([article.id]);
+  }
+  return {broken, wide: tooWide(), closed: all("details, .dropdown").length, groups, headings: all("h1, h2, h3, h4, h5, h6").map(plain)};
+};
+
+// What is not printed now leaves the document, which Chromium walks through once a page; a name stays for every place that a link
+// leads to, and a link to every place that is here, because a PDF names only places with links.
+let pieces = null;
+window.showOnly = (articles, before) => {
+  pieces ??= {front: all(".print-cover, .print-contents"), articles: all("article[data-page]"), main: document.querySelector("main"),
+    targets: [...new Set(all("a[href^='#']").map(link => link.getAttribute("href").slice(1)))], stubs: make("div", {hidden: ""})};
+  const {front, main, targets, stubs} = pieces;
+  main.replaceChildren(...(articles.length ? pieces.articles.filter(one => articles.includes(one.id)) : front));
+  stubs.remove();
+  const away = targets.filter(name => !document.getElementById(name)).map(name => make("i", {id: name}));
+  stubs.replaceChildren(...targets.map(name => make("a", {href: `#${name}`})), ...away);
+  main.append(stubs);
+  document.documentElement.style.counterReset = `page ${before}`;
+};
+
+window.numberContents = numbers => {
+  for (const cell of pieces.front.flatMap(one => all("[data-to]", one))) cell.textContent = numbers[cell.dataset.to];
+};
