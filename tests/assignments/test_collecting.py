@@ -356,6 +356,7 @@ def test_names_cannot_write_on_the_terminal_or_add_lines(tmp_path, capsys):
 
 
 def test_an_entry_without_a_name_stops_nobody(tmp_path):
-    source = zipped(tmp_path / "source", {"\0eve_77_1_small.ipynb": b"eve", "ada_42_2_small.ipynb": b"ada"})
+    source = zipped(tmp_path / "source", {"?eve_77_1_small.ipynb": b"eve", "ada_42_2_small.ipynb": b"ada"})
+    source.write_bytes(source.read_bytes().replace(b"?eve", b"\0eve"))
     collecting.collect("canvas", source, "small", tmp_path / "out")
     assert tree(tmp_path / "out") == {"42/small.ipynb": b"ada"} and [row["what"] for row in rows(tmp_path / "out", "unmatched")] == ["An entry without a name: left out."]

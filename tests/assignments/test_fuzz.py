@@ -357,12 +357,13 @@ SOMEWHERE = st.text(max_size=12) | st.sampled_from(["/etc/passwd", "C:\\small.ip
 
 
 def collect_drawn(data, system):
-    names = data.draw(st.lists(PIECES[system] | PIECES[system] | SOMEWHERE, min_size=1, max_size=6, unique=True))
+    drawn = data.draw(st.lists(PIECES[system] | PIECES[system] | SOMEWHERE, min_size=1, max_size=6))
+    names = dict.fromkeys(zipfile.ZipInfo(name).filename or "?" for name in drawn)
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
         source, output = Path(place) / "source.zip", Path(place) / "in" / "out"
         with zipfile.ZipFile(source, "w") as archive:
             for number, name in enumerate(names):
-                info = zipfile.ZipInfo(name or "?")
+                info = zipfile.ZipInfo(name)
                 info.compress_type = data.draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
                 info.external_attr = data.draw(st.sampled_from([0, 0o100644, 0o120777, 0o010644, 0o040755])) << 16
                 archive.writestr(info, b"%d" % number)
