@@ -62,7 +62,9 @@ def in_zip(archive: zipfile.ZipFile) -> Iterator[Piece]:
         if path.endswith("/") or any(map(of_the_system, path.split("/"))):  # is_dir() of Python 3.11.2 fails on an empty name
             continue
         problem = ""
-        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+        if not path:  # what stands after a byte of zero is cut off
+            problem = "An entry without a name: left out."
+        elif stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             problem = NO_FILE
         elif re.match(r"[/\\]|[A-Za-z]:", path) or ".." in re.split(r"[/\\]", path):
             problem = "The name points out of the archive: left out."

@@ -353,3 +353,10 @@ def test_names_cannot_write_on_the_terminal_or_add_lines(tmp_path, capsys):
     assert not {one for one in said if not one.isprintable()} - {"\n"} and "\nada" not in said
     assert all(line.startswith(("'=", "\"'=")) for line in (tmp_path / "out.collected.csv").read_text("utf-8").splitlines() if "calc" in line)
     assert len(rows(tmp_path / "out")) == 4
+
+
+def test_an_entry_without_a_name_stops_nobody(tmp_path):
+    source = zipped(tmp_path / "source", {"?eve_77_1_small.ipynb": b"eve", "ada_42_2_small.ipynb": b"ada"})
+    source.write_bytes(source.read_bytes().replace(b"?eve", b"\0eve"))
+    collecting.collect("canvas", source, "small", tmp_path / "out")
+    assert tree(tmp_path / "out") == {"42/small.ipynb": b"ada"} and [row["what"] for row in rows(tmp_path / "out", "unmatched")] == ["An entry without a name: left out."]
