@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import book_search as search_client
+import lean_formula
 import pybtex.plugin
 import pydata_sphinx_theme
 import tinycss2
@@ -234,7 +235,7 @@ def read_sheet(static: Path, name: str) -> str:
 
 def formula_sheet() -> str:
     """KaTeX's style sheet with its fonts in one format, which every browser of today reads."""
-    text = (KATEX / "katex.min.css").read_text("utf-8").replace("url(fonts/", "url(katex/")
+    text = (KATEX / "katex.min.css").read_text("utf-8").replace("url(fonts/", "url(katex/") + lean_formula.RULES
     return re.sub(r",url\([^)]*\) format\(\"(?:woff|truetype)\"\)", "", text)
 
 
@@ -267,12 +268,9 @@ def icon_rules(words: set[str], sheet: str) -> str:
     return ICON_BASE.replace("\n", "") + face + glyphs
 
 
-# Which letters of a formula are set in which of KaTeX's fonts, by the class of the letter; the others are upright.
-FORMULA = re.compile(
-    r'class="katex-html"(.*?)(?=<span class="katex-mathml"|</p>|</div>|</li>|</td>|</h\d>|\Z)',
-    re.DOTALL,
-)
-LETTERS = re.compile(r'<span(?: class="([^"]*)")?[^>]*>([^<]+)')
+# Which letters of a formula are set in which of KaTeX's fonts, by the class of the element around them; the others are upright.
+DRAWN = re.compile(r'<span class="katex-html"[^>]*>')
+PIECE = re.compile(r'<(/?)(\w+)(?:[^>]*? class="([^"]*)")?[^>]*?(/?)>|([^<]+)')
 UPRIGHT = "Main-Regular"
 FACES = {
     "mathnormal": "Math-Italic", "mathit": "Main-Italic", "textit": "Main-Italic", "mathbf": "Main-Bold", "textbf": "Main-Bold",
@@ -286,12 +284,25 @@ SIZES = ["Size1-Regular", "Size2-Regular", "Size3-Regular", "Size4-Regular"]
 def letters_by_font(pages: list[str]) -> dict[str, set[str]]:
     """The characters that each font of the formulas has to draw."""
     wanted: dict[str, set[str]] = {UPRIGHT: set()}
-    for classes, letters in {found for page in pages for found in LETTERS.findall("".join(FORMULA.findall(page)))}:
-        fonts = [FACES[name] for name in classes.split() if name in FACES]
-        # large signs and their pieces get their size from elements around them
-        for font in fonts or [UPRIGHT, *SIZES]:
-            wanted.setdefault(font, set()).update(html.unescape(letters))
+    for formula in {formula for page in pages for formula in DRAWN.split(page)[1:]}:
+        around: list[list[str]] = [[]]  # the fonts of the text in each open element
+        for closes, _, classes, empty, letters in PIECE.findall(formula):
+            if letters:
+                for font in around[-1] or [UPRIGHT]:
+                    wanted.setdefault(font, set()).update(html.unescape(letters))
+            elif closes:
+                around.pop()
+                if not around:
+                    break
+            elif not empty:
+                around.append(fonts_of(classes.split()) or around[-1])
     return wanted
+
+
+def fonts_of(classes: list[str]) -> list[str]:
+    """What an element's classes choose; large signs and their pieces take one of four sizes."""
+    large = [UPRIGHT, *SIZES] if any("delim" in name or name == "op-symbol" for name in classes) else []
+    return [FACES[name] for name in classes if name in FACES] or large
 
 
 def write_formula_fonts(folder: Path, wanted: dict[str, set[str]]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from lean_formula import lighter
 from py_mini_racer import MiniRacer
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -77,7 +78,7 @@ def set_formula(app: Sphinx, tex: str, display: bool, node: nodes.Node) -> str:
     if "error" in answer:
         LOG.warning("formula: %s, in %r", answer["error"], tex[:120], location=node, type="math", subtype="tex")
         return f"<code>{escape(tex)}</code>"
-    return TWICE.sub(r"<math\1>\2", answer["html"])
+    return lighter(TWICE.sub(r"<math\1>\2", answer["html"]))
 
 
 def visit_inline(self: Any, node: nodes.math) -> None:
