@@ -31,6 +31,7 @@ import tinycss2
 from docutils import nodes
 from fontTools import subset
 from fontTools.ttLib import TTFont
+from lean_figures import CONTROLS, lighter_figures
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util import logging
@@ -83,8 +84,8 @@ def lighten_page(
     doctree: nodes.document | None,
 ) -> None:
     """Keep the scripts this page needs, once and deferred; take its style sheets over into the one sheet."""
-    body = shared_once(mended(context.get("body") or ""))
-    body = context["body"] = (NO_SCRIPT if '<form class="rlx-controls"' in body else "") + body
+    body = lighter_figures(mended(context.get("body") or ""))
+    body = context["body"] = (NO_SCRIPT if CONTROLS in body else "") + body
     if "generate_toctree_html" in context:
         context["generate_toctree_html"] = with_names(context["generate_toctree_html"])
     kept = {}  # some are listed twice
@@ -163,17 +164,6 @@ def with_names(sidebar: Callable[..., Any]) -> Callable[..., str]:
         '<summary aria-label="Pages under this chapter"><span class="toctree-toggle"',
     )
     return lambda *arguments, **options: str(sidebar(*arguments, **options)).replace(arrow, name)
-
-
-FIGURE_STYLE = re.compile(r'(?<=<div class="rlx">)<style>.*?</style>', re.DOTALL)
-FIGURE_SCRIPT = re.compile(r"(?<=</script>)<script>(?:(?!</script>).)*</script>(?=</div>)", re.DOTALL)
-
-
-def shared_once(body: str) -> str:
-    """Every interactive figure carries its rules and its script; a page needs them once: at its start and at its end."""
-    styles = dict.fromkeys(FIGURE_STYLE.findall(body))
-    scripts = dict.fromkeys(FIGURE_SCRIPT.findall(body))
-    return "".join([*styles, FIGURE_SCRIPT.sub("", FIGURE_STYLE.sub("", body)), *scripts])
 
 
 # ---------------------------------------------------------------- the one style sheet
@@ -268,12 +258,12 @@ def icon_rules(words: set[str], sheet: str) -> str:
     return ICON_BASE.replace("\n", "") + face + glyphs
 
 
-# Which letters of a formula are set in which of KaTeX's fonts, by the class of the element around them; the others are upright.
+# Which letters of a formula are set in which of KaTeX's fonts, by the tag or class of the element around them; the others are upright.
 DRAWN = re.compile(r'<span class="katex-html"[^>]*>')
 PIECE = re.compile(r'<(/?)(\w+)(?:[^>]*? class="([^"]*)")?[^>]*?(/?)>|([^<]+)')
 UPRIGHT = "Main-Regular"
 FACES = {
-    "mathnormal": "Math-Italic", "mathit": "Main-Italic", "textit": "Main-Italic", "mathbf": "Main-Bold", "textbf": "Main-Bold",
+    "var": "Math-Italic", "mathnormal": "Math-Italic", "mathit": "Main-Italic", "textit": "Main-Italic", "mathbf": "Main-Bold", "textbf": "Main-Bold",
     "boldsymbol": "Math-BoldItalic", "mathbb": "AMS-Regular", "textbb": "AMS-Regular", "amsrm": "AMS-Regular",
     "mathcal": "Caligraphic-Regular", "mathfrak": "Fraktur-Regular", "mathscr": "Script-Regular", "texttt": "Typewriter-Regular",
     "mathtt": "Typewriter-Regular", "mathsf": "SansSerif-Regular", "textsf": "SansSerif-Regular",
@@ -286,7 +276,7 @@ def letters_by_font(pages: list[str]) -> dict[str, set[str]]:
     wanted: dict[str, set[str]] = {UPRIGHT: set()}
     for formula in {formula for page in pages for formula in DRAWN.split(page)[1:]}:
         around: list[list[str]] = [[]]  # the fonts of the text in each open element
-        for closes, _, classes, empty, letters in PIECE.findall(formula):
+        for closes, tag, classes, empty, letters in PIECE.findall(formula):
             if letters:
                 for font in around[-1] or [UPRIGHT]:
                     wanted.setdefault(font, set()).update(html.unescape(letters))
@@ -295,14 +285,14 @@ def letters_by_font(pages: list[str]) -> dict[str, set[str]]:
                 if not around:
                     break
             elif not empty:
-                around.append(fonts_of(classes.split()) or around[-1])
+                around.append(fonts_of([tag, *classes.split()]) or around[-1])
     return wanted
 
 
-def fonts_of(classes: list[str]) -> list[str]:
-    """What an element's classes choose; large signs and their pieces take one of four sizes."""
-    large = [UPRIGHT, *SIZES] if any("delim" in name or name == "op-symbol" for name in classes) else []
-    return [FACES[name] for name in classes if name in FACES] or large
+def fonts_of(names: list[str]) -> list[str]:
+    """What an element's tag and classes choose; large signs and their pieces take one of four sizes."""
+    large = [UPRIGHT, *SIZES] if any("delim" in name or name == "op-symbol" for name in names) else []
+    return [FACES[name] for name in names if name in FACES] or large
 
 
 def write_formula_fonts(folder: Path, wanted: dict[str, set[str]]) -> None:

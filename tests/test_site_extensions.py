@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import landing
+import lean_figures
+import lean_formula
 import lean_theme
 import prerender_math
 import pytest
@@ -85,6 +87,53 @@ def test_the_source_of_a_formula_stands_once() -> None:
     text = prerender_math.TWICE.sub(r"<math\1>\2", setter(r"x^2 < \gamma", True)["html"])
     assert "annotation" not in text and "semantics" not in text and '<math display="block">' in text
     assert html.unescape(re.sub("<[^>]+>", "", text.split("</math>")[0])) == "x2<γ"
+
+
+def of_katex(tex: str) -> str:
+    return prerender_math.TWICE.sub(r"<math\1>\2", prerender_math.Typesetter({})(tex, False)["html"])
+
+
+def test_a_formula_has_half_the_elements() -> None:
+    """Its letters, spoken and drawn, are those of before, and a script is one element, shifted by what KaTeX says."""
+    formula = of_katex(r"V^\pi(s') = \max_a Q(s_{t+1}, a) \ge 0")
+    lighter = lean_formula.lighter(formula)
+    assert lighter.count("<span") + lighter.count("<var") < 0.45 * formula.count("<span")
+    assert re.sub("<[^>]+>|\u200b", "", lighter) == re.sub("<[^>]+>|\u200b", "", formula)
+    assert '<span class="script" style="top:-.5186em;margin-right:.0714em"><var' in lighter  # (2.7 - 3.063) / 0.7
+    assert '<span style="margin-right:.2778em">≥</span>' in lighter and "mspace" not in lighter and "strut" not in lighter
+
+
+def test_no_rule_names_a_class_that_is_left_out() -> None:
+    """KaTeX's sheet and ours: what is taken for plain has no rule of its own."""
+    root = Path(__file__).resolve().parents[1]
+    sheet = (root / "_ext" / "katex" / "katex.min.css").read_text("utf-8") + (root / "_static" / "book.css").read_text("utf-8")
+    heads = " ".join(re.findall(r"([^{}]*)\{", re.sub(r"@font-face\{[^}]*\}", "", sheet)))
+    assert {name for name in lean_formula.PLAIN if re.search(rf"\.{name}(?![\w-])", heads)} == set()
+    assert re.search(r"\.mathnormal(?![\w-])", heads)
+
+
+def test_the_letters_of_each_font() -> None:
+    formula = lean_formula.lighter(of_katex(r"\sum_x \mathbb{E}[\Big(1\Big)] = V^\pi"))
+    wanted = lean_theme.letters_by_font([f"<p>Words. {formula} Words.</p>", "<p>None</p>"])
+    assert wanted["Math-Italic"] == set("xVπ") and wanted["AMS-Regular"] == {"E"}
+    assert wanted["Size2-Regular"] == set("∑()") and wanted["Main-Regular"] == set("∑()[]1=")
+
+
+FIGURE = """<div class="rlx"><style>.rlx{color:red}</style><div class="rlx-picture"><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1" fill="currentColor">\
+<defs><clipPath id="rlx00000000-c%s"></clipPath></defs><path d="M0 0" fill="currentColor" stroke="#fff" clip-path="url(#rlx00000000-c%s)"/><path fill="none"/></svg></div>\
+<form class="rlx-controls"></form><script type="application/json">{"changes":["url(#rlx00000000-c%s)"],"number":%s}</script><script>start()</script></div>"""
+
+
+def test_what_figures_share_stands_once() -> None:
+    first, second = (FIGURE % ((name * 8,) * 3 + (number,)) for name, number in (("a", 1), ("b", 2)))
+    body = lean_figures.lighter_figures(f"<p>A</p>{first}<p>B</p>{second}{first}")
+    assert body.count("<style>") == body.count("start()") == 1 and body.startswith("<style>") and body.endswith("<script>start()</script>")
+    assert re.findall(r'"number":(\d)', body) == ["1", "2", "1"] and body.index("json") > body.rindex("<form")
+    assert re.findall(r"rlx\d", body) == ["rlx0"] * 2 + ["rlx1"] * 2 + ["rlx0"] * 2 + ["rlx0", "rlx1", "rlx0"]
+    assert body.count('<path d="M0 0" stroke="#fff"') == 3 and body.count('fill="none"') == 3
+    assert lean_figures.lighter_figures("<p>No figure</p>") == "<p>No figure</p>"
+    with pytest.raises(ValueError, match="1 tables of states on a page with 0"):
+        lean_figures.lighter_figures(first.replace("<form", "<p").replace("</form>", "</p>"))
 
 
 def stop(page: str, row: int, column: int, *needs: str) -> Stop:

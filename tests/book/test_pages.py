@@ -27,9 +27,6 @@ STEP_MS = 16
 PAGE_GZIP_KB, FIGURE_GZIP_KB = 150, 10
 REQUESTS = 14
 ELEMENTS = 20_000
-# Deeper pages with many long formulas: a formula of one line is some fifty elements.
-MORE_ELEMENTS = {"chapters/02_mdps_deeper.html": 29_000, "chapters/03_maze_deeper.html": 22_500, "chapters/04_mc_and_td_deeper.html": 33_500,
-                 "chapters/08_entropy_kl_deeper.html": 27_500}  # fmt: skip
 STOPS = 150  # of the Tab key, from the start of a lesson's text to its last quiz
 # Faults that are the theme's own and cannot be mended from here: axe rule -> reason. None is known.
 WAIVERS: dict[str, str] = {}
@@ -106,7 +103,7 @@ class TestPage:
         figures = (SITE / name).read_text("utf-8").count('class="rlx"')
         assert seen.gzip_kb < PAGE_GZIP_KB + FIGURE_GZIP_KB * figures + (INDEX_GZIP_KB if name == "search.html" else 0)
         assert seen.requests <= REQUESTS
-        assert seen.elements <= MORE_ELEMENTS.get(name, ELEMENTS)
+        assert seen.elements <= ELEMENTS
         assert seen.stops <= STOPS
 
 
