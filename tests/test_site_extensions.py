@@ -153,3 +153,21 @@ def test_every_lesson_says_what_it_needs_and_how_long_it_takes() -> None:
     assert found["chapters/02_mdps"][1] == ()  # "Nothing of chapter 1 is assumed"
     for lesson, (_, needs) in found.items():
         assert all(need in found and need < lesson for need in needs)
+
+
+def test_the_path_to_language_models_has_what_its_lessons_need() -> None:
+    """Each lesson of the first page's paths finds its needs in those before it, except for what that page names."""
+    root = Path(__file__).resolve().parents[1]
+    card = re.search(r"I want language models\n(.*?)\n:::", (root / "index.md").read_text("utf-8"), re.DOTALL)
+    assert card
+    named = [int(number) for number in re.findall(r"(?<![\w^])\d+", re.sub("<[^>]*>", "", card[1]))]
+    # 2, 4 and 6 to 13; 4 mentions 3, 2 says it, too; who knows 6, 7 and 10: 8 and 11 to 13
+    assert named == [2, 4, 6, 13, 4, 3, 2, 6, 7, 10, 8, 11, 13]
+    assert "eq-bellman-optimality-v" in (root / "chapters" / "02_mdps.ipynb").read_text("utf-8")
+    needs = {}
+    for path in sorted(root.glob("chapters/[01]*.ipynb")):
+        if not path.stem.endswith("_deeper"):
+            needs[int(path.stem[:2])] = {int(need[9:11]) for need in landing.read_needs(root, f"chapters/{path.stem}")[1]}
+    for lessons, known in (([2, 4, *range(6, 14)], {3}), ([8, 11, 12, 13], {6, 7, 10})):
+        for place, lesson in enumerate(lessons):
+            assert needs[lesson] <= {*lessons[:place], *known}, lesson
