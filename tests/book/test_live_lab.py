@@ -186,7 +186,7 @@ def _run_all(page):
 
 
 LIVE = ".jp-OutputArea .jupyter-widgets .rlx-picture > svg"
-STORED = ".jp-OutputArea .rlx:has(form):not(.rlx-stored) .rlx-picture > svg"  # of the second cell
+STORED = ".jp-OutputArea .rlx:has(form):not(.rlx-stored > *) .rlx-picture > svg"  # of the second cell
 UNDER_LIVE = ".jp-OutputArea .rlx-stored .rlx-picture > svg"  # the stored view of the third cell
 
 
