@@ -13,6 +13,7 @@ optimum, and the solvers raise a ValueError.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -143,8 +144,17 @@ def _sweeps(
 
 
 def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The greedy policy, of several best actions the first, and its values."""
+    states, actions = q_values.shape
+    if actions <= FEW_ACTIONS and states >= MANY_STATES:  # by columns: numpy is slow on a lot of short rows
+        best, below = functools.reduce(np.maximum, q_values.T), np.ones(states, dtype=bool)
+        policy = np.zeros(states, dtype=np.int64)
+        for column in q_values.T[:-1]:
+            below &= column < best
+            policy += below
+        return policy, best
     policy = q_values.argmax(1)
-    return policy, q_values[np.arange(len(policy)), policy]
+    return policy, q_values[np.arange(states), policy]
 
 
 @checked
@@ -863,6 +873,7 @@ def _times(change: np.floating | float, steps: np.floating | float) -> np.floati
 
 # ---------------------------------------------------------------------- steps of the solvers
 
+FEW_ACTIONS, MANY_STATES = 8, 2000  # tables of such shapes are searched faster by columns
 DENSE_STATES = 200  # up to this size a dense linear solve is faster than a sparse one
 UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many sweeps are needed
 FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
@@ -959,27 +970,45 @@ def _head_start(mdp: MDP) -> FloatArray:
     Any start will do; a good one saves sweeps. Usually it is the best reward of one step. If that is the same
     for all actions of most states, the start is the values of the policy that heads for a promising state.
     """
-    best = mdp.rewards.max(1)
+    best = _take_best(mdp.rewards)[1]
     open_states = ~mdp.terminal
-    undecided = (best - mdp.rewards.min(1) <= 1e-12 * np.abs(best)) & open_states
+    undecided = (best + _take_best(-mdp.rewards)[1] <= 1e-12 * np.abs(best)) & open_states
     if 2 * np.count_nonzero(undecided) <= np.count_nonzero(open_states):
         return best
     usual = np.median(best[open_states])
     promising = best / (1 - mdp.gamma) > (best.max() + usual) / (1 - mdp.gamma) / 2
     harmless = mdp.rewards >= usual - 1e-12 * abs(usual)
-    policy, longest_way = _shortest_ways(mdp, promising, harmless)
-    transitions, rewards = _rows_of(mdp, policy)
-    values = best
-    for _ in range(longest_way + longest_way // 4):  # a slip makes the way longer
-        values = transitions @ values
-        values += rewards
-    return values
+    return _values_on_the_way(mdp, *_shortest_ways(mdp, promising, harmless))
 
 
-def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[IntArray, int]:
-    """A policy that follows the shortest ways to the target, and the length of the longest of these ways.
+def _values_on_the_way(mdp: MDP, policy: IntArray, toward: IntArray, chances: FloatArray) -> FloatArray:
+    """About what a policy earns, (S,), as if a step led to the next state on the way or, by a slip, nowhere.
 
-    The ways use allowed pairs (s, a) only; where there is none the policy takes the best reward.
+    Then V = (r + gamma p V(next)) / (1 - gamma q), where the step succeeds with chance p and slips with q. It is
+    solved for all states at once, by jumps of doubled length.
+
+    Args:
+        mdp: the process, gamma < 1.
+        policy: (S,) actions.
+        toward: (S + 1,) the next state on the way; S, which leads to itself, where the way is over.
+        chances: (S,) of getting there.
+    """
+    transitions, rewards = _rows_of(mdp, policy)  # gamma P and r of the policy
+    arrive = mdp.gamma * chances
+    leave = 1 - (transitions @ (~mdp.terminal).astype(float) - arrive)
+    values, weights, jump = np.append(rewards / leave, 0.0), np.append(arrive / leave, 0.0), toward
+    while (jump < mdp.n_states).any():
+        values += weights * values[jump]
+        weights *= weights[jump]
+        jump = jump[jump]
+    return values[:-1]
+
+
+def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """A policy that follows the shortest ways to the target, the next state on them, and the chance to get there.
+
+    The ways use allowed pairs (s, a) only; where there is none the policy takes the best reward, the next state
+    is the extra one of ``_values_on_the_way``, and the chance is 0.
     """
     S, A = mdp.n_states, mdp.n_actions
     pairs = np.repeat(np.arange(S * A), np.diff(mdp.continuation.indptr))  # the row of each stored entry
@@ -990,14 +1019,10 @@ def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[Int
     source, sink = np.concatenate((after, np.full(len(ends), S))), np.concatenate((pairs // A, ends))
     backward = sp.csr_array((np.ones(len(source), dtype=np.int8), (source, sink)), shape=(S + 1, S + 1))
     _, toward = breadth_first_order(backward, S)
-    toward = np.where(toward < 0, S, toward)  # (S + 1,): the next state on the way; S where there is none
+    toward = np.where(toward < 0, S, toward)
     chances = chances * (after == toward[pairs // A])
-    closer = np.bincount(pairs, weights=chances, minlength=S * A).reshape(S, A)
-    # the number of steps, by jumps of doubled length
-    steps, jump = (toward < S).astype(int), toward
-    while (jump < S).any():
-        steps, jump = steps + steps[jump], jump[jump]
-    return np.where(closer.any(1), closer.argmax(1), mdp.rewards.argmax(1)), int(steps.max()) + 1
+    policy, chance = _take_best(np.bincount(pairs, weights=chances, minlength=S * A).reshape(S, A))
+    return np.where(chance > 0, policy, mdp.rewards.argmax(1)), toward, chance
 
 
 def _zero_at_ends(mdp: MDP, values: FloatArray) -> FloatArray:
