@@ -15,6 +15,8 @@ STATES = re.compile(r'<script type="application/json">(?:(?!</script>).)*</scrip
 CONTROLS = '<form class="rlx-controls"'
 NAME = re.compile(r"\brlx[0-9a-f]{8}-[a-z][0-9a-f]{8}\b")  # of a clip region or a hatch
 PICTURE = re.compile(r'(<svg xmlns="http://www.w3.org/2000/svg"[^>]* fill="currentColor"[^>]*>)(.*?)(?=</svg>)', re.DOTALL)
+WIDTH = re.compile(r' width="([\d.]+)"')
+WIDE = 560  # CSS pixels: on a phone it would shrink to half or less, and its text with it
 INK = re.compile(r'(<(?:path|text)\b[^>]*?) fill="currentColor"')
 # Each table of states goes back into its figure, before the figures' script looks for it there.
 PUT_BACK = (
@@ -28,7 +30,7 @@ def lighter_figures(body: str) -> str:
     styles = dict.fromkeys(STYLE.findall(body))
     scripts = dict.fromkeys(SCRIPT.findall(body))
     body = shorter_names(SCRIPT.sub("", STYLE.sub("", body)))
-    body = PICTURE.sub(lambda match: match[1] + INK.sub(r"\1", match[2]), body)
+    body = PICTURE.sub(lambda match: marked(match[1]) + INK.sub(r"\1", match[2]), body)
     states = STATES.findall(body)
     if not states:
         return "".join([*styles, body, *scripts])
@@ -41,3 +43,9 @@ def shorter_names(body: str) -> str:
     """``rlx6002e64d-c2cc694d0`` is rlx0 on its page, where one name stands for one region."""
     short: dict[str, str] = {}
     return NAME.sub(lambda match: short.setdefault(match[0], f"rlx{len(short)}"), body)
+
+
+def marked(start: str) -> str:
+    """The start of a picture, with a class that says if it is wide (the style sheet lets such a one scroll on a phone)."""
+    width = WIDTH.search(start)
+    return start.replace("<svg ", '<svg class="rlx-wide" ', 1) if width and float(width[1]) >= WIDE else start

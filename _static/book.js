@@ -28,7 +28,7 @@
   });
 
   // What is wider than its box can be scrolled with the keyboard.
-  const names = {"katex-scroll": "Wide formula", "text_html": "Wide output", PRE: "Code or output", "pst-scrollable-table-container": "Wide table"};
+  const names = {"katex-scroll": "Wide formula", "rlx-picture": "Wide picture", "text_html": "Wide output", PRE: "Code or output", "pst-scrollable-table-container": "Wide table"};
   const reachable = new ResizeObserver(entries => {
     for (const {target: box} of entries) {
       const name = Object.keys(names).find(key => box.classList.contains(key) || box.tagName === key);
@@ -236,5 +236,5 @@
     document.querySelectorAll("i[class*='fa-'], span[class*='fa-']").forEach(icon => icon.setAttribute("aria-hidden", "true"));
   });
   addEventListener("load", () =>
-    document.querySelectorAll(".katex-scroll, .cell_output .text_html, .pst-scrollable-table-container, article pre").forEach(box => reachable.observe(box)));
+    document.querySelectorAll(".katex-scroll, .rlx-picture, .cell_output .text_html, .pst-scrollable-table-container, article pre").forEach(box => reachable.observe(box)));
 })();
