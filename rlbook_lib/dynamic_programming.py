@@ -824,7 +824,7 @@ class _Accuracy:
             remaining = _longest_rest(mdp)
         self.mdp, self.remaining = mdp, remaining
         # rows that add up to slightly more or less than 1 are taken as they are
-        sums = (mdp.continuation @ np.ones(mdp.n_states, dtype))[np.repeat(~mdp.terminal, mdp.n_actions)]
+        sums = (mdp.continuation @ np.ones(mdp.n_states, dtype)).reshape(mdp.rewards.shape)[~mdp.terminal]
         self.least, self.most = (
             _steps_after_first(mdp.gamma * total) if remaining is None else remaining
             for total in (sums.min(initial=2), sums.max(initial=0))
@@ -879,7 +879,7 @@ UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many s
 FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
 
 # Modified policy iteration, between two improvements of the policy:
-LOOKS = (5, *range(10, 501, 10))  # evaluation sweeps after which it looks at the progress; the last ends it
+LOOKS = range(0, 501, 10)  # evaluation sweeps after which it looks at the progress; the last ends it
 ENOUGH_PROGRESS = 20.0  # the evaluation ends when the span of the changes has fallen by this factor
 EXTRAPOLATE_EVERY = 100  # sweeps after which only slow changes are left, which can be extrapolated
 EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
@@ -936,7 +936,7 @@ class _PartialEvaluation:
             self.policy, (self.transitions, self.rewards) = policy, _rows_of(self.mdp, policy)
         enough = max(span / ENOUGH_PROGRESS, self.smallest_span)
         kept, kept_span = values, math.inf
-        for done, sweeps in itertools.pairwise((0, *LOOKS)):
+        for done, sweeps in itertools.pairwise(LOOKS):
             for _ in range(done, sweeps):
                 before, values = values, self.transitions @ values
                 values += self.rewards
