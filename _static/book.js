@@ -91,13 +91,18 @@
   // Light, dark, or as the system has it: the button goes through the three, and the choice is kept.
   const root = document.documentElement, system = matchMedia("(prefers-color-scheme: dark)");
   const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* a reader may forbid storage */ } };
+  // A title is a name; beside a label of the same words it would be read a second time.
+  function rename(button, name) {
+    button.title = name;
+    button.removeAttribute("aria-label");
+  }
   function show(mode) {
     root.dataset.mode = mode;
     root.dataset.theme = mode === "auto" ? (system.matches ? "dark" : "light") : mode;
     keep("mode", mode);
     keep("theme", root.dataset.theme);
     for (const button of document.querySelectorAll(".theme-switch-button"))
-      button.title = button.ariaLabel = {auto: "Colors: as the system", light: "Colors: light", dark: "Colors: dark"}[mode];
+      rename(button, {auto: "Colors: as the system", light: "Colors: light", dark: "Colors: dark"}[mode]);
   }
   system.addEventListener("change", () => { if (root.dataset.mode === "auto") show("auto"); });
   function switchTheme() {
@@ -151,7 +156,7 @@
       const box = document.getElementById(`pst-${name}-sidebar-checkbox`), side = document.querySelector(`.bd-sidebar-${name}`);
       const button = document.querySelector(toggle);
       if (!box || !side || !button) continue;
-      button.setAttribute("aria-label", name === "primary" ? "Contents of the book" : "Contents of this page");
+      rename(button, name === "primary" ? "Contents of the book" : "Contents of this page");
       button.addEventListener("click", event => {
         event.preventDefault();
         box.checked = !box.checked;

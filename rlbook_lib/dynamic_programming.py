@@ -13,16 +13,15 @@ optimum, and the solvers raise a ValueError.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # loads scipy.sparse at its first use
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import breadth_first_order, connected_components
-from scipy.sparse.linalg import splu
 
 from rlbook_lib.checks import Array, Floats, Natural, NotNegative, Positive, UnitInterval, checked, unchecked
 from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
@@ -143,8 +142,17 @@ def _sweeps(
 
 
 def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The greedy policy, of several best actions the first, and its values."""
+    states, actions = q_values.shape
+    if actions <= FEW_ACTIONS and states >= MANY_STATES:  # by columns: numpy is slow on a lot of short rows
+        best, below = functools.reduce(np.maximum, q_values.T), np.ones(states, dtype=bool)
+        policy = np.zeros(states, dtype=np.int64)
+        for column in q_values.T[:-1]:
+            below &= column < best
+            policy += below
+        return policy, best
     policy = q_values.argmax(1)
-    return policy, q_values[np.arange(len(policy)), policy]
+    return policy, q_values[np.arange(states), policy]
 
 
 @checked
@@ -694,7 +702,7 @@ def expected_visits(mdp: MDP, policy: Policy, gamma: UnitInterval | None = None)
     gamma, transitions = mdp.gamma if gamma is None else gamma, mdp.policy_transitions(policy)
     if gamma == 1:
         _require_end(mdp, transitions)
-    return _solve(sp.csr_array(gamma * transitions.T), mdp.start)
+    return _solve(scipy.sparse.csr_array(gamma * transitions.T), mdp.start)
 
 
 # ---------------------------------------------------------------------- error bounds
@@ -814,7 +822,7 @@ class _Accuracy:
             remaining = _longest_rest(mdp)
         self.mdp, self.remaining = mdp, remaining
         # rows that add up to slightly more or less than 1 are taken as they are
-        sums = (mdp.continuation @ np.ones(mdp.n_states, dtype))[np.repeat(~mdp.terminal, mdp.n_actions)]
+        sums = (mdp.continuation @ np.ones(mdp.n_states, dtype)).reshape(mdp.rewards.shape)[~mdp.terminal]
         self.least, self.most = (
             _steps_after_first(mdp.gamma * total) if remaining is None else remaining
             for total in (sums.min(initial=2), sums.max(initial=0))
@@ -863,12 +871,13 @@ def _times(change: np.floating | float, steps: np.floating | float) -> np.floati
 
 # ---------------------------------------------------------------------- steps of the solvers
 
+FEW_ACTIONS, MANY_STATES = 8, 2000  # tables of such shapes are searched faster by columns
 DENSE_STATES = 200  # up to this size a dense linear solve is faster than a sparse one
 UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many sweeps are needed
 FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
 
 # Modified policy iteration, between two improvements of the policy:
-LOOKS = (5, *range(10, 501, 10))  # evaluation sweeps after which it looks at the progress; the last ends it
+LOOKS = range(0, 501, 10)  # evaluation sweeps after which it looks at the progress; the last ends it
 ENOUGH_PROGRESS = 20.0  # the evaluation ends when the span of the changes has fallen by this factor
 EXTRAPOLATE_EVERY = 100  # sweeps after which only slow changes are left, which can be extrapolated
 EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
@@ -925,7 +934,7 @@ class _PartialEvaluation:
             self.policy, (self.transitions, self.rewards) = policy, _rows_of(self.mdp, policy)
         enough = max(span / ENOUGH_PROGRESS, self.smallest_span)
         kept, kept_span = values, math.inf
-        for done, sweeps in itertools.pairwise((0, *LOOKS)):
+        for done, sweeps in itertools.pairwise(LOOKS):
             for _ in range(done, sweeps):
                 before, values = values, self.transitions @ values
                 values += self.rewards
@@ -945,7 +954,7 @@ class _PartialEvaluation:
         return self.mdp.gamma < 1 and self.improvements <= EXTRAPOLATING_IMPROVEMENTS
 
 
-def _rows_of(mdp: MDP, policy: IntArray) -> tuple[sp.csr_array, FloatArray]:
+def _rows_of(mdp: MDP, policy: IntArray) -> tuple[scipy.sparse.csr_array, FloatArray]:
     """gamma P_pi, CSR (S, S), and r_pi, (S,), of a deterministic policy."""
     rows = np.arange(mdp.n_states) * mdp.n_actions + policy
     transitions = mdp.continuation[rows]
@@ -959,27 +968,45 @@ def _head_start(mdp: MDP) -> FloatArray:
     Any start will do; a good one saves sweeps. Usually it is the best reward of one step. If that is the same
     for all actions of most states, the start is the values of the policy that heads for a promising state.
     """
-    best = mdp.rewards.max(1)
+    best = _take_best(mdp.rewards)[1]
     open_states = ~mdp.terminal
-    undecided = (best - mdp.rewards.min(1) <= 1e-12 * np.abs(best)) & open_states
+    undecided = (best + _take_best(-mdp.rewards)[1] <= 1e-12 * np.abs(best)) & open_states
     if 2 * np.count_nonzero(undecided) <= np.count_nonzero(open_states):
         return best
     usual = np.median(best[open_states])
     promising = best / (1 - mdp.gamma) > (best.max() + usual) / (1 - mdp.gamma) / 2
     harmless = mdp.rewards >= usual - 1e-12 * abs(usual)
-    policy, longest_way = _shortest_ways(mdp, promising, harmless)
-    transitions, rewards = _rows_of(mdp, policy)
-    values = best
-    for _ in range(longest_way + longest_way // 4):  # a slip makes the way longer
-        values = transitions @ values
-        values += rewards
-    return values
+    return _values_on_the_way(mdp, *_shortest_ways(mdp, promising, harmless))
 
 
-def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[IntArray, int]:
-    """A policy that follows the shortest ways to the target, and the length of the longest of these ways.
+def _values_on_the_way(mdp: MDP, policy: IntArray, toward: IntArray, chances: FloatArray) -> FloatArray:
+    """About what a policy earns, (S,), as if a step led to the next state on the way or, by a slip, nowhere.
 
-    The ways use allowed pairs (s, a) only; where there is none the policy takes the best reward.
+    Then V = (r + gamma p V(next)) / (1 - gamma q), where the step succeeds with chance p and slips with q. It is
+    solved for all states at once, by jumps of doubled length.
+
+    Args:
+        mdp: the process, gamma < 1.
+        policy: (S,) actions.
+        toward: (S + 1,) the next state on the way; S, which leads to itself, where the way is over.
+        chances: (S,) of getting there.
+    """
+    transitions, rewards = _rows_of(mdp, policy)  # gamma P and r of the policy
+    arrive = mdp.gamma * chances
+    leave = 1 - (transitions @ (~mdp.terminal).astype(float) - arrive)
+    values, weights, jump = np.append(rewards / leave, 0.0), np.append(arrive / leave, 0.0), toward
+    while (jump < mdp.n_states).any():
+        values += weights * values[jump]
+        weights *= weights[jump]
+        jump = jump[jump]
+    return values[:-1]
+
+
+def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """A policy that follows the shortest ways to the target, the next state on them, and the chance to get there.
+
+    The ways use allowed pairs (s, a) only; where there is none the policy takes the best reward, the next state
+    is the extra one of ``_values_on_the_way``, and the chance is 0.
     """
     S, A = mdp.n_states, mdp.n_actions
     pairs = np.repeat(np.arange(S * A), np.diff(mdp.continuation.indptr))  # the row of each stored entry
@@ -988,16 +1015,12 @@ def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[Int
     # walk backward from one extra node, S, that stands for the whole target
     ends = np.flatnonzero(target)
     source, sink = np.concatenate((after, np.full(len(ends), S))), np.concatenate((pairs // A, ends))
-    backward = sp.csr_array((np.ones(len(source), dtype=np.int8), (source, sink)), shape=(S + 1, S + 1))
-    _, toward = breadth_first_order(backward, S)
-    toward = np.where(toward < 0, S, toward)  # (S + 1,): the next state on the way; S where there is none
+    backward = scipy.sparse.csr_array((np.ones(len(source), dtype=np.int8), (source, sink)), shape=(S + 1, S + 1))
+    _, toward = scipy.sparse.csgraph.breadth_first_order(backward, S)
+    toward = np.where(toward < 0, S, toward)
     chances = chances * (after == toward[pairs // A])
-    closer = np.bincount(pairs, weights=chances, minlength=S * A).reshape(S, A)
-    # the number of steps, by jumps of doubled length
-    steps, jump = (toward < S).astype(int), toward
-    while (jump < S).any():
-        steps, jump = steps + steps[jump], jump[jump]
-    return np.where(closer.any(1), closer.argmax(1), mdp.rewards.argmax(1)), int(steps.max()) + 1
+    policy, chance = _take_best(np.bincount(pairs, weights=chances, minlength=S * A).reshape(S, A))
+    return np.where(chance > 0, policy, mdp.rewards.argmax(1)), toward, chance
 
 
 def _zero_at_ends(mdp: MDP, values: FloatArray) -> FloatArray:
@@ -1012,17 +1035,17 @@ def _backup(mdp: MDP, values: FloatArray) -> FloatArray:
     return q_values
 
 
-def _solve(transitions: sp.csr_array, right: FloatArray) -> FloatArray:
+def _solve(transitions: scipy.sparse.csr_array, right: FloatArray) -> FloatArray:
     """The solution X of (I - transitions) X = right."""
     size = transitions.shape[0]
     if size <= DENSE_STATES:
         return np.linalg.solve(np.eye(size) - transitions.toarray(), right)
-    return splu(sp.csc_array(sp.eye_array(size) - transitions)).solve(right)
+    return scipy.sparse.linalg.splu(scipy.sparse.csc_array(scipy.sparse.eye_array(size) - transitions)).solve(right)
 
 
 # ---------------------------------------------------------------------- without a discount
 
-def _can_reach(transitions: sp.csr_array, target: BoolArray) -> BoolArray:
+def _can_reach(transitions: scipy.sparse.csr_array, target: BoolArray) -> BoolArray:
     """States from which the target is reached with positive probability."""
     reached = target.copy()
     while True:
@@ -1032,7 +1055,7 @@ def _can_reach(transitions: sp.csr_array, target: BoolArray) -> BoolArray:
         reached = wider
 
 
-def _steps_to(ends: BoolArray, transitions: sp.csr_array) -> FloatArray:
+def _steps_to(ends: BoolArray, transitions: scipy.sparse.csr_array) -> FloatArray:
     """Expected number of steps to the ends, (S,): 0 there, infinite where they may never be reached."""
     never = ~_can_reach(transitions, ends)
     steps = np.zeros(len(ends))
@@ -1043,7 +1066,7 @@ def _steps_to(ends: BoolArray, transitions: sp.csr_array) -> FloatArray:
     return steps
 
 
-def _require_end(mdp: MDP, transitions: sp.csr_array) -> None:
+def _require_end(mdp: MDP, transitions: scipy.sparse.csr_array) -> None:
     stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
     if len(stuck):
         raise ValueError(f"policy must end the episode at gamma = 1; from states {_some(stuck)} it cannot")
@@ -1053,7 +1076,7 @@ class PayingLoop(ValueError):
     """At gamma = 1 a loop collects more than zero on average: returns grow for ever."""
 
 
-def _require_no_paying_loop(mdp: MDP, transitions: sp.csr_array) -> None:
+def _require_no_paying_loop(mdp: MDP, transitions: scipy.sparse.csr_array) -> None:
     """Refuse a policy that never ends.
 
     Policy iteration changes a policy that ends only where that is strictly better. If the new policy walks
@@ -1111,12 +1134,12 @@ def _with_rest(mdp: MDP) -> tuple[MDP, BoolArray]:
     rest = _endless(mdp, mdp.rewards == 0)
     states, able = np.arange(mdp.n_states), rest.any(1)
     first_end = np.full(mdp.n_states, np.flatnonzero(mdp.terminal)[0])
-    leave = sp.csr_array((np.ones(mdp.n_states), (states, first_end)), shape=(mdp.n_states, mdp.n_states))
+    leave = scipy.sparse.csr_array((np.ones(mdp.n_states), (states, first_end)), shape=(mdp.n_states, mdp.n_states))
     own = mdp.continuation[states * mdp.n_actions]  # elsewhere the new action is the first one again
-    extra = sp.diags_array(able.astype(float)) @ leave + sp.diags_array((~able).astype(float)) @ own
+    extra = scipy.sparse.diags_array(able.astype(float)) @ leave + scipy.sparse.diags_array((~able).astype(float)) @ own
     pairs = np.arange(mdp.n_states * mdp.n_actions).reshape(mdp.n_states, mdp.n_actions)
     order = np.column_stack((pairs, pairs.size + states)).ravel()
-    transitions = sp.csr_array(sp.vstack((mdp.continuation, extra)))[order]
+    transitions = scipy.sparse.csr_array(scipy.sparse.vstack((mdp.continuation, extra)))[order]
     rewards = np.column_stack((mdp.rewards, np.where(able, 0.0, mdp.rewards[:, 0])))
     return MDP(transitions, rewards, 1.0, mdp.terminal, mdp.start), rest
 
@@ -1193,8 +1216,8 @@ def _free_loops(mdp: MDP) -> tuple[BoolArray, IntArray]:
     while True:
         used = pairs.ravel()[entries] & (mdp.continuation.data > 0)
         edges = (np.ones(used.sum(), dtype=np.int8), (entries[used] // mdp.n_actions, after[used]))
-        graph = sp.csr_array(edges, shape=(mdp.n_states, mdp.n_states))
-        loop = connected_components(graph, directed=True, connection="strong")[1]
+        graph = scipy.sparse.csr_array(edges, shape=(mdp.n_states, mdp.n_states))
+        loop = scipy.sparse.csgraph.connected_components(graph, directed=True, connection="strong")[1]
         leaves = np.bincount(entries, (loop[entries // mdp.n_actions] != loop[after]) & used, pairs.size) > 0
         kept = _endless(mdp, pairs & ~leaves.reshape(pairs.shape))
         if (kept == pairs).all():
@@ -1206,9 +1229,9 @@ def _longest_walk(mdp: MDP, counted: BoolArray, free: BoolArray) -> FloatArray:
     """The largest expected number of counted pairs in a walk of counted and free pairs, (S,), or infinite."""
     other = ~(counted | free) & ~mdp.terminal[:, None]  # these end the walk
     ends = np.full(int(other.sum()), np.flatnonzero(mdp.terminal)[0])
-    leave = sp.csr_array((np.ones(len(ends)), (np.flatnonzero(other), ends)), shape=mdp.continuation.shape)
-    keep = sp.diags_array((~other).ravel().astype(float))
-    transitions = sp.csr_array(keep @ mdp.continuation + leave)
+    leave = scipy.sparse.csr_array((np.ones(len(ends)), (np.flatnonzero(other), ends)), shape=mdp.continuation.shape)
+    keep = scipy.sparse.diags_array((~other).ravel().astype(float))
+    transitions = scipy.sparse.csr_array(keep @ mdp.continuation + leave)
     clock = MDP(transitions, counted.astype(float), 1.0, mdp.terminal, mdp.start)
     try:
         for values, *_ in _improvements(clock, _policy_that_ends(clock)):

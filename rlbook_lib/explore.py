@@ -520,11 +520,12 @@ class LiveExplore(Explore):
 
     def __init__(
         self, setup: Callable[[], Any], update: Callable[..., Any], controls: list[_Control],
-        play: str | None, alt: str | None, handle: Mapping[str, Any], ghost: bool,
+        play: str | None, alt: str | None, handle: Mapping[str, Any], ghost: bool, stored: Mapping[str, _Control],
     ):  # fmt: skip
         self._fine = controls
-        super().__init__(setup, update, _coarser(controls, handle), play, alt, handle, ghost)
-        self.html = self.html.replace('<div class="rlx">', f'<div class="rlx rlx-stored"><style>{LIVE_RULES}</style>', 1)
+        kept = [stored.get(control.name, control) for control in controls] if stored else _coarser(controls, handle)
+        super().__init__(setup, update, kept, play, alt, handle, ghost)
+        self.html = f'<div class="rlx-stored"><style>{LIVE_RULES}</style>{self.html}</div>'
 
     def widget(self) -> Any:
         """The live view: an ipywidgets box whose sliders call ``update`` for every value.
@@ -619,6 +620,7 @@ def explore(
     handle: Mapping[str, Any] | None = None,
     ghost: bool = False,
     live: bool = False,
+    stored: Mapping[str, Any] | None = None,
     **controls: Any,
 ) -> Explore:
     """An interactive figure that works with a kernel, and on a page without one.
@@ -641,6 +643,8 @@ def explore(
         ghost: Leave what was there before the last move as a faint trace.
         live: With a kernel and ipywidgets, show sliders that call ``update`` for every value, however many states
             they have. What is stored, and moves without a kernel, has the same range in coarser steps.
+        stored: Control name to the values that the stored figure of a live one has instead; otherwise sliders lose
+            every other value until the states are few.
         **controls: ``(low, high)`` or ``(low, high, step)``, a list of values or of words, a dictionary of
             words and values, or True or False. At most 1000 states in all, without ``live``.
 
@@ -649,37 +653,50 @@ def explore(
 
     Raises:
         TypeError: A control is none of the above, or ``update`` returns something that is not text.
-        ValueError: An empty range, a step of 0, an unknown control in ``play``, ``labels`` or ``initial``, an
-            initial value that is not among the values, too many states, an artist added or removed by
-            ``update``, or a figure that would be too heavy.
+        ValueError: An empty range, a step of 0, an unknown control in ``play``, ``labels``, ``initial``, ``handle`` or
+            ``stored``, an initial value that is not among the values, ``stored`` without ``live``, too many states, an
+            artist added or removed by ``update``, or a figure that would be too heavy.
     """
     _require_alt(alt)
     if not controls:
         raise ValueError("no controls; expected at least one, such as gamma=(0.5, 1.0, 0.05)")
-    labels, initial, handle = dict(labels or {}), dict(initial or {}), dict(handle or {})
+    labels, initial, handle, stored = dict(labels or {}), dict(initial or {}), dict(handle or {}), dict(stored or {})
+    if stored and not live:
+        raise ValueError(f"stored names {list(stored)} of a figure that is not live; expected live=True with it")
     for what, names in (
         ("play", [play] if play is not None else []),
         ("labels", labels),
         ("initial", initial),
         ("handle", handle),
+        ("stored", stored),
     ):
         for name in names:
             if name not in controls:
                 raise ValueError(
                     f"{what} names {name!r}, which is no control; expected one of {list(controls)}"
                 )
-    built = [
-        _Control(name, spec, labels.get(name, name.replace("_", " ")), initial.get(name), name in initial)
-        for name, spec in controls.items()
-    ]
-    count = math.prod(len(control.values) for control in built)
-    if count > MAX_STATES and not live:
-        parts = " x ".join(str(len(control.values)) for control in built)
-        raise ValueError(f"the controls have {parts} = {count} states; expected at most {MAX_STATES}, or live=True")
-    for control in built:
+
+    def build(name: str, spec: Any) -> _Control:
+        return _Control(name, spec, labels.get(name, name.replace("_", " ")), initial.get(name), name in initial)
+
+    built = [build(name, spec) for name, spec in controls.items()]
+    coarse = {name: build(name, spec) for name, spec in stored.items()}
+    kept = [coarse.get(control.name, control) for control in built]
+    if stored or not live:
+        _require_few(kept, "stored values for more of them" if live else "live=True")
+    for control in kept:
         if control.name in handle:
             _require_handle(control, handle[control.name])
-    return (LiveExplore if live else Explore)(setup, update, built, play, alt, handle, ghost)
+    if live:
+        return LiveExplore(setup, update, built, play, alt, handle, ghost, coarse)
+    return Explore(setup, update, built, play, alt, handle, ghost)
+
+
+def _require_few(controls: Sequence[_Control], remedy: str) -> None:
+    count = math.prod(len(control.values) for control in controls)
+    if count > MAX_STATES:
+        parts = " x ".join(str(len(control.values)) for control in controls)
+        raise ValueError(f"the controls have {parts} = {count} states; expected at most {MAX_STATES}, or {remedy}")
 
 
 def _require_alt(alt: str | None) -> None:

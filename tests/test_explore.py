@@ -656,6 +656,29 @@ def test_finer_steps_live_and_coarser_ones_stored():
         small(n=(0.0, 0.9, 0.001), m=(0, 9))
 
 
+def test_an_author_says_what_is_stored():
+    """The stored figure of a live one may be, to the byte, the figure that was there before it was live."""
+    steps = {"n": (0.0, 1.0, 0.01), "kind": ["plain", "twice"], "initial": {"n": 0.4}}
+    figure = small(**steps, stored={"n": [0.0, 0.1, 0.4]}, live=True)
+    assert [len(control.values) for control in figure._controls] == [3, 2]
+    assert figure.html.removesuffix("</div>").endswith(small(**steps | {"n": [0.0, 0.1, 0.4]}).html)
+    assert figure.widget().children[1].options[1][0] == "0.01"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stored": {"m": [0, 1]}, "live": True}, "stored names 'm', which is no control; expected one of"),
+        ({"stored": {"n": [0, 1]}}, r"stored names \['n'\] of a figure that is not live; expected live=True"),
+        ({"stored": {"n": [0, 1]}, "live": True}, r"initial\['n'\] is 2; it must be one of \[0, 1\]"),
+        ({"stored": {"kind": range(501)}, "live": True}, "3 x 501 = 1503 states; expected at most 1000, or stored values"),
+    ],
+)
+def test_what_is_stored_must_be_part_of_a_live_figure(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(n=range(3), kind=["plain", "twice"], initial={"n": 2}, **settings)
+
+
 def test_points_to_pick_from_keep_all_their_values():
     figure = small(n=(0, 149), m=(0, 9), handle={"n": [(k / 150, 0.5) for k in range(150)]}, live=True)
     assert [len(control.values) for control in figure._controls] == [150, 3]

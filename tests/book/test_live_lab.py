@@ -25,6 +25,10 @@ import execute_notebooks  # noqa: E402
 import lab_copy  # noqa: E402
 
 CHAPTER = ROOT / "chapters" / "10_ppo.ipynb"
+YOUR_TURN = {  # what a lesson's own function returns, what a reader writes instead, what the picture then says one fine step on
+    "09_trpo": ("1 / (1 + np.exp(-theta))", "0.5 + np.arctan(theta) / np.pi", "A step of length 1.00 from θ = 0.1 costs 0.1296 nats."),
+    "11_preferences": ("1 / (1 + np.exp(-margin))", "0.05 + 0.9 / (1 + np.exp(-margin))", "Margin +2.1: Paris is chosen with probability 0.852"),
+}
 PATIENCE = 40  # seconds for anything that a busy machine may delay
 
 FIRST = """\
@@ -66,8 +70,9 @@ def lab(browser, tmp_path_factory):
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
     nbformat.write(notebook, work / "figure.ipynb")
-    for page in (CHAPTER, CHAPTER.with_name("10_ppo_deeper.ipynb")):
-        lab_copy.write_notebook(page, work, lab_copy.Book())
+    book = lab_copy.Book()
+    for name in (CHAPTER.stem, "10_ppo_deeper", *YOUR_TURN):
+        lab_copy.write_notebook(CHAPTER.with_name(f"{name}.ipynb"), work, book)
     lab_copy.write_settings(folder / "settings")
     whole = folder / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
     whole.parent.mkdir()
@@ -159,16 +164,19 @@ def page(lab, browser):
     opened = browser.new_page(viewport={"width": 1200, "height": 1400})
     opened.set_default_timeout(PATIENCE * 1000)
     lab.open(opened, "figure")
-    _run_all(opened)
+    _run(opened, range(3))
+    opened.locator(LIVE).wait_for()
     yield opened
     opened.close()
 
 
-def _run_all(page):
-    """Run the cells by keyboard, once the kernel is there; a key that came too early is pressed again."""
-    for number in range(3):
+def _run(page, numbers):
+    """Run code cells by keyboard, once the kernel is there; a key that came too early is pressed again."""
+    for number in numbers:
         cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
         started = cell.locator(".jp-InputPrompt", has_not_text="[ ]:")
+        if cell.locator(".jp-Placeholder-content").count():
+            cell.locator(".jp-Placeholder-content").click()  # folded code
         too_early = page.locator(".jp-Dialog .jp-mod-accept")  # "Select Kernel": the key came before the kernel
         for _ in range(5):
             cell.locator(".cm-content").click()
@@ -182,11 +190,10 @@ def _run_all(page):
             ".querySelector('.jp-InputPrompt').textContent)",
             arg=number,
         )
-    page.locator(LIVE).wait_for()
 
 
 LIVE = ".jp-OutputArea .jupyter-widgets .rlx-picture > svg"
-STORED = ".jp-OutputArea .rlx:has(form):not(.rlx-stored) .rlx-picture > svg"  # of the second cell
+STORED = ".jp-OutputArea .rlx:has(form):not(.rlx-stored > *) .rlx-picture > svg"  # of the second cell
 UNDER_LIVE = ".jp-OutputArea .rlx-stored .rlx-picture > svg"  # the stored view of the third cell
 
 
@@ -247,6 +254,30 @@ def _wait_until(true):
     while not true():
         assert time.monotonic() < end
         time.sleep(0.2)
+
+
+@pytest.mark.parametrize("name", sorted(YOUR_TURN))
+def test_a_readers_own_function_is_drawn_live(lab, page, name):
+    """The lesson's figure, then a line changed in its cell: the live picture is another one, and moves in finer steps."""
+    cells = [c for c in json.loads((lab.folder / f"{name}.ipynb").read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    (number,) = [n for n, source in enumerate(sources) if "live=True" in source]
+    lab.open(page, name)
+    _run(page, [0, number - 1, number])
+    page.locator(LIVE).wait_for()
+    books = _picture(page, LIVE)
+
+    theirs, readers, said = YOUR_TURN[name]
+    page.locator(".jp-Notebook .jp-CodeCell").nth(number).locator(".cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(sources[number].replace(theirs, readers))
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function(
+        "([where, before]) => { const svg = document.querySelector(where); return svg && svg.innerHTML !== before; }", arg=[LIVE, books]
+    )
+    assert page.locator(UNDER_LIVE).count() == 1 and not page.locator(UNDER_LIVE).is_visible()
+    _moves(page, LIVE, page.locator(".jp-OutputArea .jupyter-widgets .noUi-handle").first, "ArrowRight")
+    page.get_by_text(said).locator("visible=true").wait_for()
 
 
 def test_a_copied_chapter_is_whole(lab, page):
