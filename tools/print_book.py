@@ -28,6 +28,9 @@ from pikepdf import Dictionary, Pdf
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "_ext"))
+from lean_figures import whole_figures
+
 SITE = ROOT / "_build" / "html"
 PARTS = Path(__file__).resolve().parent / "print"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -82,6 +85,7 @@ def article(site: Path, sheet: Sheet) -> str:
     text = (site / sheet.address).read_text("utf-8")
     start = text.index(">", text.index('<article class="bd-article"')) + 1
     body = text[start : text.rindex("</article>")]
+    body = whole_figures(body, sheet.name)
     body = re.sub(r"<script\b(?![^>]*application/json).*?</script>", "", body, flags=re.DOTALL)  # those of JSON are the states of pictures
     below = " data-below" if sheet.below else ""
     part = f' data-part="{html.escape(sheet.part)}"' if sheet.part else ""
