@@ -31,7 +31,7 @@ PICTURE = re.compile(r'<div class="rlx-picture">(<svg [^>]*?) role="img" (aria-l
 CODE = re.compile(r'<div class="(highlight-\w+ notranslate)">')
 OUTPUT = re.compile(r'<div class="cell_output docutils container">')
 CELL = re.compile(r'<div class="cell[ _]')
-EQUATION = re.compile(r'(?<!uation )(?<!uations )(<a class="reference internal" href="[^"]*#equation-[^"]*")>(\([^<]*\))</a>')
+EQUATION = re.compile(r'(?<!equation )(?<!Equation )(?<!equations )(<a class="reference internal" href="[^"]*#equation-[^"]*")>(\([^<]*\))</a>')
 TITLE = re.compile(r'<p class="admonition-title">')
 BOX = re.compile(r'<div class="[^"]*\b(?:quiz|exercise)\b[^"]*"[^>]*>\s*\Z')
 HEADING = re.compile(r"<h([1-6])\b")
