@@ -73,7 +73,7 @@ def test_a_lesson_says_your_turn_once_in_the_same_words(name: str) -> None:
     text = next(after["source"] for after in cells[place + 1 :] if after["cell_type"] == "markdown")
     assert cell["source"].startswith(f"{FIRST_LINE}\ndef mine(")
     assert "hide-input" not in notebook_checks.tags(cell)
-    assert "explore(*picture_of(mine), live=True," in cell["source"]
+    assert "explore(**picture_of(mine), live=True," in cell["source"]
     assert text.count("**Your turn.** ") == 1 and "```{dropdown} What you should have seen" in text.partition("**Your turn.** ")[0]
     (output,) = cell["outputs"]
     assert output["output_type"] == "display_data"
