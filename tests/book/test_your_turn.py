@@ -8,7 +8,6 @@ import io
 import math
 import symtable
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -70,11 +69,12 @@ def your_turn(notebook: Notebook) -> int:
 def test_a_lesson_says_your_turn_once_in_the_same_words(name: str) -> None:
     cells = lesson(name)["cells"]
     place = your_turn({"cells": cells})
-    cell, after = cells[place], cells[place + 1]
+    cell = cells[place]
+    text = next(after["source"] for after in cells[place + 1 :] if after["cell_type"] == "markdown")
     assert cell["source"].startswith(f"{FIRST_LINE}\ndef mine(")
     assert "hide-input" not in notebook_checks.tags(cell)
-    assert "explore(*picture_of(mine), live=True," in cell["source"]
-    assert after["cell_type"] == "markdown" and after["source"].count("**Your turn.** ") == 1
+    assert "explore(**picture_of(mine), live=True," in cell["source"]
+    assert text.count("**Your turn.** ") == 1 and "```{dropdown} What you should have seen" in text.partition("**Your turn.** ")[0]
     (output,) = cell["outputs"]
     assert output["output_type"] == "display_data"
     assert "".join(output["data"]["text/html"]).startswith('<div class="rlx-stored"><style>')
