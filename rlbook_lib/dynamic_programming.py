@@ -1019,7 +1019,8 @@ def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[Int
     _, toward = scipy.sparse.csgraph.breadth_first_order(backward, S)
     toward = np.where(toward < 0, S, toward)
     chances = chances * (after == toward[pairs // A])
-    policy, chance = _take_best(np.bincount(pairs, weights=chances, minlength=S * A).reshape(S, A))
+    closer = np.bincount(pairs, weights=chances, minlength=S * A).astype(float, copy=False)
+    policy, chance = _take_best(closer.reshape(S, A))
     return np.where(chance > 0, policy, mdp.rewards.argmax(1)), toward, chance
 
 

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-REPEATS = 7
+REPEATS = 5
 MODULES = ("returns", "mdp", "dynamic_programming", "monte_carlo", "temporal_difference", "maze", "environments", "ppo")
 IMPORTS = ("numpy", "scipy.sparse", "gymnasium", "torch")
 PPO = """
