@@ -33,9 +33,9 @@ def stopped_at(function: "Callable[..., Any]", helpers: str, text: str, file: st
         exec(compile(text, file, "exec"), names)
     except AssertionError as error:
         trace = error.__traceback__
-        while trace.tb_next is not None:
+        while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
-        return trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else -1
+        return trace.tb_lineno if trace is not None and trace.tb_frame.f_code.co_filename == file else -1
     except BaseException:
         return -1
     return 0
