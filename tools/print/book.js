@@ -76,6 +76,7 @@ function nameFormulas() {
 // An interactive picture becomes a few of its states. A picture that plays is seen on its way and at its end; any other control as it
 // stands and at its farther end. Two controls give all four pairs; of more, each moves alone.
 const FRAMES = 4;
+const COLUMN = 178;                                         // mm, as book.css has it
 
 function telling(start, sizes, player) {
   const pairs = start.map((value, control) => {
@@ -109,7 +110,7 @@ function frame(picture, said, state, names, data) {
   }
   const values = state.map((value, control) => `${names[control]}: ${data.texts[control][value]}`).join(", ");
   copy.setAttribute("aria-label", `${copy.getAttribute("aria-label") ?? ""} (${values})`);
-  return make("div", {class: "print-frame"}, copy, make("p", {}, make("b", {}, values), readout ? ` ${readout}` : ""));
+  return make("div", {class: "print-frame", "data-state": state.join()}, copy, make("p", {}, make("b", {}, values), readout ? ` ${readout}` : ""));
 }
 
 function chosen(control) {
@@ -119,7 +120,14 @@ function chosen(control) {
   return Number(control.querySelector("input").getAttribute("value"));
 }
 
+// A high picture is narrower than its column, as far as its words can still be read.
+function narrow(picture, column, height, least) {
+  const [, , wide, high] = picture.getAttribute("viewBox").split(/\s+/).map(Number);
+  picture.style.width = `${100 * Math.min(1, Math.max(least, height * wide / high / column))}%`;
+}
+
 function stillPictures() {
+  all(".rlx-picture > svg").forEach(picture => narrow(picture, COLUMN, 74, 0.72));
   for (const figure of all(".rlx")) {
     const source = figure.querySelector('script[type="application/json"]');
     if (!source) continue;
@@ -128,10 +136,11 @@ function stillPictures() {
     const player = Number(figure.querySelector("[data-plays]")?.dataset.plays ?? -1);
     const seen = new Map();
     for (const state of telling(controls.map(chosen), data.sizes, player)) {
-      const drawn = data.changes.map(change => keyOf(change, state, data)).join();
+      const drawn = JSON.stringify(data.changes.map(change => change[3][keyOf(change, state, data)]));
       if (!seen.has(drawn)) seen.set(drawn, state);
     }
     const said = figure.querySelector(".rlx-readout")?.textContent ?? "";
+    if (seen.size > 1) narrow(picture, COLUMN / 2 - 2, 58, 0.86);
     const frames = [...seen.values()].map(state => frame(picture, said, state, names, data));
     const number = data.sizes.reduce((product, size) => product * size, 1);
     const note = make("p", {class: "print-still"}, `${frames.length} of ${number} states; on the site, the controls show them all.`);
@@ -306,8 +315,11 @@ function fit() {
 // Share of a page up to which a block stays whole: where it would be longer, the white space before it costs more than the split.
 const WHOLE = {
   "p, li, dl.py > dt, div.math": 0.2, "pre": 0.16, "table": 0.3, "figure, .rlx": 0.7, "div.cell, .cell_output": 0.25, ".sd-row": 0.5,
-  ".admonition, .exercise, .proof, .print-box, .print-entry": 0.25,
+  ".admonition, .exercise, .proof, .print-box, .print-answers .print-entry": 0.25, ".print-code .print-entry": 0.1,
 };
+
+// Up to here, the words below a heading and the question before a picture stay with what follows.
+const LEAD = 0.07;
 
 // Of all its pieces, where it goes on in the next column.
 const heightOf = block => [...block.getClientRects()].reduce((sum, rect) => sum + rect.height, 0);
@@ -315,7 +327,9 @@ const heightOf = block => [...block.getClientRects()].reduce((sum, rect) => sum 
 function keepWhole(pageHeight) {
   const short = Object.entries(WHOLE).flatMap(([blocks, share]) =>
     all(blocks).filter(block => heightOf(block) < share * pageHeight));
+  const leads = all("h2 + p, h3 + p, h4 + p, h5 + p, p:has(+ div.cell .rlx)").filter(block => heightOf(block) < LEAD * pageHeight);
   short.forEach(block => block.classList.add("print-whole"));
+  leads.forEach(block => block.classList.add("print-lead"));
 }
 
 // What still leaves the column, for the one who prints: the nearest heading and the block.
