@@ -12,6 +12,7 @@ from rlbook_lib.language_model import (
     HuggingFaceModel,
     Transformer,
     TransformerConfig,
+    _Linear,
     causal_attention,
     completion_log_probs,
     encode_completions,
@@ -126,6 +127,51 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone():
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
+@pytest.mark.parametrize("shape", [(300, 1), (20, 15)])
+def test_a_linear_layer_as_a_convolution_has_the_same_values_and_gradients(monkeypatch, shape):
+    torch.manual_seed(0)
+    layer, x = _Linear(128, 160), torch.randn(*shape, 128, requires_grad=True)
+    weights, found = torch.randn(*shape, 160), {}
+    for oneDNN in (False, True):
+        monkeypatch.setattr(_Linear, "oneDNN", oneDNN)
+        out = layer(x)
+        assert ("Convolution" in str(_ancestors(out))) == oneDNN  # both ways are really taken
+        gradients = torch.autograd.grad((out * weights).sum(), [x, layer.weight, layer.bias])
+        found[oneDNN] = [out.detach(), *gradients]
+    for plain, convolved in zip(found[False], found[True], strict=True):
+        torch.testing.assert_close(convolved, plain, rtol=1e-5, atol=1e-4)
+
+
+def _ancestors(tensor: torch.Tensor) -> list[str]:
+    """The names of what a tensor was computed with, from last to first."""
+    names, node = [], tensor.grad_fn
+    while node is not None:
+        names.append(node.name())
+        node = node.next_functions[0][0] if node.next_functions else None
+    return names
+
+
+@pytest.mark.parametrize("change", [{"rows": 255}, {"inputs": 127}, {"outputs": 127}, {"dtype": torch.float64}])
+def test_small_layers_and_other_types_stay_matrix_products(monkeypatch, change):
+    monkeypatch.setattr(_Linear, "oneDNN", True)
+    size = {"rows": 256, "inputs": 128, "outputs": 128, "dtype": torch.float32, **change}
+    layer = _Linear(size["inputs"], size["outputs"], dtype=size["dtype"])
+    out = layer(torch.ones(size["rows"], size["inputs"], dtype=size["dtype"]))
+    assert "Convolution" not in str(_ancestors(out))
+
+
+def test_a_large_model_is_the_same_function_either_way(monkeypatch):
+    model = small_model(width=128, max_length=32)
+    prompts, found = ["41=", "5="] * 130, {}
+    for oneDNN in (False, torch.backends.mkldnn.is_available()):
+        monkeypatch.setattr(_Linear, "oneDNN", oneDNN)
+        completions = generate(model, prompts, max_new_tokens=4, greedy=True)
+        found[oneDNN] = completions.texts, completion_log_probs(model, completions)[0]
+    assert found[False][0] == found[oneDNN][0]
+    torch.testing.assert_close(found[oneDNN][1], found[False][1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [{"width": 30, "heads": 4}, {"layers": 0}, {"max_length": -1}])
