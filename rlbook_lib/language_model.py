@@ -205,8 +205,8 @@ def causal_attention(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
-def _mkl_uses_half() -> bool:
-    """Whether this is an AMD processor with AVX-512."""
+def _amd_with_avx512() -> bool:
+    """Whether this is such a processor."""
     found = torch.cpu.get_capabilities()
     return bool(found.get("avx512_f", False)) and str(found.get("cpu_name", "")).startswith("AMD")
 
@@ -216,16 +216,16 @@ class _Linear(nn.Linear):
 
     A convolution whose kernel is one pixel wide is a linear layer on every pixel. PyTorch gives matrix products
     to MKL and convolutions to oneDNN. On AMD processors with AVX-512 MKL leaves half of each register empty and
-    oneDNN does not: from about 256 rows of 128 numbers on it takes half the time (``tools/bench/language_model.py
-    --only speed``). The two differ by rounding.
+    oneDNN does not: from about 256 rows of 128 numbers on it takes half the time (``tools/bench/tokens.py``). The two
+    differ by rounding.
     """
 
-    oneDNN = torch.backends.mkldnn.is_available() and _mkl_uses_half()
+    by_convolution = torch.backends.mkldnn.is_available() and _amd_with_avx512()
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
         rows, narrow = x.numel() // self.in_features, min(self.in_features, self.out_features)
-        if not self.oneDNN or x.device.type != "cpu" or x.dtype != torch.float32 or rows < 256 or narrow < 128:
+        if not self.by_convolution or x.device.type != "cpu" or x.dtype != torch.float32 or rows < 256 or narrow < 128:
             return super().forward(x)
         image = x.reshape(1, rows, 1, self.in_features).permute(0, 3, 1, 2)  # each row a pixel, nothing is moved
         # the dilation does nothing to a kernel of one pixel; without it PyTorch's own, slow code runs on one thread
