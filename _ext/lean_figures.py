@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-STYLES = re.compile(r'(<div class="rlx(?: rlx-stored)?">)((?:<style>(?:(?!</style>).)*</style>)+)', re.DOTALL)
+STYLES = re.compile(r'(<div class="rlx[\w -]*">)((?:<style>(?:(?!</style>).)*</style>)+)', re.DOTALL)
 ONE_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 SCRIPT = re.compile(r"(?<=</script>)<script>(?:(?!</script>).)*</script>(?=</div>)", re.DOTALL)
 STATES = re.compile(r'<script type="application/json">(?:(?!</script>).)*</script>', re.DOTALL)

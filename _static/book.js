@@ -28,16 +28,17 @@
   });
 
   // What is wider than its box can be scrolled with the keyboard.
-  const names = {"katex-scroll": "Wide formula", "rlx-picture": "Wide picture", "text_html": "Wide output", PRE: "Code or output", "pst-scrollable-table-container": "Wide table"};
+  const names = {"katex-scroll": "Wide formula", "text_html": "Wide output", PRE: "Code or output", "pst-scrollable-table-container": "Wide table"};
   const reachable = new ResizeObserver(entries => {
     for (const {target: box} of entries) {
-      const name = Object.keys(names).find(key => box.classList.contains(key) || box.tagName === key);
-      if (box.scrollWidth > box.clientWidth + 1) {
-        box.tabIndex = 0;
+      const name = Object.keys(names).find(key => box.classList.contains(key) || box.tagName === key), wide = box.scrollWidth > box.clientWidth + 1;
+      if (wide) box.tabIndex = 0; else box.removeAttribute("tabindex");
+      if (!name) continue;  // a picture has a name already
+      if (wide) {
         box.setAttribute("role", "group");
         box.setAttribute("aria-label", names[name]);
       } else {
-        ["tabindex", "role", "aria-label"].forEach(attribute => box.removeAttribute(attribute));
+        ["role", "aria-label"].forEach(attribute => box.removeAttribute(attribute));
       }
     }
   });

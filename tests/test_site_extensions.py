@@ -133,7 +133,7 @@ def test_what_figures_share_stands_once() -> None:
     assert body.count('<path d="M0 0" stroke="#fff"') == 3 and body.count('fill="none"') == 3
     wide = first.replace(" viewBox", ' width="710.4" viewBox')
     assert 'class="rlx-wide"' not in body and lean_figures.lighter_figures(wide + second).count('<svg class="rlx-wide" xmlns') == 1
-    live = first.replace('<div class="rlx"><style>', '<div class="rlx rlx-stored"><style>.live{}</style><style>')
+    live = f'<div class="rlx-stored"><style>.live{{}}</style>{first}</div>'
     assert lean_figures.lighter_figures(first + live + live).count("<style>") == 2
     printed = lean_figures.whole_figures(body, "03_maze")
     assert "rlx-states" not in printed and re.findall(r'"number":(\d)', printed) == ["1", "2", "1"] and printed.count("</form><script") == 3

@@ -37,6 +37,20 @@ def book(printed: tuple[printing.Printed, Path]) -> Iterator[Pdf]:
         yield pdf
 
 
+@pytest.mark.site
+def test_every_picture_has_its_states_and_names_of_its_own(site: Path) -> None:
+    """The site keeps the states of all pictures at a page's end, and names that other pages use, too."""
+    sheets = [printing.Sheet(f"chapters/{name}.html") for name in ("03_maze", "04_mc_and_td")]
+    named = []
+    for sheet in sheets:
+        body = printing.article(site, sheet)
+        forms = [part.split("</div>")[0] for part in body.split("</form>")[1:]]
+        assert len(forms) == body.count('class="rlx-controls"') > 2
+        assert all(form.startswith('<script type="application/json">') for form in forms) and "rlx-states" not in body
+        named.append(set(re.findall(r'<clipPath id="([^"]*)"', body)))
+    assert named[0] and named[1] and not named[0] & named[1]
+
+
 def below(bookmark: Dictionary) -> Iterator[Dictionary]:
     one = bookmark.get("/First")
     while one is not None:
