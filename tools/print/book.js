@@ -318,8 +318,10 @@ const WHOLE = {
   ".admonition, .exercise, .proof, .print-box, .print-answers .print-entry": 0.25, ".print-code .print-entry": 0.1,
 };
 
-// Up to here, the words below a heading and the question before a picture stay with what follows.
+// Up to here, the words below a heading and the question before a picture stay with what follows; before a higher picture they
+// stay where they are, as long as the picture alone leaves less white.
 const LEAD = 0.07;
+const LED = 0.28;
 
 // Of all its pieces, where it goes on in the next column.
 const heightOf = block => [...block.getClientRects()].reduce((sum, rect) => sum + rect.height, 0);
@@ -327,7 +329,10 @@ const heightOf = block => [...block.getClientRects()].reduce((sum, rect) => sum 
 function keepWhole(pageHeight) {
   const short = Object.entries(WHOLE).flatMap(([blocks, share]) =>
     all(blocks).filter(block => heightOf(block) < share * pageHeight));
-  const leads = all("h2 + p, h3 + p, h4 + p, h5 + p, p:has(+ div.cell .rlx)").filter(block => heightOf(block) < LEAD * pageHeight);
+  const leads = all("h2 + p, h3 + p, h4 + p, h5 + p, p:has(+ div.cell .rlx)").filter(block => {
+    const picture = block.nextElementSibling?.querySelector(".rlx");
+    return heightOf(block) < LEAD * pageHeight && (!picture || heightOf(picture) < LED * pageHeight);
+  });
   short.forEach(block => block.classList.add("print-whole"));
   leads.forEach(block => block.classList.add("print-lead"));
 }
