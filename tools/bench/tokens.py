@@ -7,8 +7,9 @@ One thread, CPU-seconds, all ways taking turns in one process, median of ``--rep
 
     products        every layer a matrix product (MKL on x86)
     library         as the library does it: wide layers as one-pixel convolutions (oneDNN) where ``_Linear`` says so
-    medium          matrix products with ``torch.set_float32_matmul_precision("medium")``: oneDNN may round to bfloat16
-    bfloat16        everything under ``torch.autocast``
+    medium          matrix products with ``torch.set_float32_matmul_precision("medium")``: by oneDNN, which may round to bfloat16 and
+                    does so where there is a matrix unit (AMX). It also takes the many tiny products inside attention, and is slow there.
+    bfloat16        everything under ``torch.autocast``: fast, but what is sampled is no longer from the model that is trained
 
 The last two are shown for comparison; ``error`` says how far the log-probabilities of the tokens are off. For each layer of the model the
 second table has the GFLOP/s of its forward pass as a product, as a convolution, and in bfloat16. Writes ``results/tokens.json``.
@@ -46,15 +47,19 @@ LIBRARY = language_model._Linear.by_convolution  # before any way changes it
 @contextlib.contextmanager
 def products() -> Iterator[None]:
     language_model._Linear.by_convolution = False
-    yield
-    language_model._Linear.by_convolution = LIBRARY
+    try:
+        yield
+    finally:
+        language_model._Linear.by_convolution = LIBRARY
 
 
 @contextlib.contextmanager
 def medium() -> Iterator[None]:
-    with products():
-        torch.set_float32_matmul_precision("medium")
-        yield
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with products():
+            yield
+    finally:
         torch.set_float32_matmul_precision("highest")
 
 
@@ -210,7 +215,8 @@ def main() -> None:
     if options.peers:
         sys.path.append(options.peers)
     use_threads(1)
-    record: dict[str, Any] = {"machine": common.machine(["torch", "numpy"]), "convolutions": bool(LIBRARY)}
+    peers = ["transformers", "trl"] if options.peers else []
+    record: dict[str, Any] = {"machine": common.machine(["torch", "numpy", *peers]), "convolutions": bool(LIBRARY)}
     record["tokens_per_cpu_second"] = rates(options.repeats, bool(options.peers))
     record["gflops"] = layer_speeds(options.repeats)
     print(rows_of(record["tokens_per_cpu_second"]), rows_of(record["gflops"]), sep="\n\n", flush=True)
