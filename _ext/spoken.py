@@ -2,7 +2,7 @@
 
 Found by listening to a lesson from end to end. No rule of a checker asks for these:
 
-* browsers leave formulas out of the names of links, headings and folded boxes: these get a name with the formula in words;
+* browsers leave MathML out of the names of links, headings and folded boxes: their formulas are in words;
 * code, outputs and interactive figures are groups that say what they are, so that one hears where the text stops;
 * a picture is one thing with one description, without the numbers along its axes;
 * the number of an equation says that it is one; quizzes and exercises are headings, to be found from a list of headings;
@@ -21,12 +21,8 @@ from xml.etree import ElementTree
 
 from sphinx.application import Sphinx
 
-MATH = re.compile(r"<math\b.*?</math>", re.DOTALL)
-# a formula as it is written into a page: for screen readers, and once more for the eye
-FORMULA = re.compile(r'<span class="katex-mathml">(<math\b.*?</math>)</span><span [^>]*\bclass="katex-html"[^>]*>', re.DOTALL)
-SPAN = re.compile(r"<span\b|</span>")
-NAMED = re.compile(r"<(a|h[1-6]|summary)\b((?:(?!aria-label)[^>])*)>((?:(?!</\1>).)*?<math\b.*?)</\1>", re.DOTALL)
-SELF_LINK = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
+FORMULA = re.compile(r"<math\b.*?</math>", re.DOTALL)
+NAMED = re.compile(r"<(a|h[1-6]|summary)\b[^>]*>(?:(?!</\1>).)*?<math\b.*?</\1>", re.DOTALL)
 PICTURE = re.compile(r'<div class="rlx-picture">(<svg [^>]*?) role="img" (aria-label="[^"]*")')
 CODE = re.compile(r'<div class="(highlight-\w+ notranslate)">')
 OUTPUT = re.compile(r'<div class="cell_output docutils container">')
@@ -46,7 +42,7 @@ def spoken(body: str) -> str:
     body = CODE.sub(r'<div class="\1" role="group" aria-label="Code">', body)
     body = EQUATION.sub(r'\1 aria-label="equation \2">\2</a>', body)
     body = re.sub(r'(?<=class="reference internal" )href="[^"]*" title="[^"]*"', lambda match: ADDRESS.sub("", match[0]), body)
-    return named_formulas(headed_boxes(named_outputs(body)))
+    return worded_formulas(headed_boxes(named_outputs(body)))
 
 
 def named_outputs(body: str) -> str:
@@ -78,38 +74,12 @@ def headed_boxes(body: str) -> str:
     return TITLE.sub(head, body)
 
 
-def named_formulas(text: str) -> str:
-    """Links, headings and the heads of folded boxes that hold a formula, with a name that says it.
+def worded_formulas(text: str) -> str:
+    """Links, headings and the heads of folded boxes whose formulas stand there in words, in place of MathML.
 
-    A link is also called by its name, by those who speak to the browser: its name is what they see, letter by letter.
+    They are not given a second name: one who speaks to the browser calls them by what is seen.
     """
-
-    def name(match: re.Match[str]) -> str:
-        inside = SELF_LINK.sub("", match[3])
-        said = html.escape(seen(inside) if match[1] == "a" else words(inside))
-        return f'<{match[1]}{match[2]} aria-label="{said}">{match[3]}</{match[1]}>'
-
-    return NAMED.sub(name, text)
-
-
-def words(inside: str) -> str:
-    """HTML as plain text, its formulas in words: ``V<sup>*</sup>`` is V star, a lower index stands after a space."""
-    while found := FORMULA.search(inside):
-        depth, end = 1, len(inside)
-        for span in SPAN.finditer(inside, found.end()):
-            depth += 1 if span[0] == "<span" else -1
-            if depth == 0:
-                end = span.end()
-                break
-        inside = inside[: found.start()] + found[1] + inside[end:]
-    inside = MATH.sub(lambda match: html.escape(said(ElementTree.fromstring(match[0]))), inside)
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", inside)).split())
-
-
-def seen(inside: str) -> str:
-    """HTML as plain text, its formulas as the letters that are drawn; the star is the one of the keyboard."""
-    drawn = html.unescape(re.sub(r"<[^>]*>", "", MATH.sub("", inside)))
-    return " ".join(drawn.replace("\u200b", "").replace("∗", "*").split())
+    return NAMED.sub(lambda match: FORMULA.sub(lambda formula: html.escape(said(ElementTree.fromstring(formula[0]))), match[0]), text)
 
 
 def said(node: ElementTree.Element) -> str:
@@ -125,6 +95,8 @@ def said(node: ElementTree.Element) -> str:
         return " ".join(below) + SIGNS.get(above.strip(), f" to the {above}")
     if tag == "mfrac":
         return f"{parts[0]} over {parts[1]}"
+    if tag == "mo" and (node.text or "") == "\u2061":  # between a function and what it is of
+        return " "
     if tag == "mo" and (node.text or "") in "=<>≤≥≠≈":
         return f" {node.text} "
     return (node.text or "") + "".join(parts)
@@ -132,7 +104,7 @@ def said(node: ElementTree.Element) -> str:
 
 def spoken_contents(contents: Callable[..., Any]) -> Callable[..., str]:
     """The theme's list of a page's sections."""
-    return lambda *arguments, **options: named_formulas(str(contents(*arguments, **options)))
+    return lambda *arguments, **options: worded_formulas(str(contents(*arguments, **options)))
 
 
 def silent_icons(sheet: str) -> str:
