@@ -69,3 +69,8 @@ def test_no_command_is_missing():
     told = {text.split()[0] for page, text in COMMANDS if page == PAGES[0]}
     assert set(commands.choices) - told <= {"grade", "release"}, "these two are told as make grade and make release"
     assert "make grade" in GUIDE and "make release" in GUIDE
+
+
+def test_the_readme_names_every_module_of_the_grader():
+    told = set(re.findall(r"`(\w+\.py)`", (ROOT / "assignments" / "README.md").read_text("utf-8")))
+    assert {path.name for path in (ROOT / "assignments" / "grader").glob("[a-z]*.py")} - told == set()
