@@ -3,7 +3,7 @@
 The checks are those of the instructor's notebook, whatever a student made of the copies. They run beside the student's
 code, which can make them end as it likes. So all that comes back is the number of a line, and what the page quotes is
 the text of the assertion that stands on this line in our own cell. They run in a sandbox of their own that has seen no
-hidden input, so the choice of a line cannot carry one away.
+hidden input, so that the choice of a line cannot carry one away: what is left between the two is the time of day.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def stopped_at(function: "Callable[..., Any]", helpers: str, text: str, file: st
 def add(graded: Sequence[QuestionResult], asked: Sequence[Question], checks: Mapping[str, tuple[str, str]], call: Callable[[Question, Case], Outcome]) -> None:
     """Quote what the checks say, for each question that lost points and has an answer whose calls end.
 
-    ``graded`` and ``asked`` belong together; ``checks``: by the question's name, the text and that of our cells it needs; ``call`` runs in a sandbox that
-    has seen no hidden input. After a call that does not come back, no further one is made: it took its time already.
+    ``graded`` and ``asked`` belong together; ``checks``: by the question's name, our cells that its check needs, and the
+    check; ``call`` runs in a sandbox that has seen no hidden input. After a call that does not come back, no further one
+    is made: it took its time already.
     """
     for result, question in zip(graded, asked, strict=True):
         unwritten = UNWRITTEN in result.messages

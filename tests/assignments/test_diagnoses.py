@@ -102,7 +102,7 @@ def test_the_choice_of_a_sentence_carries_few_bits(name):
         assert may == marking.sentences(other)  # no number of a hidden case stands in them
 
 
-def test_the_guide_says_how_many_bits(prepared):
+def test_the_guide_says_how_many_bits():
     """And no more than it takes for the question with the most sentences."""
     most = max(marking.bits_a_part(marking.Prepared(question, question.cases(marking.generator(question, 0)), [], []))
                for name in questions.names() for question in questions.load(name).questions)  # fmt: skip
