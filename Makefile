@@ -41,7 +41,7 @@ SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproje
 	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: always help setup book pdf zip test test-portable test-grader quick lab execute grade release lock outdated plain clean
+.PHONY: always help setup book pdf zip test test-portable test-grader quick lab notebooks execute grade release lock outdated plain clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -78,6 +78,9 @@ lab: $(READY)  ## open copies of the chapters in JupyterLab; what you change sta
 	@$(PYTHON) tools/lab_copy.py --settings "$(JUPYTERLAB_SETTINGS_DIR)"
 	@$(VENV)/bin/jupyter trust lab/*.ipynb
 	@$(VENV)/bin/jupyter lab $(AS_ROOT) --notebook-dir=lab
+
+notebooks: $(READY)  ## the same copies for VS Code and others that know plain Markdown only, in notebooks/
+	@$(PYTHON) tools/lab_copy.py notebooks --plain
 
 execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTEBOOKS=chapters/02_mdps.ipynb
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import re
 
-STYLE = re.compile(r'(?<=<div class="rlx">)<style>.*?</style>', re.DOTALL)
+STYLES = re.compile(r'(<div class="rlx[\w -]*">)((?:<style>(?:(?!</style>).)*</style>)+)', re.DOTALL)
+ONE_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 SCRIPT = re.compile(r"(?<=</script>)<script>(?:(?!</script>).)*</script>(?=</div>)", re.DOTALL)
 STATES = re.compile(r'<script type="application/json">(?:(?!</script>).)*</script>', re.DOTALL)
 CONTROLS = '<form class="rlx-controls"'
 NAME = re.compile(r"\brlx[0-9a-f]{8}-[a-z][0-9a-f]{8}\b")  # of a clip region or a hatch
 PICTURE = re.compile(r'(<svg xmlns="http://www.w3.org/2000/svg"[^>]* fill="currentColor"[^>]*>)(.*?)(?=</svg>)', re.DOTALL)
+WIDTH = re.compile(r' width="([\d.]+)"')
+WIDE = 560  # CSS pixels: on a phone it would shrink to half or less, and its text with it
+SHORT_NAME = re.compile(r"\brlx(\d+)\b")
+KEPT_STATES = re.compile(r'<div class="rlx-states" hidden>(.*?)</div>', re.DOTALL)
 INK = re.compile(r'(<(?:path|text)\b[^>]*?) fill="currentColor"')
 # Each table of states goes back into its figure, before the figures' script looks for it there.
 PUT_BACK = (
@@ -25,10 +30,10 @@ PUT_BACK = (
 
 def lighter_figures(body: str) -> str:
     """A page's body with the figures' common parts once: rules at its start, tables of states and the script at its end."""
-    styles = dict.fromkeys(STYLE.findall(body))
+    styles = dict.fromkeys(style for _, found in STYLES.findall(body) for style in ONE_STYLE.findall(found))
     scripts = dict.fromkeys(SCRIPT.findall(body))
-    body = shorter_names(SCRIPT.sub("", STYLE.sub("", body)))
-    body = PICTURE.sub(lambda match: match[1] + INK.sub(r"\1", match[2]), body)
+    body = shorter_names(SCRIPT.sub("", STYLES.sub(r"\1", body)))
+    body = PICTURE.sub(lambda match: marked(match[1]) + INK.sub(r"\1", match[2]), body)
     states = STATES.findall(body)
     if not states:
         return "".join([*styles, body, *scripts])
@@ -41,3 +46,17 @@ def shorter_names(body: str) -> str:
     """``rlx6002e64d-c2cc694d0`` is rlx0 on its page, where one name stands for one region."""
     short: dict[str, str] = {}
     return NAME.sub(lambda match: short.setdefault(match[0], f"rlx{len(short)}"), body)
+
+
+def marked(start: str) -> str:
+    """The start of a picture, with a class that says if it is wide (the style sheet lets such a one scroll on a phone)."""
+    width = WIDTH.search(start)
+    return start.replace("<svg ", '<svg class="rlx-wide" ', 1) if width and float(width[1]) >= WIDE else start
+
+
+def whole_figures(body: str, page: str) -> str:
+    """For a document of many pages: each table of states back in its figure, and names that no other page has."""
+    states = iter(STATES.findall("".join(KEPT_STATES.findall(body))))
+    parts = re.split(rf"(?={re.escape(CONTROLS)})", KEPT_STATES.sub("", body.replace(PUT_BACK, "")))
+    body = parts[0] + "".join(part.replace("</form>", "</form>" + next(states), 1) for part in parts[1:])
+    return SHORT_NAME.sub(lambda match: f"rlx-{page}-{match[1]}", body)

@@ -3,7 +3,7 @@
 KaTeX (vendored under ``_ext/katex``, MIT license) runs inside Python, in the V8 engine that the package ``mini-racer``
 brings. Each formula becomes HTML for the eye and MathML for screen readers. A formula KaTeX cannot read is a warning that
 names its place, and the strict build fails. Equation numbers stay with Sphinx, so ``{eq}`` references and the numbers in
-the margin agree. A wide formula scrolls inside its own box.
+the margin agree. A wide formula scrolls inside its own box. ``lean_formula`` takes out the boxes with which KaTeX draws nothing.
 """
 
 from __future__ import annotations

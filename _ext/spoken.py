@@ -31,7 +31,7 @@ PICTURE = re.compile(r'<div class="rlx-picture">(<svg [^>]*?) role="img" (aria-l
 CODE = re.compile(r'<div class="(highlight-\w+ notranslate)">')
 OUTPUT = re.compile(r'<div class="cell_output docutils container">')
 CELL = re.compile(r'<div class="cell[ _]')
-EQUATION = re.compile(r'(?<![Ee]quation )(?<![Ee]quations )(<a class="reference internal" href="[^"]*#equation-[^"]*")>(\([^<]*\))</a>')
+EQUATION = re.compile(r'(?<!equation )(?<!Equation )(?<!equations )(<a class="reference internal" href="[^"]*#equation-[^"]*")>(\([^<]*\))</a>')
 TITLE = re.compile(r'<p class="admonition-title">')
 BOX = re.compile(r'<div class="[^"]*\b(?:quiz|exercise)\b[^"]*"[^>]*>\s*\Z')
 HEADING = re.compile(r"<h([1-6])\b")
@@ -79,10 +79,14 @@ def headed_boxes(body: str) -> str:
 
 
 def named_formulas(text: str) -> str:
-    """Links, headings and the heads of folded boxes that hold a formula, with a name that says it."""
+    """Links, headings and the heads of folded boxes that hold a formula, with a name that says it.
+
+    A link is also called by its name, by those who speak to the browser: its name is what they see, letter by letter.
+    """
 
     def name(match: re.Match[str]) -> str:
-        said = html.escape(words(SELF_LINK.sub("", match[3])))
+        inside = SELF_LINK.sub("", match[3])
+        said = html.escape(seen(inside) if match[1] == "a" else words(inside))
         return f'<{match[1]}{match[2]} aria-label="{said}">{match[3]}</{match[1]}>'
 
     return NAMED.sub(name, text)
@@ -100,6 +104,12 @@ def words(inside: str) -> str:
         inside = inside[: found.start()] + found[1] + inside[end:]
     inside = MATH.sub(lambda match: html.escape(said(ElementTree.fromstring(match[0]))), inside)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", "", inside)).split())
+
+
+def seen(inside: str) -> str:
+    """HTML as plain text, its formulas as the letters that are drawn; the star is the one of the keyboard."""
+    drawn = html.unescape(re.sub(r"<[^>]*>", "", MATH.sub("", inside)))
+    return " ".join(drawn.replace("\u200b", "").replace("∗", "*").split())
 
 
 def said(node: ElementTree.Element) -> str:

@@ -31,13 +31,14 @@
   const names = {"katex-scroll": "Wide formula", "text_html": "Wide output", PRE: "Code or output", "pst-scrollable-table-container": "Wide table"};
   const reachable = new ResizeObserver(entries => {
     for (const {target: box} of entries) {
-      const name = Object.keys(names).find(key => box.classList.contains(key) || box.tagName === key);
-      if (box.scrollWidth > box.clientWidth + 1) {
-        box.tabIndex = 0;
+      const name = Object.keys(names).find(key => box.classList.contains(key) || box.tagName === key), wide = box.scrollWidth > box.clientWidth + 1;
+      if (wide) box.tabIndex = 0; else box.removeAttribute("tabindex");
+      if (!name) continue;  // a picture has a name already
+      if (wide) {
         box.setAttribute("role", "group");
         box.setAttribute("aria-label", names[name]);
       } else {
-        ["tabindex", "role", "aria-label"].forEach(attribute => box.removeAttribute(attribute));
+        ["role", "aria-label"].forEach(attribute => box.removeAttribute(attribute));
       }
     }
   });
@@ -236,5 +237,5 @@
     document.querySelectorAll("i[class*='fa-'], span[class*='fa-']").forEach(icon => icon.setAttribute("aria-hidden", "true"));
   });
   addEventListener("load", () =>
-    document.querySelectorAll(".katex-scroll, .cell_output .text_html, .pst-scrollable-table-container, article pre").forEach(box => reachable.observe(box)));
+    document.querySelectorAll(".katex-scroll, .rlx-picture, .cell_output .text_html, .pst-scrollable-table-container, article pre").forEach(box => reachable.observe(box)));
 })();

@@ -170,14 +170,15 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
     if function is None:
         return lambda function: checked(function, arrays=arrays)  # type: ignore[call-overload]
     signature = inspect.signature(function)
-    kinds: dict[str, Any] = {}
+    kinds: dict[str, Any] | None = None
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
     all_have_names = not any(p.kind in several for p in signature.parameters.values())
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        if not kinds:
-            kinds.update(kinds_of(function))
+        nonlocal kinds
+        if kinds is None:  # at the first call: annotations may name what the module defines later
+            kinds = kinds_of(function)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = bound.arguments

@@ -20,10 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # loads scipy.sparse at its first use
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import breadth_first_order, connected_components
-from scipy.sparse.linalg import splu
 
 from rlbook_lib.checks import Array, Floats, Natural, NotNegative, Positive, UnitInterval, checked, unchecked
 from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
@@ -704,7 +702,7 @@ def expected_visits(mdp: MDP, policy: Policy, gamma: UnitInterval | None = None)
     gamma, transitions = mdp.gamma if gamma is None else gamma, mdp.policy_transitions(policy)
     if gamma == 1:
         _require_end(mdp, transitions)
-    return _solve(sp.csr_array(gamma * transitions.T), mdp.start)
+    return _solve(scipy.sparse.csr_array(gamma * transitions.T), mdp.start)
 
 
 # ---------------------------------------------------------------------- error bounds
@@ -824,7 +822,7 @@ class _Accuracy:
             remaining = _longest_rest(mdp)
         self.mdp, self.remaining = mdp, remaining
         # rows that add up to slightly more or less than 1 are taken as they are
-        sums = (mdp.continuation @ np.ones(mdp.n_states, dtype))[np.repeat(~mdp.terminal, mdp.n_actions)]
+        sums = (mdp.continuation @ np.ones(mdp.n_states, dtype)).reshape(mdp.rewards.shape)[~mdp.terminal]
         self.least, self.most = (
             _steps_after_first(mdp.gamma * total) if remaining is None else remaining
             for total in (sums.min(initial=2), sums.max(initial=0))
@@ -879,7 +877,7 @@ UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many s
 FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
 
 # Modified policy iteration, between two improvements of the policy:
-LOOKS = (5, *range(10, 501, 10))  # evaluation sweeps after which it looks at the progress; the last ends it
+LOOKS = range(0, 501, 10)  # evaluation sweeps after which it looks at the progress; the last ends it
 ENOUGH_PROGRESS = 20.0  # the evaluation ends when the span of the changes has fallen by this factor
 EXTRAPOLATE_EVERY = 100  # sweeps after which only slow changes are left, which can be extrapolated
 EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
@@ -936,7 +934,7 @@ class _PartialEvaluation:
             self.policy, (self.transitions, self.rewards) = policy, _rows_of(self.mdp, policy)
         enough = max(span / ENOUGH_PROGRESS, self.smallest_span)
         kept, kept_span = values, math.inf
-        for done, sweeps in itertools.pairwise((0, *LOOKS)):
+        for done, sweeps in itertools.pairwise(LOOKS):
             for _ in range(done, sweeps):
                 before, values = values, self.transitions @ values
                 values += self.rewards
@@ -956,7 +954,7 @@ class _PartialEvaluation:
         return self.mdp.gamma < 1 and self.improvements <= EXTRAPOLATING_IMPROVEMENTS
 
 
-def _rows_of(mdp: MDP, policy: IntArray) -> tuple[sp.csr_array, FloatArray]:
+def _rows_of(mdp: MDP, policy: IntArray) -> tuple[scipy.sparse.csr_array, FloatArray]:
     """gamma P_pi, CSR (S, S), and r_pi, (S,), of a deterministic policy."""
     rows = np.arange(mdp.n_states) * mdp.n_actions + policy
     transitions = mdp.continuation[rows]
@@ -1017,11 +1015,12 @@ def _shortest_ways(mdp: MDP, target: BoolArray, allowed: BoolArray) -> tuple[Int
     # walk backward from one extra node, S, that stands for the whole target
     ends = np.flatnonzero(target)
     source, sink = np.concatenate((after, np.full(len(ends), S))), np.concatenate((pairs // A, ends))
-    backward = sp.csr_array((np.ones(len(source), dtype=np.int8), (source, sink)), shape=(S + 1, S + 1))
-    _, toward = breadth_first_order(backward, S)
+    backward = scipy.sparse.csr_array((np.ones(len(source), dtype=np.int8), (source, sink)), shape=(S + 1, S + 1))
+    _, toward = scipy.sparse.csgraph.breadth_first_order(backward, S)
     toward = np.where(toward < 0, S, toward)
     chances = chances * (after == toward[pairs // A])
-    policy, chance = _take_best(np.bincount(pairs, weights=chances, minlength=S * A).reshape(S, A))
+    closer = np.bincount(pairs, weights=chances, minlength=S * A).astype(float, copy=False)
+    policy, chance = _take_best(closer.reshape(S, A))
     return np.where(chance > 0, policy, mdp.rewards.argmax(1)), toward, chance
 
 
@@ -1037,17 +1036,17 @@ def _backup(mdp: MDP, values: FloatArray) -> FloatArray:
     return q_values
 
 
-def _solve(transitions: sp.csr_array, right: FloatArray) -> FloatArray:
+def _solve(transitions: scipy.sparse.csr_array, right: FloatArray) -> FloatArray:
     """The solution X of (I - transitions) X = right."""
     size = transitions.shape[0]
     if size <= DENSE_STATES:
         return np.linalg.solve(np.eye(size) - transitions.toarray(), right)
-    return splu(sp.csc_array(sp.eye_array(size) - transitions)).solve(right)
+    return scipy.sparse.linalg.splu(scipy.sparse.csc_array(scipy.sparse.eye_array(size) - transitions)).solve(right)
 
 
 # ---------------------------------------------------------------------- without a discount
 
-def _can_reach(transitions: sp.csr_array, target: BoolArray) -> BoolArray:
+def _can_reach(transitions: scipy.sparse.csr_array, target: BoolArray) -> BoolArray:
     """States from which the target is reached with positive probability."""
     reached = target.copy()
     while True:
@@ -1057,7 +1056,7 @@ def _can_reach(transitions: sp.csr_array, target: BoolArray) -> BoolArray:
         reached = wider
 
 
-def _steps_to(ends: BoolArray, transitions: sp.csr_array) -> FloatArray:
+def _steps_to(ends: BoolArray, transitions: scipy.sparse.csr_array) -> FloatArray:
     """Expected number of steps to the ends, (S,): 0 there, infinite where they may never be reached."""
     never = ~_can_reach(transitions, ends)
     steps = np.zeros(len(ends))
@@ -1068,7 +1067,7 @@ def _steps_to(ends: BoolArray, transitions: sp.csr_array) -> FloatArray:
     return steps
 
 
-def _require_end(mdp: MDP, transitions: sp.csr_array) -> None:
+def _require_end(mdp: MDP, transitions: scipy.sparse.csr_array) -> None:
     stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
     if len(stuck):
         raise ValueError(f"policy must end the episode at gamma = 1; from states {_some(stuck)} it cannot")
@@ -1078,7 +1077,7 @@ class PayingLoop(ValueError):
     """At gamma = 1 a loop collects more than zero on average: returns grow for ever."""
 
 
-def _require_no_paying_loop(mdp: MDP, transitions: sp.csr_array) -> None:
+def _require_no_paying_loop(mdp: MDP, transitions: scipy.sparse.csr_array) -> None:
     """Refuse a policy that never ends.
 
     Policy iteration changes a policy that ends only where that is strictly better. If the new policy walks
@@ -1136,12 +1135,12 @@ def _with_rest(mdp: MDP) -> tuple[MDP, BoolArray]:
     rest = _endless(mdp, mdp.rewards == 0)
     states, able = np.arange(mdp.n_states), rest.any(1)
     first_end = np.full(mdp.n_states, np.flatnonzero(mdp.terminal)[0])
-    leave = sp.csr_array((np.ones(mdp.n_states), (states, first_end)), shape=(mdp.n_states, mdp.n_states))
+    leave = scipy.sparse.csr_array((np.ones(mdp.n_states), (states, first_end)), shape=(mdp.n_states, mdp.n_states))
     own = mdp.continuation[states * mdp.n_actions]  # elsewhere the new action is the first one again
-    extra = sp.diags_array(able.astype(float)) @ leave + sp.diags_array((~able).astype(float)) @ own
+    extra = scipy.sparse.diags_array(able.astype(float)) @ leave + scipy.sparse.diags_array((~able).astype(float)) @ own
     pairs = np.arange(mdp.n_states * mdp.n_actions).reshape(mdp.n_states, mdp.n_actions)
     order = np.column_stack((pairs, pairs.size + states)).ravel()
-    transitions = sp.csr_array(sp.vstack((mdp.continuation, extra)))[order]
+    transitions = scipy.sparse.csr_array(scipy.sparse.vstack((mdp.continuation, extra)))[order]
     rewards = np.column_stack((mdp.rewards, np.where(able, 0.0, mdp.rewards[:, 0])))
     return MDP(transitions, rewards, 1.0, mdp.terminal, mdp.start), rest
 
@@ -1218,8 +1217,8 @@ def _free_loops(mdp: MDP) -> tuple[BoolArray, IntArray]:
     while True:
         used = pairs.ravel()[entries] & (mdp.continuation.data > 0)
         edges = (np.ones(used.sum(), dtype=np.int8), (entries[used] // mdp.n_actions, after[used]))
-        graph = sp.csr_array(edges, shape=(mdp.n_states, mdp.n_states))
-        loop = connected_components(graph, directed=True, connection="strong")[1]
+        graph = scipy.sparse.csr_array(edges, shape=(mdp.n_states, mdp.n_states))
+        loop = scipy.sparse.csgraph.connected_components(graph, directed=True, connection="strong")[1]
         leaves = np.bincount(entries, (loop[entries // mdp.n_actions] != loop[after]) & used, pairs.size) > 0
         kept = _endless(mdp, pairs & ~leaves.reshape(pairs.shape))
         if (kept == pairs).all():
@@ -1231,9 +1230,9 @@ def _longest_walk(mdp: MDP, counted: BoolArray, free: BoolArray) -> FloatArray:
     """The largest expected number of counted pairs in a walk of counted and free pairs, (S,), or infinite."""
     other = ~(counted | free) & ~mdp.terminal[:, None]  # these end the walk
     ends = np.full(int(other.sum()), np.flatnonzero(mdp.terminal)[0])
-    leave = sp.csr_array((np.ones(len(ends)), (np.flatnonzero(other), ends)), shape=mdp.continuation.shape)
-    keep = sp.diags_array((~other).ravel().astype(float))
-    transitions = sp.csr_array(keep @ mdp.continuation + leave)
+    leave = scipy.sparse.csr_array((np.ones(len(ends)), (np.flatnonzero(other), ends)), shape=mdp.continuation.shape)
+    keep = scipy.sparse.diags_array((~other).ravel().astype(float))
+    transitions = scipy.sparse.csr_array(keep @ mdp.continuation + leave)
     clock = MDP(transitions, counted.astype(float), 1.0, mdp.terminal, mdp.start)
     try:
         for values, *_ in _improvements(clock, _policy_that_ends(clock)):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-import scipy.sparse as sp
+import scipy  # loads scipy.sparse at its first use
 from numpy.typing import NDArray
 
 from rlbook_lib.checks import Natural, Seed, UnitInterval, checked
@@ -306,7 +306,7 @@ class Maze(gymnasium.Env[Any, Any]):
             destinations[:, direction] = np.where(blocked, states, target)
         return destinations
 
-    def _transition_matrix(self) -> sp.csr_array:
+    def _transition_matrix(self) -> scipy.sparse.csr_array:
         """CSR (n_states * 4, n_states): row s * 4 + a is P(. | s, a)."""
         shape = (self.n_states, self.n_actions, self.n_actions)  # state, action, direction
         pairs = np.arange(self.n_states * self.n_actions).reshape(self.n_states, self.n_actions, 1)
@@ -315,9 +315,9 @@ class Maze(gymnasium.Env[Any, Any]):
         values = np.broadcast_to(move_probabilities(self.slip), shape)
         used = values > 0
         # making a CSR array adds up the directions that lead to the same cell
-        return sp.csr_array((values[used], (rows[used], columns[used])), shape=(pairs.size, self.n_states))
+        return scipy.sparse.csr_array((values[used], (rows[used], columns[used])), shape=(pairs.size, self.n_states))
 
-    def _reward_matrix(self) -> sp.csr_array:
+    def _reward_matrix(self) -> scipy.sparse.csr_array:
         """CSR like the transitions: R(s, a, s') depends on the entered cell; a terminal cell pays nothing."""
         rewards = self._transition_matrix()
         source = np.repeat(np.arange(self.n_states), np.diff(rewards.indptr[:: self.n_actions]))

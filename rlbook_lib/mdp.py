@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # loads scipy.sparse at its first use
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import breadth_first_order
 
 from rlbook_lib.checks import (
     Array, Count, Environment, Flags, Floats, Integers, Natural, Probabilities, Seed, UnitInterval, check,
@@ -66,7 +65,7 @@ class MDP:
         self.continuation = _without_rows(rows, np.repeat(self.terminal, self.n_actions))
         _require_distributions(self.continuation, self.terminal, self.n_actions)
         loops = _self_loops(self.terminal, self.n_actions)
-        with_loops = sp.csr_array(self.continuation + loops)
+        with_loops = scipy.sparse.csr_array(self.continuation + loops)
         self.transitions = with_loops.toarray().reshape(dense_shape) if dense_shape else with_loops
         self.reward_table, self.rewards = self._read_rewards(rewards)
         self.start = self._read_start(start)
@@ -119,7 +118,7 @@ class MDP:
         return unchecked(policy_rows)(policy, self.n_states, self.n_actions)
 
     @checked
-    def policy_transitions(self, policy: Policy) -> sp.csr_array:
+    def policy_transitions(self, policy: Policy) -> scipy.sparse.csr_array:
         """State to state under a policy: ``P_pi(s, s') = sum_a pi(a|s) P(s'|s, a)``, CSR (S, S).
 
         Rows of terminal states are empty: nothing follows an end.
@@ -128,9 +127,9 @@ class MDP:
         if policy.ndim == 1:                                             # pick one row per state: no sums needed
             return self.continuation[np.arange(self.n_states) * self.n_actions + policy]
         pairs = self.n_states * self.n_actions
-        average = sp.csr_array((weights.ravel(), np.arange(pairs), np.arange(0, pairs + 1, self.n_actions)),
-                               shape=(self.n_states, pairs))
-        return sp.csr_array(average @ self.continuation)
+        average = scipy.sparse.csr_array((weights.ravel(), np.arange(pairs), np.arange(0, pairs + 1, self.n_actions)),
+                                         shape=(self.n_states, pairs))
+        return scipy.sparse.csr_array(average @ self.continuation)
 
     @checked
     def policy_rewards(self, policy: Policy) -> FloatArray:
@@ -150,7 +149,7 @@ class MDP:
         row, _ = self._row(state, action), index("next_state", next_state, self.n_states)
         if self.reward_table is None:
             return float(self.rewards[state, action])
-        if sp.issparse(self.reward_table):
+        if scipy.sparse.issparse(self.reward_table):
             return float(self.reward_table[row, next_state])
         return float(self.reward_table[state, action, next_state])
 
@@ -187,8 +186,8 @@ class MDP:
         """The reward per transition, or None, and the expected reward (S, A), zero at terminals."""
         pair_shape = (self.n_states, self.n_actions)
         table = None
-        if sp.issparse(rewards):
-            table = sp.csr_array(rewards, dtype=float)
+        if scipy.sparse.issparse(rewards):
+            table = scipy.sparse.csr_array(rewards, dtype=float)
             if table.shape != self.continuation.shape:
                 raise ValueError(f"rewards has shape {table.shape}; expected {self.continuation.shape}")
             if table.nnz:
@@ -223,11 +222,10 @@ class MDP:
         source = row // self.n_actions
         ends = np.flatnonzero(self.terminal)
         # walk backward from one extra node, S, that stands for "the end"
-        backward = sp.csr_array((np.ones(len(source) + len(ends), dtype=np.int8),
-                                 (np.r_[next_state, np.full(len(ends), S)], np.r_[source, ends])),
-                                shape=(S + 1, S + 1))
+        edges = np.r_[next_state, np.full(len(ends), S)], np.r_[source, ends]
+        backward = scipy.sparse.csr_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(S + 1, S + 1))
         reached = np.zeros(S + 1, dtype=bool)
-        reached[breadth_first_order(backward, S, return_predecessors=False)] = True
+        reached[scipy.sparse.csgraph.breadth_first_order(backward, S, return_predecessors=False)] = True
         if not reached.all():
             stuck = np.flatnonzero(~reached[:S])
             raise ValueError(f"gamma = 1 needs a terminal state within reach of every state; "
@@ -284,8 +282,8 @@ def expected_rewards(transitions: Array, reward_table: Array) -> FloatArray:
 
     Source: Sutton & Barto (2018), equation 3.5.
     """
-    if sp.issparse(transitions):
-        table = reward_table if sp.issparse(reward_table) else np.reshape(reward_table, transitions.shape)
+    if scipy.sparse.issparse(transitions):
+        table = reward_table if scipy.sparse.issparse(reward_table) else np.reshape(reward_table, transitions.shape)
         return np.asarray(transitions.multiply(table).sum(axis=1)).ravel()
     transitions = check("transitions", transitions, Floats[Array, "S A S"])
     return (transitions * check("reward_table", reward_table, Floats[Array, "S A S"])).sum(axis=2)  # sum over s'
@@ -438,10 +436,10 @@ def _draw(probabilities: FloatArray, rng: np.random.Generator) -> int:
     return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
 
 
-def _transition_rows(transitions: Any) -> tuple[sp.csr_array, tuple[int, int, int] | None]:
+def _transition_rows(transitions: Any) -> tuple[scipy.sparse.csr_array, tuple[int, int, int] | None]:
     """Transitions as CSR (S*A, S), and their dense shape where they came as an array."""
-    if sp.issparse(transitions):
-        rows = sp.csr_array(transitions, dtype=float, copy=True)
+    if scipy.sparse.issparse(transitions):
+        rows = scipy.sparse.csr_array(transitions, dtype=float, copy=True)
         pairs, states = rows.shape
         if states == 0 or pairs == 0 or pairs % states:
             raise ValueError(f"transitions has shape {rows.shape}; expected (S*A, S), as it is sparse")
@@ -449,27 +447,27 @@ def _transition_rows(transitions: Any) -> tuple[sp.csr_array, tuple[int, int, in
         return rows, None
     array = check("transitions", transitions, Floats[Array, "S A S"]).astype(float)
     states, actions, _ = array.shape
-    return sp.csr_array(array.reshape(states * actions, states)), (states, actions, states)
+    return scipy.sparse.csr_array(array.reshape(states * actions, states)), (states, actions, states)
 
 
-def _without_rows(rows: sp.csr_array, drop: BoolArray) -> sp.csr_array:
+def _without_rows(rows: scipy.sparse.csr_array, drop: BoolArray) -> scipy.sparse.csr_array:
     """The matrix with some rows emptied."""
     keep = np.repeat(~drop, np.diff(rows.indptr))
     counts = np.where(drop, 0, np.diff(rows.indptr))
     # products with 32-bit indices move less memory
     index = np.int32 if max(rows.nnz, *rows.shape) < 2**31 else np.int64
     pointers = np.concatenate(([0], np.cumsum(counts))).astype(index)
-    return sp.csr_array((rows.data[keep], rows.indices[keep].astype(index), pointers), shape=rows.shape)
+    return scipy.sparse.csr_array((rows.data[keep], rows.indices[keep].astype(index), pointers), shape=rows.shape)
 
 
-def _self_loops(terminal: BoolArray, actions: int) -> sp.csr_array:
+def _self_loops(terminal: BoolArray, actions: int) -> scipy.sparse.csr_array:
     """Rows (S*A, S) that stay in a terminal state and are empty elsewhere."""
     states = np.repeat(np.flatnonzero(terminal), actions)
     pairs = np.flatnonzero(np.repeat(terminal, actions))
-    return sp.csr_array((np.ones(len(pairs)), (pairs, states)), shape=(len(terminal) * actions, len(terminal)))
+    return scipy.sparse.csr_array((np.ones(len(pairs)), (pairs, states)), shape=(len(terminal) * actions, len(terminal)))
 
 
-def _require_distributions(rows: sp.csr_array, terminal: BoolArray, actions: int) -> None:
+def _require_distributions(rows: scipy.sparse.csr_array, terminal: BoolArray, actions: int) -> None:
     if not np.isfinite(rows.data).all():
         raise ValueError("transitions holds NaN or infinite values; expected finite numbers")
     if (rows.data < 0).any():
@@ -504,8 +502,8 @@ def _mdp_from_table(cls: type[MDP], table: Any, start: Array, gamma: float) -> M
     if len(clash):
         raise ValueError(f"env_or_id enters state {after[clash[0]]} both with and without ending the episode")
     pair, shape = source * n_actions + action, (n_states * n_actions, n_states)
-    transitions = sp.csr_array((chance.astype(float), (pair, after)), shape=shape)          # sums duplicates
-    paid = sp.csr_array((chance * reward, (pair, after)), shape=shape)
+    transitions = scipy.sparse.csr_array((chance.astype(float), (pair, after)), shape=shape)          # sums duplicates
+    paid = scipy.sparse.csr_array((chance * reward, (pair, after)), shape=shape)
     rewards = paid.copy()
     rewards.data = paid.data / transitions.data                          # mean reward of each transition
     return cls(transitions, rewards, gamma, terminal, start)

@@ -117,10 +117,11 @@ def mlp(sizes: Sequence[Count], *, activation: Activation = "tanh", output_gain:
 
 
 def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    # nn.Linear on its own would draw weights from the global generator
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)
+    # on its own nn.Linear draws weights from the global generator; torch's skip_init does not, but loads sympy first
+    layer = nn.Linear(inputs, outputs, device="meta")
+    layer.weight = nn.Parameter(torch.empty(outputs, inputs, dtype=torch.float32))
+    layer.bias = nn.Parameter(torch.zeros(outputs, dtype=torch.float32))
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
-    nn.init.zeros_(layer.bias)
     return layer
 
 

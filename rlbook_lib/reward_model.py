@@ -287,9 +287,9 @@ class RewardModel(nn.Module):
         if isinstance(getattr(self.trunk, "head", None), nn.Module):
             self.trunk.head = nn.Identity()  # type: ignore[assignment]  # the head that predicts tokens has no use here
         device = next(model.parameters()).device
-        self.score = nn.utils.skip_init(nn.Linear, model.width, 1, device=device)  # drawn from no global generator
-        nn.init.zeros_(self.score.weight)
-        nn.init.zeros_(self.score.bias)
+        self.score = nn.Linear(model.width, 1, device="meta")  # draws nothing from the global generator
+        self.score.weight = nn.Parameter(torch.zeros(1, model.width, device=device))
+        self.score.bias = nn.Parameter(torch.zeros(1, device=device))
 
     @checked
     def scores(self, completions: Completions) -> Tensor:

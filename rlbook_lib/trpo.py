@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
+import scipy  # loads scipy.sparse at its first use
 import torch
 from torch import Tensor
 from torch.nn.utils import vector_to_parameters
@@ -453,7 +453,7 @@ def fisher_matrix(
     p = np.exp(rows - rows.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
     blocks = [w * (np.diag(row) - np.outer(row, row)) for w, row in zip(share, p)]
-    return sp.block_diag(blocks).toarray()
+    return scipy.sparse.block_diag(blocks).toarray()
 
 
 @checked(arrays="either")

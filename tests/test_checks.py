@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlbook_lib import checks
 from rlbook_lib.checks import (
     Array, Count, Finite, Flags, Floats, Integers, LogProbs, Mask, MaskedFloats, Natural, NotNegative, Numbers,
     OpenUnitInterval, Positive, Probabilities, Range, UnitInterval, check, checked, library_of, settings, unchecked,
@@ -270,6 +271,24 @@ def test_methods_and_several_arguments_pass():
     assert Box().put(np.int32(1), 2, a=3) == (1, (2,), {"a": 3})
     with pytest.raises(TypeError, match="n is 'x'"):
         Box().put("x")
+
+
+def test_annotations_are_read_once(monkeypatch):
+    read, kinds_of = [], checks.kinds_of
+    monkeypatch.setattr(checks, "kinds_of", lambda function: read.append(function.__name__) or kinds_of(function))
+
+    @checked
+    def one(number: Count) -> int:
+        return number
+
+    @checked
+    def none() -> int:
+        return 3
+
+    for _ in range(3):
+        one(1)
+        none()
+    assert read == ["one", "none"]
 
 
 def test_wrong_calls_are_python_errors():

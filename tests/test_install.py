@@ -203,6 +203,18 @@ class TestWhichTorch:
 # ---------------------------------------------------------------- tools/outdated.py
 
 
+def test_a_trial_leaves_nothing_behind(tmp_path, capsys):
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    (folder / "of the last time").touch()
+    assert outdated.in_passing(folder, lambda: len(list(folder.iterdir()))) == 0
+    assert not folder.exists()
+    command = [sys.executable, "-c", "import sys; sys.exit(3)"]
+    assert outdated.in_passing(folder, lambda: subprocess.run(command, check=True).returncode) == 2
+    assert not folder.exists()
+    assert "Nothing was tried: " in capsys.readouterr().err
+
+
 def test_the_newest_packages_are_asked_for_without_versions():
     text = "# a comment\n-c constraints.txt\ntorch==2.13.0   # first\nnumpy==2.4.6   # arrays\n"
     assert outdated.wanted(text, with_torch=False) == ["torch==2.13.0", "numpy"]

@@ -12,6 +12,7 @@ from rlbook_lib.language_model import (
     HuggingFaceModel,
     Transformer,
     TransformerConfig,
+    _Linear,
     causal_attention,
     completion_log_probs,
     encode_completions,
@@ -128,6 +129,50 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone():
     assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("shape", [(300, 1), (20, 15)])
+def test_a_linear_layer_as_a_convolution_has_the_same_values_and_gradients(monkeypatch, shape):
+    torch.manual_seed(0)
+    layer, x = _Linear(128, 160), torch.randn(*shape, 128, requires_grad=True)
+    weights, found = torch.randn(*shape, 160), {}
+    for convolved in (False, True):
+        monkeypatch.setattr(_Linear, "by_convolution", convolved)
+        out = layer(x)
+        assert ("Convolution" in str(_ancestors(out))) == convolved  # both ways are really taken
+        gradients = torch.autograd.grad((out * weights).sum(), [x, layer.weight, layer.bias])
+        found[convolved] = [out.detach(), *gradients]
+    for plain, other in zip(found[False], found[True], strict=True):
+        torch.testing.assert_close(other, plain, rtol=1e-5, atol=1e-4)
+
+
+def _ancestors(tensor: torch.Tensor) -> list[str]:
+    """The names of what a tensor was computed with, from last to first."""
+    names, node = [], tensor.grad_fn
+    while node is not None:
+        names.append(node.name())
+        node = node.next_functions[0][0] if node.next_functions else None
+    return names
+
+
+@pytest.mark.parametrize("change", [{"rows": 255}, {"inputs": 127}, {"outputs": 127}, {"dtype": torch.float64}])
+def test_small_layers_and_other_types_stay_matrix_products(monkeypatch, change):
+    monkeypatch.setattr(_Linear, "by_convolution", True)
+    size = {"rows": 256, "inputs": 128, "outputs": 128, "dtype": torch.float32, **change}
+    layer = _Linear(size["inputs"], size["outputs"], dtype=size["dtype"])
+    out = layer(torch.ones(size["rows"], size["inputs"], dtype=size["dtype"]))
+    assert "Convolution" not in str(_ancestors(out))
+
+
+def test_a_large_model_is_the_same_function_either_way(monkeypatch):
+    model = small_model(width=128, max_length=32)
+    prompts, found = ["41=", "5="] * 130, {}
+    for convolved in (False, True):
+        monkeypatch.setattr(_Linear, "by_convolution", convolved)
+        completions = generate(model, prompts, max_new_tokens=4, greedy=True)
+        found[convolved] = completions.texts, completion_log_probs(model, completions)[0]
+    assert found[False][0] == found[True][0]
+    torch.testing.assert_close(found[True][1], found[False][1], rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("size", [{"width": 30, "heads": 4}, {"layers": 0}, {"max_length": -1}])
 def test_bad_sizes(size):
     with pytest.raises(ValueError, match=next(iter(size))):
@@ -143,6 +188,21 @@ def test_with_and_without_cache_the_same_tokens(greedy):
     runs = [generate(model, PROMPTS * 4, max_new_tokens=8, greedy=greedy, seed=3, use_cache=c) for c in (True, False)]
     assert torch.equal(runs[0].tokens, runs[1].tokens)
     assert torch.allclose(runs[0].log_probs, runs[1].log_probs, atol=1e-5)
+
+
+def test_the_cache_is_allocated_once_for_the_longest_answer():
+    model = small_model()
+    tokens, mask = left_pad([[2, 3, 4], [5]], model.tokenizer.pad)
+    with torch.no_grad():
+        _, cache = model.prefill(tokens, mask, room=5)
+        first = [(keys.data_ptr(), values.data_ptr()) for keys, values in cache.blocks]
+        for _ in range(5):
+            mask = torch.cat([mask, torch.ones(2, 1, dtype=torch.bool)], 1)
+            logits, cache = model.decode(torch.tensor([6, 7]), mask, cache)
+            tokens = torch.cat([tokens, torch.tensor([[6], [7]])], 1)
+            torch.testing.assert_close(logits, model(tokens, mask)[:, -1], rtol=0, atol=1e-5)
+    assert [(keys.data_ptr(), values.data_ptr()) for keys, values in cache.blocks] == first
+    assert {keys.shape for keys, _ in cache.blocks} == {(2, 2, 3 + 5, 16)}
 
 
 def test_a_prompt_alone_and_in_a_batch_gives_the_same_greedy_completion():

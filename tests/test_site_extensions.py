@@ -131,6 +131,13 @@ def test_what_figures_share_stands_once() -> None:
     assert re.findall(r'"number":(\d)', body) == ["1", "2", "1"] and body.index("json") > body.rindex("<form")
     assert re.findall(r"rlx\d", body) == ["rlx0"] * 2 + ["rlx1"] * 2 + ["rlx0"] * 2 + ["rlx0", "rlx1", "rlx0"]
     assert body.count('<path d="M0 0" stroke="#fff"') == 3 and body.count('fill="none"') == 3
+    wide = first.replace(" viewBox", ' width="710.4" viewBox')
+    assert 'class="rlx-wide"' not in body and lean_figures.lighter_figures(wide + second).count('<svg class="rlx-wide" xmlns') == 1
+    live = f'<div class="rlx-stored"><style>.live{{}}</style>{first}</div>'
+    assert lean_figures.lighter_figures(first + live + live).count("<style>") == 2
+    printed = lean_figures.whole_figures(body, "03_maze")
+    assert "rlx-states" not in printed and re.findall(r'"number":(\d)', printed) == ["1", "2", "1"] and printed.count("</form><script") == 3
+    assert set(re.findall(r"rlx[\w-]*\d", printed)) == {"rlx-03_maze-0", "rlx-03_maze-1"}
     assert lean_figures.lighter_figures("<p>No figure</p>") == "<p>No figure</p>"
     with pytest.raises(ValueError, match="1 tables of states on a page with 0"):
         lean_figures.lighter_figures(first.replace("<form", "<p").replace("</form>", "</p>"))

@@ -68,10 +68,16 @@ def test_a_job_that_may_write_runs_nothing_of_the_repository() -> None:
     for name in MAY:
         said = "\n".join(step.get("run", "") for step in jobs()[name]["steps"])
         assert not re.search(r"\b(make|python|pip|bash|sh)\b|\./|\.ci/", said), name
+
+
+def test_no_token_stays_on_a_disk() -> None:
+    """Where a job must push, its one step that pushes has the token, in its environment."""
     for name, job in jobs().items():
         for step in job["steps"]:
-            if name not in MAY and step.get("uses", "").startswith("actions/checkout@"):
-                assert step["with"]["persist-credentials"] is False, name
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step.get("with", {}).get("persist-credentials") is False, name
+        with_token = ["git push" in step["run"] for step in job["steps"] if "github.token" in str(step.get("env"))]
+        assert with_token == ([True] if name in MAY else []), name
 
 
 def test_no_command_holds_words_of_an_event() -> None:

@@ -2,6 +2,7 @@
 
     python tools/lab_copy.py --settings FOLDER    what `make lab` does before JupyterLab starts
     python tools/lab_copy.py OTHER                the copies in another folder, no settings
+    python tools/lab_copy.py notebooks --plain    copies for VS Code and others that know plain Markdown only
 
 JupyterLab shows one notebook at a time: it finds no equation of another chapter, no source, and folds no solution that
 reaches over several cells. The copies say such things in plain Markdown, which any notebook program shows:
@@ -23,7 +24,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = ROOT / "chapters"
+Form = Callable[[str], str]
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -50,6 +52,7 @@ SITE_ONLY = re.compile(
     BLOCK.format(name="(?:eval-rst|bibliography|equation-index|exercise-index|formula-sheet)"), re.MULTILINE | re.DOTALL
 )
 HEADING = re.compile(r"^#+ ", re.MULTILINE)
+BOX = re.compile(BLOCK.format(name="(dropdown|admonition|note|container)"), re.MULTILINE | re.DOTALL)
 LABEL = re.compile(r"^:label:[ \t]*(\S+)[ \t]*\n", re.MULTILINE)
 OPTION = re.compile(r"\A(?::[\w-]+:[^\n]*\n)+")
 
@@ -165,6 +168,28 @@ def rewritten(text: str, page: str, book: Book) -> str:
     return re.sub(r"^:class: mistake\b", ":class: danger", text, flags=re.MULTILINE)
 
 
+def plain(text: str) -> str:
+    """Boxes and formulas without directives: what folds becomes ``details``, any other box a quotation."""
+
+    def formula(block: re.Match[str]) -> str:
+        lines = [line for line in OPTION.sub("", block[3]).split("\n") if line.strip()]
+        return "\n".join(["$$", *lines, "$$"])
+
+    def box(block: re.Match[str]) -> str:
+        _, name, title, inside = block.groups()
+        options = "".join(OPTION.findall(inside))
+        body, title = plain(OPTION.sub("", inside).strip()), title.strip() or name.capitalize()
+        if name == "container":
+            return body
+        if name == "dropdown" or "dropdown" in options:
+            # blank lines around a title with a formula: without them it is not read as Markdown
+            head = f"\n\n{title}\n\n" if re.search(r"[$*`]", title) else title
+            return f"<details>\n<summary>{head}</summary>\n\n{body}\n\n</details>"
+        return "\n".join(f"> {line}".rstrip() for line in f"**{title}**\n\n{body}".split("\n"))
+
+    return BOX.sub(box, MATH.sub(formula, text))
+
+
 def _exercise(block: re.Match[str], book: Book) -> str:
     """A heading, which also ends the fold of the solution before it."""
     name = book.places[LABEL.search(block[3])[1]][1]  # type: ignore[index]
@@ -190,8 +215,8 @@ def pieces(text: str, book: Book) -> Iterator[tuple[str, bool]]:
     yield rest, False
 
 
-def lab_cells(cells: list[dict[str, Any]], page: str, book: Book) -> Iterator[dict[str, Any]]:
-    """The cells of the copy."""
+def lab_cells(cells: list[dict[str, Any]], page: str, book: Book, form: Form = str) -> Iterator[dict[str, Any]]:
+    """The cells of the copy; ``form`` is what its Markdown goes through at last."""
     for cell in cells:
         metadata = dict(cell["metadata"])
         if cell["cell_type"] == "code" and "hide-input" in metadata.get("tags", []):
@@ -204,7 +229,7 @@ def lab_cells(cells: list[dict[str, Any]], page: str, book: Book) -> Iterator[di
         for number, (source, folded) in enumerate(kept):
             fold = {"jp-MarkdownHeadingCollapsed": True} if folded else {}
             name = cell["id"] + (f"-{number}" if number else "")
-            yield cell | {"id": name, "metadata": metadata | fold, "source": source.splitlines(keepends=True)}
+            yield cell | {"id": name, "metadata": metadata | fold, "source": form(source).splitlines(keepends=True)}
 
 
 def mark(cells: list[dict[str, Any]]) -> str:
@@ -212,10 +237,10 @@ def mark(cells: list[dict[str, Any]]) -> str:
     return hashlib.sha256(json.dumps(["".join(cell["source"]) for cell in cells]).encode()).hexdigest()[:16]
 
 
-def write_notebook(source: Path, folder: Path, book: Book) -> None:
+def write_notebook(source: Path, folder: Path, book: Book, form: Form = str) -> None:
     """Bring one copy up to date; the reader's version of it stays, under another name."""
     notebook = json.loads(source.read_text("utf-8"))
-    notebook["cells"] = list(lab_cells(notebook["cells"], source.stem, book))
+    notebook["cells"] = list(lab_cells(notebook["cells"], source.stem, book, form))
     fresh, copy = mark(notebook["cells"]), folder / source.name
     if copy.exists():
         old = json.loads(copy.read_text("utf-8"))
@@ -233,7 +258,7 @@ def _free_name(copy: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def write_all(folder: Path) -> None:
+def write_all(folder: Path, form: Form = str) -> None:
     """All pages, and the stored runs that their cells read."""
     book = Book()
     folder.mkdir(exist_ok=True)
@@ -241,9 +266,9 @@ def write_all(folder: Path) -> None:
         if (CHAPTERS / data).exists():
             shutil.copytree(CHAPTERS / data, folder / data, dirs_exist_ok=True)
     for page in sorted(CHAPTERS.glob("*.ipynb")):
-        write_notebook(page, folder, book)
+        write_notebook(page, folder, book, form)
     for page in sorted(CHAPTERS.glob("*.md")):
-        (folder / page.name).write_text(rewritten(page.read_text("utf-8"), page.stem, book), "utf-8")
+        (folder / page.name).write_text(form(rewritten(page.read_text("utf-8"), page.stem, book)), "utf-8")
 
 
 def write_settings(folder: Path) -> None:
@@ -259,7 +284,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write the chapters as JupyterLab can show them.")
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "lab", help="default: lab/")
     parser.add_argument("--settings", type=Path, help="JupyterLab's folder of settings")
+    parser.add_argument("--plain", action="store_true", help="boxes in plain Markdown, for VS Code and others without MyST")
     options = parser.parse_args()
-    write_all(options.folder)
+    write_all(options.folder, plain if options.plain else str)
     if options.settings:
         write_settings(options.settings)

@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,13 +66,31 @@ def broken(said: str) -> list[str]:
     return sorted(set(re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)))
 
 
+def environment(folder: Path, names: list[str]) -> Path:
+    """The Python of a new environment in which these packages are installed."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--progress-bar", "off", *names], check=True)
+    return python
+
+
+def in_passing(folder: Path, attempt: Callable[[], int]) -> int:
+    """What ``attempt`` returns, with the folder empty before and gone afterwards; 2 and a sentence where a command fails."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        return attempt()
+    except subprocess.CalledProcessError as error:
+        print(f"Nothing was tried: {' '.join(map(str, error.cmd[:6]))} ... failed; its reason stands above.", file=sys.stderr)
+        return 2
+    finally:
+        shutil.rmtree(folder)
+
+
 def try_newest(with_torch: bool, workers: str) -> int:
-    environment = FOLDER / "venv"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    python = environment / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     names = wanted((ROOT / "requirements.txt").read_text("utf-8"), with_torch)
     print(f"Installing the newest of {len(names)} packages and what they bring along.", flush=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--progress-bar", "off", *names], check=True)
+    python = environment(FOLDER / "venv", names)
     # not editable: the environment of every day must not notice
     copy = FOLDER / "library"
     shutil.copytree(ROOT / "rlbook_lib", copy / "rlbook_lib", ignore=shutil.ignore_patterns("__pycache__"))
@@ -102,15 +121,7 @@ def main() -> int:
     parser.add_argument("--torch", action="store_true", help="the newest torch too (may be several GB)")
     parser.add_argument("--workers", default="2", help="how many test processes (default: 2)")
     options = parser.parse_args()
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    try:
-        return try_newest(options.torch, options.workers)
-    except subprocess.CalledProcessError as error:
-        print(f"Nothing was tried: {' '.join(map(str, error.cmd[:6]))} ... failed; its reason stands above.", file=sys.stderr)
-        return 2
-    finally:
-        shutil.rmtree(FOLDER)
+    return in_passing(FOLDER, lambda: try_newest(options.torch, options.workers))
 
 
 if __name__ == "__main__":

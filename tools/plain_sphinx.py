@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from outdated import PINNED, installed
+from outdated import PINNED, environment, in_passing, installed
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "_build" / "plain"
@@ -40,7 +40,7 @@ PIECES = {
     "quizzes and answers": r'class="[^"]*\bquiz\b',
     "folded boxes": r"<details",
     "citations": r'class="[^"]*\bcitation\b',
-    "headings": r"<h[1-4]>",
+    "headings": r"<h[1-4]\b",
     "faults": r'class="[^"]*system-message',
 }
 
@@ -103,10 +103,7 @@ def try_plain(newest_themes: bool) -> int:
     settings = book / "conf.py"
     settings.write_text(without_jupyter_book(settings.read_text("utf-8")), "utf-8")
 
-    subprocess.run([sys.executable, "-m", "venv", FOLDER / "venv"], check=True)
-    python = FOLDER / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    names = wanted((ROOT / "requirements.txt").read_text("utf-8"), newest_themes)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--progress-bar", "off", *names], check=True)
+    python = environment(FOLDER / "venv", wanted((ROOT / "requirements.txt").read_text("utf-8"), newest_themes))
     versions = installed(python)
     shown = ("sphinx", "docutils", "myst-parser", "myst-nb", *THEMES)
     head = [f"{name:<24}{versions[name]:>8}" for name in shown]
@@ -139,15 +136,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Build two chapters without Jupyter Book, by the newest Sphinx.")
     parser.add_argument("--themes", action="store_true", help="the newest themes too")
     options = parser.parse_args()
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    try:
-        return try_plain(options.themes)
-    except subprocess.CalledProcessError as error:
-        print(f"Nothing was tried: {' '.join(map(str, error.cmd[:6]))} ... failed; its reason stands above.", file=sys.stderr)
-        return 2
-    finally:
-        shutil.rmtree(FOLDER)
+    return in_passing(FOLDER, lambda: try_plain(options.themes))
 
 
 if __name__ == "__main__":

@@ -28,11 +28,14 @@ from pikepdf import Dictionary, Pdf
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "_ext"))
+from lean_figures import whole_figures
+
 SITE = ROOT / "_build" / "html"
 PARTS = Path(__file__).resolve().parent / "print"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 MARGIN_BOXES = 131  # the first Chromium that prints what @page says about page numbers
-PAGE_HEIGHT = 257 / 25.4 * 96  # of the text of an A4 page, in CSS pixels
+PAGE_HEIGHT = 263 / 25.4 * 96  # of the text of an A4 page, in CSS pixels
 MINUTES = 20
 
 
@@ -82,7 +85,8 @@ def article(site: Path, sheet: Sheet) -> str:
     text = (site / sheet.address).read_text("utf-8")
     start = text.index(">", text.index('<article class="bd-article"')) + 1
     body = text[start : text.rindex("</article>")]
-    body = re.sub(r"<script\b.*?</script>", "", body, flags=re.DOTALL)
+    body = whole_figures(body, sheet.name)
+    body = re.sub(r"<script\b(?![^>]*application/json).*?</script>", "", body, flags=re.DOTALL)  # those of JSON are the states of pictures
     below = " data-below" if sheet.below else ""
     part = f' data-part="{html.escape(sheet.part)}"' if sheet.part else ""
     return f'<article class="bd-article" data-page="{sheet.address}"{part}{below} style="page: {page_name(sheet)}">{body}</article>'

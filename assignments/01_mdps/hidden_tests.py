@@ -951,7 +951,8 @@ Q5 = Question(
                 "bound, values, sweeps = gamma", "bound, old, values, sweeps = gamma",
                 "new, sweeps + 1", "values, new, sweeps + 1\n    values, sweeps = old, sweeps - 1",
             ),
-            "The last sweep is thrown away and not counted. The bound speaks about the table after it.",
+            "The table and the number are those of one sweep earlier: the loop ends one sweep too early, or its last sweep is"
+            " thrown away and not counted. What counts is the bound with the largest change, and the table after that sweep.",
         ),
         Mistake(
             edit(value_iteration_plain, "while bound > tolerance:", "for _ in range(1):"),
@@ -974,6 +975,10 @@ Q5 = Question(
             "Of several best actions the last one is taken. Asked for is the first: the smallest number.",
         ),
         Mistake(
+            edit(value_iteration_plain, "q_values.argmax", "q_values.argmin"),
+            "The policy takes the worst action. Asked for is the one with the largest look-ahead value.",
+        ),
+        Mistake(
             edit(value_iteration_plain, "q_values.max", "q_values.mean"),
             "The values are averaged over the actions. That evaluates the uniform policy; the best value takes the"
             " maximum.",
@@ -985,7 +990,7 @@ Q5 = Question(
                 "\n    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)\n    q_values[terminal] = 0",
                 "",
             ),
-            "Terminal states get a value. They stay at 0 in every sweep, and their action is 0.",
+            "Terminal states are treated like the others. Their value stays at 0 in every sweep, and their action is 0.",
         ),
         Mistake(
             edit(

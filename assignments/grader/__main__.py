@@ -14,7 +14,7 @@ try:
     from tqdm import tqdm
 
     from . import (
-        batch, checking, collecting, drafts, gradescope, inside, late, notebooks, overrides, own_inputs, packing, questions, reports, results,
+        batch, checking, collecting, drafts, gradescope, handing_back, inside, late, notebooks, overrides, own_inputs, packing, questions, reports, results,
         rubric_page, similar, written,
     )  # fmt: skip
     from .sandbox import InfrastructureError, Limits, Sandbox
@@ -175,6 +175,19 @@ def export(options: argparse.Namespace) -> int:
     return 0
 
 
+def hand_back(options: argparse.Namespace) -> int:
+    """Pack the pages of feedback so that a course system hands them back."""
+    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    everybody = reports.grades(output, assignment)
+    count, said = handing_back.pack(options.system, assignment, everybody, options.target, options.collected)
+    print(f"{count} pages: {options.target}")
+    waiting = sum(grade.points_are_missing and grade.result.written for grade in everybody)
+    said += [f"{waiting} of the pages say that the written answer is graded later."] if waiting else []
+    for sentence in said:
+        print(sentence, file=sys.stderr)
+    return 0
+
+
 def collect_written(options: argparse.Namespace) -> int:
     """Write the answers to the written question of everybody into one file."""
     assignment = questions.load(options.assignment, options.home)
@@ -327,6 +340,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--partial", action="store_true", help="leave out the grades whose written answers have no points yet")
     made.add_argument("--database", help="of nbgrader (default: gradebook.db in the output folder)")
     add_output(made)
+    made = command("handback", hand_back)
+    made.add_argument("system", choices=handing_back.SYSTEMS)
+    made.add_argument("assignment")
+    made.add_argument("target", type=Path, help="a new zip to upload there, or a new folder with a folder for each student")
+    made.add_argument("--collected", type=Path, help="canvas and moodle: the table SUBMISSIONS.collected.csv that collect wrote")
+    add_output(made)
     made = command("written", collect_written)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
@@ -335,7 +354,7 @@ def parser() -> argparse.ArgumentParser:
     made = command("pack", pack)
     made.add_argument("system", choices=("gradescope", "classroom"))
     made.add_argument("assignment")
-    made.add_argument("target", type=Path, help="the zip for Gradescope, or the folder of a template repository for GitHub Classroom")
+    made.add_argument("target", type=Path, help="a new .zip for Gradescope, or the folder of a template repository for GitHub Classroom")
     made.add_argument("--seed", type=int, help="gradescope: of the hidden inputs (default: a secret one, drawn now)")
     made.add_argument("--visibility", choices=gradescope.VISIBILITIES, default="after_due_date", help="gradescope: when students see points and feedback of the tests (default: after_due_date)")
     add_own_inputs(made)

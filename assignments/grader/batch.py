@@ -25,7 +25,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from . import borrowed, cells, inside, late, notebooks, own_inputs, prepared, questions, reports, results, submissions
+from . import borrowed, cells, inside, late, notebooks, own_inputs, prepared, questions, reports, results, submissions, visible_checks
 from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_missing, note_spoiled, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
@@ -416,8 +416,9 @@ def result_of(course: Course, submission: Submission, data: bytes | None) -> Res
 def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionResult], str]:
     """Results of all questions, and the status."""
     texts = chosen.first
-    graded, status, names_missing = mark_all(course, chosen.setup, texts)
-    if names_missing and chosen.everything != chosen.first:
+    more = chosen.everything != chosen.first
+    graded, status, names_missing = mark_all(course, chosen.setup, texts, may_repeat=more)
+    if names_missing and more:
         texts = chosen.everything
         graded, status, _ = mark_all(course, chosen.setup, texts)
     functions = [one.question.function for one in course.prepared]
@@ -426,8 +427,11 @@ def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionR
     return graded, status
 
 
-def mark_all(course: Course, setup: list[str], texts: list[str]) -> tuple[list[QuestionResult], str, bool]:
-    """Mark every question with these cells; also the status, and whether a call failed for want of a name."""
+def mark_all(course: Course, setup: list[str], texts: list[str], may_repeat: bool = False) -> tuple[list[QuestionResult], str, bool]:
+    """Mark every question with these cells; also the status, and whether a call failed for want of a name.
+
+    ``may_repeat``: whether the caller then comes again with other cells, so that what the checks say can wait.
+    """
     names_missing = False
     with Student(course.sandbox, setup, texts, course.limits) as student:
 
@@ -438,6 +442,9 @@ def mark_all(course: Course, setup: list[str], texts: list[str]) -> tuple[list[Q
             return outcome
 
         graded = [mark(one, call) for one in course.prepared]
-    endings = [question.ending for question in graded] + list(student.left_out.values()) + [CRASHED] * student.disturbed
+        endings = [question.ending for question in graded] + list(student.left_out.values()) + [CRASHED] * student.disturbed
+        if not (names_missing and may_repeat):
+            student.forget()
+            visible_checks.add(graded, [one.question for one in course.prepared], course.given.quoted, student.call)
     status = next((kind for kind in (CRASHED, TIMEOUT) if kind in endings), results.GRADED)
     return graded, status, names_missing

@@ -1,8 +1,9 @@
 """Which cells of a submission are run: found by what they are and define, not by where they stand.
 
-The setup cells come from the instructor's notebook. The visible checks are never run: the hidden tests decide, and a
-student may have edited the checks. Cells of the release that nobody changed and that are neither (small experiments
-and plots) are run only if a call fails because a name is missing: they take time and rarely matter.
+The setup cells come from the instructor's notebook. The visible checks of a submission are never run: the hidden tests
+decide, and a student may have edited the checks; what a page quotes of them comes from ours. Cells of the release that
+nobody changed and that are neither (small experiments and plots) are run only if a call fails because a name is
+missing: they take time and rarely matter.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Given:
     others: frozenset[str]
     functions: tuple[str, ...]
     written: str
+    quoted: dict[str, tuple[str, str]]  # by the name of a question: our cells that its checks need, and the checks
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Chosen:
 def given(assignment: Assignment, notebook: Notebook) -> Given:
     """What students were given, from the instructor's notebook."""
     functions = {question.name: question.function for question in assignment.questions}
-    setup, checks, ids, stubs, others = [], set(), set(), {}, set()
+    setup, checks, ids, stubs, others, helpers, quoted = [], set(), set(), {}, set(), "", {}
     answered = False
     for cell in released(notebook)["cells"]:
         if cell.get("cell_type") != "code":
@@ -53,6 +55,8 @@ def given(assignment: Assignment, notebook: Notebook) -> Given:
         if says.get("grade"):
             checks.add(text.strip())
             ids.add(name)
+            if name.removesuffix("-checks") in functions:
+                quoted[name.removesuffix("-checks")] = (helpers, text)
         elif says.get("solution"):
             answered = True
             stubs[text.strip()] = functions.get(name, "")
@@ -60,8 +64,9 @@ def given(assignment: Assignment, notebook: Notebook) -> Given:
             setup.append(text)
         else:
             others.add(text.strip())
+            helpers += f"{text}\n" if says.get("locked") else ""
     return Given(
-        setup, frozenset(checks), frozenset(ids), stubs, frozenset(others), tuple(functions.values()), assignment.written.name
+        setup, frozenset(checks), frozenset(ids), stubs, frozenset(others), tuple(functions.values()), assignment.written.name, quoted
     )
 
 

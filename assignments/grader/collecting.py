@@ -127,15 +127,37 @@ def understood(system: str, piece: Piece) -> Handed | None:
     """Whose file it is, by its name; ``None`` if that cannot be said."""
     parts = piece.path.split("/")
     if system == "canvas":
-        found = CANVAS_HIDDEN.fullmatch(parts[-1]) or CANVAS.fullmatch(parts[-1])
+        found = canvas_name(parts)
         return Handed(piece, found["id"], found["name"], found["file"], bool(found["late"]), int(found["order"])) if found else None
     if system == "moodle":
-        place, found = next(((place, found) for place, part in enumerate(parts) if (found := MOODLE.fullmatch(part))), (0, None))
+        place, found = moodle_name(parts)
         return Handed(piece, found["id"], found["name"], parts[-1] if place + 1 < len(parts) else found["file"] or "") if found else None
     if len(parts) > 1:
         return Handed(piece, parts[0], parts[0], parts[-1])
     stem = parts[0].lower().endswith(SUFFIX) and parts[0][: -len(SUFFIX)]
     return Handed(piece, stem, stem, parts[0]) if stem else None
+
+
+def canvas_name(parts: list[str]) -> re.Match[str] | None:
+    """What the last part of a path says."""
+    return CANVAS_HIDDEN.fullmatch(parts[-1]) or CANVAS.fullmatch(parts[-1])
+
+
+def moodle_name(parts: list[str]) -> tuple[int, re.Match[str] | None]:
+    """The first part of a path that Moodle named, and its place."""
+    return next(((place, found) for place, part in enumerate(parts) if (found := MOODLE.fullmatch(part))), (0, None))
+
+
+def mark_of(system: str, path: str) -> str:
+    """What the system put before the name of a file, by which it finds the student again; empty if there is nothing.
+
+    No underscore at its end; ``path``: in the source.
+    """
+    parts = path.split("/")
+    found = canvas_name(parts) if system == "canvas" else moodle_name(parts)[1]
+    if found is None:
+        return ""
+    return found.string[: found.start("file")].removesuffix("_") if found["file"] is not None else found.string
 
 
 def read_worksheet(system: str, path: Path) -> dict[str, Person]:

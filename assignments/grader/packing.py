@@ -10,8 +10,11 @@ from __future__ import annotations
 import io
 import json
 import re
+import stat
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from . import notebooks, questions
@@ -27,9 +30,8 @@ TO_STUDY = (*TO_GRADE, "ipywidgets", "ipykernel", "nbclient", "nbformat", "jupyt
 
 
 def gradescope(assignment: Assignment, target: Path, seed: int, secret: str | None, visibility: str) -> int:
-    """Write the archive for Gradescope, for its owner only; how many files are in it. Raises ``ValueError`` if it is there."""
-    if target.exists():
-        raise ValueError(f"target: {str(target)!r} is already there")
+    """Write the archive for Gradescope, for its owner only; how many files are in it. Raises ``ValueError`` for a wrong target."""
+    check_new_zip(target)
     course = {"assignment": assignment.name, "seed": seed, "visibility": visibility} | ({"secret": secret} if secret else {})
     files = {COURSE: json.dumps(course, indent=1) + "\n", **pinned(assignment, TO_GRADE), **library()}
     grader = Path(__file__).resolve().parent
@@ -38,16 +40,34 @@ def gradescope(assignment: Assignment, target: Path, seed: int, secret: str | No
     parts = [assignment.notebook, *sorted(assignment.folder.glob("*.py"))]
     files |= {f"assignments/{assignment.name}/{path.name}": path.read_bytes() for path in parts}
     files |= {path.name: path.read_bytes() for path in sorted((TEMPLATES / "gradescope").iterdir())}
+    write_whole(target, zipped(files, dict.fromkeys(("setup.sh", "run_autograder"), 0o755)))
+    return len(files)
+
+
+def check_new_zip(target: Path) -> None:
+    """Raise ``ValueError`` if this is not the name of a new zip."""
+    if target.suffix.lower() != ".zip":
+        raise ValueError(f"target: got {str(target)!r}, expected a file whose name ends in .zip")
+    if target.exists():
+        raise ValueError(f"target: {str(target)!r} is already there")
+
+
+def check_new_folder(target: Path) -> None:
+    """Raise ``ValueError`` if something is there."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"target: {str(target)!r} is already there")
+
+
+def zipped(files: Mapping[str, str | bytes], modes: Mapping[str, int] = MappingProxyType({}), usual: int = 0o644) -> bytes:
+    """A zip of these files; ``modes``: those that differ from the usual one."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, content in files.items():
             entry = zipfile.ZipInfo(name, OLDEST)
-            is_script = name in ("setup.sh", "run_autograder")
-            entry.external_attr, entry.create_system = (0o100755 if is_script else 0o100644) << 16, 3
+            entry.external_attr, entry.create_system = (stat.S_IFREG | modes.get(name, usual)) << 16, 3
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, content)
-    write_whole(target, archive.getvalue())
-    return len(files)
+    return archive.getvalue()
 
 
 def classroom(assignment: Assignment, target: Path) -> int:
@@ -55,8 +75,7 @@ def classroom(assignment: Assignment, target: Path) -> int:
 
     Everything in it may be read by students: the release, the library, the visible checks.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"target: {str(target)!r} is already there")
+    check_new_folder(target)
     release = notebooks.released(notebooks.read(assignment.notebook))
     checks = visible_checks(assignment, release)
     words = {"NAME": assignment.name, "TITLE": assignment.title}

@@ -313,22 +313,28 @@ ul { margin: 0.6rem 0 0; padding-left: 1.2rem; }
   td { border: 0; padding: 0; } td:first-child { flex: 1 0 100%; } td:nth-child(2), td:last-child { width: auto; }
   td:nth-child(2) { flex: 1; } }
 """
+FOOT = ("</main>", "</body>", "</html>", "")
 CHECKS = (
     "You can run the checks in the notebook yourself: they stand in the cell below each question. They are examples; the"
     " tests behind these points use other data, so passing the checks is the first step, not the last."
 )
 
 
-def feedback_page(assignment: Assignment, grade: Grade) -> str:
-    """A student's page, complete in one file."""
-    result = grade.result
-    title = f"{assignment.title}: feedback"
-    parts = [
+def head(title: str, style: str = "") -> list[str]:
+    """The beginning of a page that is complete in one file: it runs no script and loads nothing."""
+    return [
         "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", "</head>", "<body>", "<main>",
-        f"<h1>{escape(assignment.title)}</h1>", f'<p class="dim">{escape(assignment.name)}, feedback for {escape(result.student[:200])}</p>',
+        f"<title>{escape(title)}</title>", f"<style>{STYLE}{style}</style>", "</head>", "<body>", "<main>",
+    ]  # fmt: skip
+
+
+def feedback_page(assignment: Assignment, grade: Grade) -> str:
+    """A student's page, complete in one file."""
+    result = grade.result
+    parts = [
+        *head(f"{assignment.title}: feedback"), f"<h1>{escape(assignment.title)}</h1>", f'<p class="dim">{escape(assignment.name)}, feedback for {escape(result.student[:200])}</p>',
         f'<p class="score">{score_line(assignment, grade)}</p>',
         *([f"<p>{escape(late_line(grade))}</p>"] if grade.late and grade.late.taken else []),
         f'<p class="status"><strong>Status: {escape(result.status)}.</strong> {escape(meaning(grade))}'
@@ -343,7 +349,7 @@ def feedback_page(assignment: Assignment, grade: Grade) -> str:
         parts += ["<section>", "<h2>Notes of your instructor</h2>", "<ul>"]
         parts += [f"<li>{escape(note)}</li>" for note in grade.notes]
         parts += ["</ul>", "</section>"]
-    return "\n".join([*parts, "</main>", "</body>", "</html>"]) + "\n"
+    return "\n".join([*parts, *FOOT])
 
 
 def meaning(grade: Grade) -> str:

@@ -428,9 +428,13 @@ class Student:
         except Stopped as stopped:
             return Outcome(stopped.kind)
 
-    def close(self) -> None:
+    def forget(self) -> None:
+        """Let the next call start afresh: what the student's code has seen until now is gone."""
         if self.session is not None:
             self.session.close()
+
+    def close(self) -> None:
+        self.forget()
 
     def __enter__(self) -> Student:
         return self

@@ -215,11 +215,7 @@ def page(assignment: Assignment, pairs: Sequence[Pair], everybody: int) -> str:
     title = f"{assignment.title}: similar submissions"
     shown = pairs[:PAIRS]
     parts = [
-        "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title>", f"<style>{reports.STYLE}{STYLE}</style>", "</head>", "<body>", "<main>",
-        f"<h1>{escape(title)}</h1>", f"<p>{len(pairs)} pair{'s' * (len(pairs) != 1)} of {everybody} submissions. {escape(SAYS)}</p>",
+        *reports.head(title, STYLE), f"<h1>{escape(title)}</h1>", f"<p>{len(pairs)} pair{'s' * (len(pairs) != 1)} of {everybody} submissions. {escape(SAYS)}</p>",
         "<table>", "<tr><th>Students</th><th>Share of the first</th><th>Share of the second</th></tr>",
     ]  # fmt: skip
     for number, pair in enumerate(shown, 1):
@@ -237,7 +233,7 @@ def page(assignment: Assignment, pairs: Sequence[Pair], everybody: int) -> str:
         ]
         if len(found) > PASSAGES:
             parts.append(f"<p>{len(found) - PASSAGES} shorter passages are not shown.</p>")
-    return "\n".join([*parts, "</main>", "</body>", "</html>"]) + "\n"
+    return "\n".join([*parts, *reports.FOOT])
 
 
 def names(pair: Pair) -> str:

@@ -17,7 +17,7 @@ from assignments.grader.questions import Case, Question
 
 SEEDS = range(1, 4)  # and 0, in the quick tests
 LEAST = 14  # of 20 new mistakes of an assignment
-BITS = 8.2  # that the choice of a sentence may carry, for each part of a question
+BITS = 8.1  # that the choice of a sentence may carry, for each part of a question; the instructor's guide says so
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,32 @@ def test_the_choice_of_a_sentence_carries_few_bits(name):
         may = marking.sentences(one)
         assert marking.bits_a_part(one) == math.log2(len(may) + 1) <= BITS
         assert may == marking.sentences(other)  # no number of a hidden case stands in them
+
+
+def test_the_guide_says_how_many_bits(prepared):
+    """And no more than it takes for the question with the most sentences."""
+    most = max(marking.bits_a_part(marking.Prepared(question, question.cases(marking.generator(question, 0)), [], []))
+               for name in questions.names() for question in questions.load(name).questions)  # fmt: skip
+    assert BITS - 0.1 < most <= BITS
+    assert f"(at most {BITS} bits)" in (questions.HOME.parent / "chapters" / "instructors_guide.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (("np.abs(new - values).max()", "np.abs(new - values).mean()"), "the loop ends one sweep too early, or"),
+        (("gamma / (1 - gamma)", "gamma**2 / (1 - gamma)"), "the loop ends one sweep too early, or"),
+        (("    q_values[terminal] = 0\n", ""), "Their value stays at 0 in every sweep, and their action is 0."),
+        (("q_values.argmax(axis=1)", "q_values.argmin(axis=1)"), "The policy takes the worst action."),
+    ],
+    ids=["stops early: mean", "stops early: factor", "only the action of terminal states", "worst action"],
+)
+def test_value_iteration_is_not_told_what_it_does_not_do(prepared, texts, says):
+    """Of these it was said that a sweep is thrown away, that terminal states have a value, that rewards have the wrong sign."""
+    ready = prepared("01_mdps", 4, 0)
+    result = checking.mark_solution(ready, edit(ready.question.alternatives[0], *texts))
+    (diagnosis,) = result.messages
+    assert diagnosis.startswith(marking.DIAGNOSIS) and says in diagnosis
 
 
 RNG = np.random.default_rng(0)

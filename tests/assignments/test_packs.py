@@ -324,11 +324,17 @@ def test_the_checks_of_a_repository(template, small, shop, tmp_path):
 
 @pytest.mark.parametrize("system", ["gradescope", "classroom"])
 def test_nothing_is_overwritten(system, tmp_path, capsys):
-    target = tmp_path / "target"
+    target = tmp_path / "target.zip"
     target.mkdir()
     (target / "mine").write_text("")
     assert main(["pack", system, "small", str(target)], hostile.HOME) == 2
     assert "target: " in capsys.readouterr().err and [path.name for path in target.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["small", "small.tar", ".zip"])
+def test_the_archive_is_named_as_gradescope_wants_it(name, tmp_path, capsys):
+    assert main(["pack", "gradescope", "small", str(tmp_path / name)], hostile.HOME) == 2
+    assert "target: got " in capsys.readouterr().err and not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", questions.names())

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 
 import hostile
@@ -139,3 +140,23 @@ def test_a_release_imports_only_what_readers_have(name):
                 assert {alias.name.split(".")[0] for alias in node.names} <= allowed
             elif isinstance(node, ast.ImportFrom):
                 assert node.module and node.module.split(".")[0] in allowed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_cell_says_what_is_missing_and_how_to_get_it(name, monkeypatch):
+    """As a student reads it whose kernel has not the library, or has it without torch."""
+    (first, *_) = [one for one in notebooks.read(questions.HOME / "release" / f"{name}.ipynb")["cells"] if one["cell_type"] == "code"]
+    text = notebooks.text_of(first)
+    needs_torch = "import torch" in text
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extra = "[deep]" if needs_torch else ""
+    for missing in ("rlbook_lib", *(["torch"] if needs_torch else [])):
+        with monkeypatch.context() as without:
+            for module in [one for one in sys.modules if one.partition(".")[0] == "rlbook_lib"]:
+                without.delitem(sys.modules, module)
+            without.setitem(sys.modules, missing, None)  # as if it were not there
+            with pytest.raises(ModuleNotFoundError) as said:
+                exec(text, {})
+        assert said.value.name == missing and said.value.__suppress_context__
+        assert str(said.value).startswith(f"This notebook needs {missing}, which is not installed here: run `pip install ")
+        assert f"rlbook_lib-{project['version']}-py3-none-any.whl{extra}" in str(said.value) and "\n" not in str(said.value)

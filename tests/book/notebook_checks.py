@@ -10,7 +10,7 @@ from typing import Any
 
 import stored_figures
 from numeric_text import tolerance_of
-from stored_figures import is_figure
+from stored_figures import is_figure, is_interactive
 
 MAX_LINES, MAX_FOLDED_LINES = 25, 60  # of a cell that the reader sees; of one that is folded, such as a drawing
 MAX_IGNORED = 0.15
@@ -136,6 +136,18 @@ def unseen_faults(notebook: Notebook) -> list[str]:
     ]
 
 
+def silent_faults(notebook: Notebook) -> list[str]:
+    """Whoever cannot see the picture hears what a control did: the line below an interactive figure changes with each of them."""
+    faults = []
+    for name, html in html_outputs(notebook):
+        if is_figure(html) and is_interactive(html):
+            data = stored_figures.data_of(html)
+            heard = {control for change in data["changes"] if change[1] == "#readout" for control in change[2]}
+            silent = sorted(set(range(len(data["sizes"]))) - heard)
+            faults += [f"cell {name}: the sentence that update returns does not change with control {number + 1}" for number in silent]
+    return faults
+
+
 def leftover_faults(notebook: Notebook) -> list[str]:
     """No widget state, no timings, no paths of a machine, ids on all cells."""
     faults = []
@@ -180,4 +192,4 @@ def html_outputs(notebook: Notebook) -> list[tuple[str, str]]:
     ]
 
 
-ALL = [length_faults, import_faults, ignored_faults, output_faults, tag_faults, negative_zero_faults, unseen_faults, leftover_faults]
+ALL = [length_faults, import_faults, ignored_faults, output_faults, tag_faults, negative_zero_faults, unseen_faults, silent_faults, leftover_faults]

@@ -97,6 +97,17 @@ def test_a_negative_zero_in_a_figure_is_seen(figure: str) -> None:
     assert faults == {"0.0": [], "-0.0": ["cell c2 prints -0.0"]}
 
 
+def test_a_control_that_says_nothing_is_heard(figure: str) -> None:
+    """A line that stays the same, and no line at all."""
+    silent, none = data_of(figure), data_of(figure)
+    silent["changes"][1][2] = []
+    del none["changes"][1]
+    for data, expected in ((data_of(figure), []), (silent, ["control 1"]), (none, ["control 1"])):
+        html = re.sub(r'(?<=<script type="application/json">).*?(?=</script>)', lambda _, data=data: json.dumps(data), figure)
+        faults = notebook_checks.silent_faults(notebook({"source": "x", "outputs": [{"output_type": "display_data", "data": {"text/html": html}}]}))
+        assert [fault[-9:] for fault in faults] == expected
+
+
 def test_a_tampered_curve_is_seen(figure: str) -> None:
     curve, readout = data_of(figure)["changes"]
     assert (curve[1], readout[1]) == ("d", "#readout")

@@ -105,6 +105,31 @@ def test_folded_code_and_mistakes_look_so(folder):
     assert len(set(ids)) == len(ids)
 
 
+def test_plain_copies_hold_no_directive(tmp_path):
+    """VS Code shows a directive as code: its title gone, its formulas as they were typed, all answers of a quiz in sight."""
+    lab_copy.write_all(tmp_path / "plain", lab_copy.plain)
+    folds = 0
+    for path in sorted((tmp_path / "plain").glob("*.ipynb")):
+        text = text_of(path)
+        assert re.findall(r"(?m)^(?:> )*`{3,}\{\w+\}|^(?:> )*:\w[\w-]*:", text) == [], path.name
+        assert text.count("<details>") == text.count("</details>")
+        folds += text.count("<details>")
+    sources = "\n".join(text_of(path) for path in (ROOT / "chapters").glob("*.ipynb"))
+    assert folds == sources.count("{dropdown}") + len(re.findall(r"(?m)^:class:.*\bdropdown\b", sources)) - sources.count("{solution-start}") > 300
+    assert sources.count("{math}") > 100
+
+
+def test_boxes_in_plain_markdown():
+    quiz = "````{admonition} Quiz: which?\n:class: quiz\nThis one?\n\n```{dropdown} $V$\n:class-container: quiz-wrong\n**No.**\n```\n````"
+    assert lab_copy.plain(quiz) == (
+        "> **Quiz: which?**\n>\n> This one?\n>\n> <details>\n> <summary>\n>\n> $V$\n>\n> </summary>\n>\n> **No.**\n>\n> </details>"
+    )
+    mistake = "```{admonition} Always?\n:class: danger dropdown\nNo.\n```\nText"
+    assert lab_copy.plain(mistake) == "<details>\n<summary>Always?</summary>\n\nNo.\n\n</details>\nText"
+    assert lab_copy.plain("```{math}\n\na = b \\tag{2.1}\n```") == "$$\na = b \\tag{2.1}\n$$"
+    assert lab_copy.plain("```python\nx = 1\n```") == "```python\nx = 1\n```"
+
+
 @pytest.fixture
 def notebook(tmp_path):
     """A chapter of two cells, its copy, and a function that brings the copy up to date."""
@@ -165,7 +190,7 @@ def test_settings_of_the_reader_stay(tmp_path):
 @pytest.mark.site
 def test_the_numbers_are_those_of_the_site(book, site):
     equation = re.compile(r'id="equation-([\w-]+)"[^>]*>.*?class="eqno">(\([\d.]+\))<', re.S)
-    exercise = re.compile(r'id="(ex-[\w-]+)"[^>]*>\s*<p class="admonition-title"><span class="caption-number">(Exercise [\d.]+)\s*</span>')
+    exercise = re.compile(r'id="(ex-[\w-]+)"[^>]*>\s*<p class="admonition-title"[^>]*><span class="caption-number">(Exercise [\d.]+)\s*</span>')
     shown = {}
     for page in (site / "chapters").glob("[01]*.html"):
         for form in (equation, exercise):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,20 @@ def book(printed: tuple[printing.Printed, Path]) -> Iterator[Pdf]:
         yield pdf
 
 
+@pytest.mark.site
+def test_every_picture_has_its_states_and_names_of_its_own(site: Path) -> None:
+    """The site keeps the states of all pictures at a page's end, and names that other pages use, too."""
+    sheets = [printing.Sheet(f"chapters/{name}.html") for name in ("03_maze", "04_mc_and_td")]
+    named = []
+    for sheet in sheets:
+        body = printing.article(site, sheet)
+        forms = [part.split("</div>")[0] for part in body.split("</form>")[1:]]
+        assert len(forms) == body.count('class="rlx-controls"') > 2
+        assert all(form.startswith('<script type="application/json">') for form in forms) and "rlx-states" not in body
+        named.append(set(re.findall(r'<clipPath id="([^"]*)"', body)))
+    assert named[0] and named[1] and not named[0] & named[1]
+
+
 def below(bookmark: Dictionary) -> Iterator[Dictionary]:
     one = bookmark.get("/First")
     while one is not None:
@@ -45,6 +60,39 @@ def below(bookmark: Dictionary) -> Iterator[Dictionary]:
 
 def text(page: Page) -> bytes:
     return page.obj.Contents.read_bytes()
+
+
+MOVE = re.compile(rb"(?<!\S)(?:(?P<save>q)|(?P<restore>Q)|(?P<matrix>(?:-?[\d.]+\s+){6})(?P<to>cm|Tm))(?!\S)")
+
+
+def words(page: Page) -> list[tuple[float, float]]:
+    """Where each piece of text begins, in points from the lower left corner: what moves the pen is multiplied out."""
+    now, saved, found = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0), [], []
+    for move in MOVE.finditer(text(page)):
+        if move["save"]:
+            saved.append(now)
+        elif move["restore"]:
+            now = saved.pop()
+        else:
+            a, b, c, d, e, f = map(float, move["matrix"].split())
+            A, B, C, D, E, F = now
+            then = (a * A + b * C, a * B + b * D, c * A + d * C, c * B + d * D, e * A + f * C + E, e * B + f * D + F)
+            if move["to"] == b"cm":
+                now = then
+            else:
+                found.append(then[4:])
+    return found
+
+
+MARGIN = 17 / 25.4 * 72  # points, above and below the text
+SIDE = 16 / 25.4 * 72
+
+
+def white(page: Page) -> float:
+    """The share of a page's height below its last line of text; the running title and the number are not counted."""
+    height = float(page.mediabox[3])
+    inside = [y for _, y in words(page) if MARGIN < y < height - MARGIN]
+    return (min(inside, default=height - MARGIN) - MARGIN) / (height - 2 * MARGIN)
 
 
 def pages_of(element: Dictionary) -> Iterator[int]:
@@ -92,6 +140,17 @@ class TestTwoChapters:
         # a page with nothing but its number and its running title draws two texts; a line of text is one more
         assert [number for number, page in enumerate(book.pages, start=1) if text(page).count(b"Tj") + text(page).count(b"TJ") < 4] == []
 
+    def test_only_the_last_page_of_a_chapter_is_half_empty(self, book: Pdf) -> None:
+        starts = {Page(book.Root.Dests[f"/{name}--"][0]).index for name in TRIED}
+        inner = [page for number, page in enumerate(book.pages) if number > 1 and number + 1 not in {*starts, len(book.pages)}]
+        assert len(inner) > 50
+        assert [(page.index + 1, round(white(page), 2)) for page in inner if white(page) > 0.4] == []
+
+    def test_all_text_begins_between_the_margins(self, book: Pdf) -> None:
+        width = float(book.pages[1].mediabox[2])
+        outside = {page.index + 1 for page in list(book.pages)[1:] for x, _ in words(page) if not SIDE - 1 < x < width - SIDE + 1}
+        assert outside == set()
+
     def test_readers_that_speak_get_one_tree(self, book: Pdf) -> None:
         tree = book.Root.StructTreeRoot
         keys = list(tree.ParentTree.Nums)[::2]
@@ -99,6 +158,63 @@ class TestTwoChapters:
         for number, page in enumerate(book.pages):
             elements = tree.ParentTree.Nums[2 * int(page.obj.StructParents) + 1]
             assert number in {index for one in elements if one is not None for index in pages_of(one)}
+
+
+# What the site's own script draws in a state, and what is printed of it, without what only one of them has: larger words, handles.
+DRAWN = """picture => {
+  const copy = picture.cloneNode(true);
+  copy.querySelectorAll(".rlx-handle, .rlx-ghost").forEach(one => one.remove());
+  copy.querySelectorAll("[font-size]").forEach(one => one.removeAttribute("font-size"));
+  const attributes = one => [...one.attributes].map(({name, value}) => `${name}=${value}`).sort().join(" ");
+  return [...copy.querySelectorAll("*")].map(one => `${one.tagName} ${attributes(one)} ${one.children.length ? "" : one.textContent}`).join("\\n");
+}"""
+PRINTED_STATES = f"""() => [...document.querySelectorAll(".rlx")].filter(one => one.querySelector("[data-state]")).map(figure =>
+  [...figure.querySelectorAll("[data-state]")].map(one => [one.dataset.state.split(",").map(Number), ({DRAWN})(one.querySelector("svg")), one.textContent]))"""
+SITE_STATES = f"""states => [...document.querySelectorAll(".rlx")].filter(one => one.querySelector("form")).map((figure, number) =>
+  states[number].map(state => {{
+    figure.querySelectorAll("[data-control]").forEach((control, index) => {{
+      const one = control.querySelector("input[type=range], select");
+      if (one) one.value = state[index]; else control.querySelectorAll("input[type=radio]")[state[index]].checked = true;
+      control.querySelector("input, select").dispatchEvent(new Event("input", {{bubbles: true}}));
+    }});
+    return [({DRAWN})(figure.querySelector("svg")), figure.querySelector(".rlx-readout").textContent];
+  }}))"""
+
+
+def fit_for_paper(site: Path, names: list[str], folder: Path, browser: Any) -> Any:
+    """The document of some pages, in the browser, as it goes to the printer."""
+    file = folder / "book.html"
+    file.write_text(printing.document(site, [sheet for sheet in printing.sheets(site) if sheet.name in names]), "utf-8")
+    return printing.prepared(browser, file)[0]
+
+
+@pytest.mark.browser
+@pytest.mark.site
+def test_an_interactive_picture_is_printed_in_some_of_its_states(site: Path, browser: Any, tmp_path: Path) -> None:
+    """Two to four of them side by side, each as the site draws it."""
+    page = fit_for_paper(site, ["03_maze"], tmp_path, browser)
+    printed = page.evaluate(PRINTED_STATES)
+    left = page.locator(".rlx :is(form, input, script, select)").count()
+    page.close()
+    assert left == 0 and len(printed) > 3
+    assert {len(frames) for frames in printed} <= {2, 3, 4}
+    assert all(len({(drawn, said) for _, drawn, said in frames}) == len(frames) for frames in printed)
+    live = browser.new_page()
+    live.goto((site / "chapters" / "03_maze.html").as_uri())
+    drawn = live.evaluate(SITE_STATES, [[state for state, _, _ in frames] for frames in printed])
+    live.close()
+    for frame, (picture, said) in zip(sum(printed, []), sum(drawn, []), strict=True):
+        assert frame[1] == picture and frame[2].endswith(said)
+
+
+@pytest.mark.browser
+@pytest.mark.site
+def test_every_page_of_the_reference_stands_in_two_columns(site: Path, browser: Any, tmp_path: Path) -> None:
+    page = fit_for_paper(site, ["appendix_api", "appendix_api_tools"], tmp_path, browser)
+    style = "articles => articles.map(one => [getComputedStyle(one).columnCount, getComputedStyle(one).fontSize])"
+    styles = page.eval_on_selector_all("article[data-page]", style)
+    page.close()
+    assert len(styles) == 2 and styles[0] == styles[1] and styles[0][0] == "2"
 
 
 @pytest.mark.browser
@@ -128,6 +244,17 @@ def test_what_is_joined_can_be_walked(browser: Any) -> None:
         assert [str(page.obj.Annots[0].Dest) for page in book.pages] == ["/two", "/one"]
         assert [str(one.Title) for one in below(book.Root.Outlines)] == ["one", "two"]
         assert str(book.docinfo["/Title"]) == "both"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("line", "share"), [("0mm", 1.0), ("130mm", 0.5), ("250mm", 0.05)])
+def test_white_is_measured_from_the_last_line(browser: Any, line: str, share: float) -> None:
+    page = browser.new_page()
+    page.set_content(f"<style>@page {{ size: A4; margin: 17mm 16mm }} body {{ margin: 0 }}</style><p style='margin: {line} 0 0'>last</p>")
+    data = page.pdf(prefer_css_page_size=True)
+    page.close()
+    with Pdf.open(io.BytesIO(data)) as pdf:
+        assert white(pdf.pages[0]) == pytest.approx(share, abs=0.03)
 
 
 def test_without_chromium_one_sentence_says_so() -> None:

@@ -13,7 +13,10 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 import importlib.metadata
 import json
 import platform
+import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -44,6 +47,14 @@ def cpu_seconds(
             results[name] = run()
             seconds[name].append(time.process_time() - begin)
     return seconds, results
+
+
+def cold_seconds(command: Sequence[str], cwd: str | None = None, **environment: str) -> float:
+    """User and system CPU seconds of a new Python process with these arguments and these variables besides."""
+    begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *command], check=True, cwd=cwd, env={**os.environ, **environment})
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
 
 
 def summary(seconds: Sequence[float]) -> dict[str, float]:

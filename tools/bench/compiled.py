@@ -13,12 +13,10 @@ alternate, CPU-seconds count, the median comes first. Writes ``tools/bench/resul
 
 from __future__ import annotations
 
-from common import cpu_seconds, machine, save, summary, table  # isort: skip  (first: it fixes the threads)
+from common import cold_seconds, cpu_seconds, machine, save, summary, table  # isort: skip  (first: it fixes the threads)
 
 import math
 import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -257,14 +255,9 @@ def measure_q_learning(name: str, limit: int, many: int, single: int) -> dict:
 
 
 def cold_start(command: list[str], folder: str) -> float:
-    """CPU seconds of a new process."""
-    begin = resource.getrusage(resource.RUSAGE_CHILDREN)
-    root = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "NUMBA_CACHE_DIR": folder,
-                   "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}  # fmt: skip
-    subprocess.run([sys.executable, *command], check=True, env=environment)
-    end = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
+    """CPU seconds of a new process whose cache of compiled code is this folder."""
+    path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])
+    return cold_seconds(command, NUMBA_CACHE_DIR=folder, PYTHONPATH=path)
 
 
 def measure_starts() -> dict:

@@ -56,7 +56,7 @@ function joinPages() {
 // ---- what paper cannot do
 
 function dropTools() {
-  all(".headerlink, .viewcode-link, .d-print-none, script, .rlx-room, .sd-summary-state-marker, .rlx-handle").forEach(one => one.remove());
+  all(".headerlink, .viewcode-link, .d-print-none, script:not([type='application/json']), .rlx-room, .sd-summary-state-marker, .rlx-handle").forEach(one => one.remove());
   all("[tabindex]").forEach(one => one.removeAttribute("tabindex"));
 }
 
@@ -73,20 +73,107 @@ function nameFormulas() {
   }
 }
 
-function valueOf(control) {
-  const name = control.querySelector(".rlx-name").textContent;
-  const value = control.querySelector("output, option[selected]")?.textContent
-    ?? control.querySelector("input[checked]").closest("label").textContent;
-  return `${name}: ${value}`;
+// An interactive picture becomes a few of its states. A picture that plays is seen on its way and at its end; any other control as it
+// stands and at its farther end. Two controls give all four pairs; of more, each moves alone.
+const FRAMES = 4;
+const COLUMN = 178;                                         // mm, as book.css has it
+
+function telling(start, sizes, player) {
+  const pairs = start.map((value, control) => {
+    const last = sizes[control] - 1;
+    if (control === player) return [value || Math.round(last / 3), last];
+    return [value, 2 * value > last ? 0 : last].sort((one, other) => one - other);
+  });
+  if (pairs.length < 3) return pairs.reduce((states, pair) => states.flatMap(state => pair.map(value => [...state, value])), [[]]);
+  const base = start.map((value, control) => control === player ? pairs[control][1] : value);
+  const moved = base.map((value, control) => base.with(control, pairs[control].find(other => other !== value) ?? value));
+  return [base, ...moved].slice(0, FRAMES);
+}
+
+// The number of a change's value in a state, as rlbook_lib/explore.js reads it.
+function keyOf([, , controls, , list], state, data) {
+  const key = controls.reduce((sum, control) => sum * data.sizes[control] + state[control], 0);
+  return list < 0 ? key : data.indices[list][key];
+}
+
+function frame(picture, said, state, names, data) {
+  const copy = picture.cloneNode(true), elements = all("*", copy);
+  let readout = said;
+  for (const change of data.changes) {
+    const [place, name, , values, , before, after] = change, value = values[keyOf(change, state, data)];
+    const element = elements[place];
+    if (name === "#readout") readout = value === null ? "" : before + value + after;
+    else if (value === null) element.removeAttribute(name);
+    else if (name === "#text") element.textContent = before + value + after;
+    else if (name === "#markup") element.innerHTML = before + value + after;
+    else element.setAttribute(name, before + value + after);
+  }
+  const values = state.map((value, control) => `${names[control]}: ${data.texts[control][value]}`).join(", ");
+  copy.setAttribute("aria-label", `${copy.getAttribute("aria-label") ?? ""} (${values})`);
+  return make("div", {class: "print-frame", "data-state": state.join()}, copy, make("p", {}, make("b", {}, values), readout ? ` ${readout}` : ""));
+}
+
+function chosen(control) {
+  const options = all("input[type=radio]", control), select = control.querySelector("select");
+  if (options.length) return options.findIndex(option => option.hasAttribute("checked"));
+  if (select) return Math.max(0, all("option", select).findIndex(option => option.hasAttribute("selected")));
+  return Number(control.querySelector("input").getAttribute("value"));
+}
+
+// A high picture is narrower than its column, as far as its words can still be read.
+function narrow(picture, column, height, least) {
+  const [, , wide, high] = picture.getAttribute("viewBox").split(/\s+/).map(Number);
+  picture.style.width = `${100 * Math.min(1, Math.max(least, height * wide / high / column))}%`;
 }
 
 function stillPictures() {
+  all(".rlx-picture > svg").forEach(picture => narrow(picture, COLUMN, 74, 0.72));
   for (const figure of all(".rlx")) {
-    const form = figure.querySelector(".rlx-controls");
-    if (!form) continue;
-    const values = all(".rlx-control", form).map(valueOf).join(", ");
-    form.remove();
-    figure.append(make("p", {class: "print-still"}, `Drawn for ${values}. On the site, the controls of this picture move it.`));
+    const source = figure.querySelector('script[type="application/json"]');
+    if (!source) continue;
+    const data = JSON.parse(source.textContent), controls = all("[data-control]", figure), picture = figure.querySelector(".rlx-picture > svg");
+    const names = controls.map(control => control.querySelector(".rlx-name").textContent);
+    const player = Number(figure.querySelector("[data-plays]")?.dataset.plays ?? -1);
+    const seen = new Map();
+    for (const state of telling(controls.map(chosen), data.sizes, player)) {
+      const drawn = JSON.stringify(data.changes.map(change => change[3][keyOf(change, state, data)]));
+      if (!seen.has(drawn)) seen.set(drawn, state);
+    }
+    const said = figure.querySelector(".rlx-readout")?.textContent ?? "";
+    if (seen.size > 1) narrow(picture, COLUMN / 2 - 2, 58, 0.86);
+    const frames = [...seen.values()].map(state => frame(picture, said, state, names, data));
+    const number = data.sizes.reduce((product, size) => product * size, 1);
+    const note = make("p", {class: "print-still"}, `${frames.length} of ${number} states; on the site, the controls show them all.`);
+    figure.replaceChildren(make("div", {class: frames.length > 1 ? "print-frames" : "print-one"}, ...frames), note);
+  }
+}
+
+// The words of a small picture are set larger, as far as they do not meet: all pictures at once, because each look at one lays out
+// the whole book.
+const LARGER = [1.35, 1.22, 1.1, 1];
+
+function meetings(picture) {
+  const room = picture.getBoundingClientRect();
+  const boxes = all("text", picture).map(word => word.getBoundingClientRect()).filter(box => box.width > 0);
+  const met = new Set();
+  boxes.forEach((one, number) => {
+    if (one.left < room.left - 1 || one.right > room.right + 1 || one.top < room.top - 1 || one.bottom > room.bottom + 1) met.add(number);
+    for (let other = number + 1; other < boxes.length; other += 1) {
+      const box = boxes[other], inside = 0.2 * Math.min(one.height, box.height);   // the box of a word is higher than its letters
+      if (Math.min(one.right, box.right) - Math.max(one.left, box.left) > 0
+        && Math.min(one.bottom, box.bottom) - Math.max(one.top, box.top) > inside) met.add(`${number} ${other}`);
+    }
+  });
+  return met;
+}
+
+function enlargeWords() {
+  const pictures = all(".print-frames svg").map(picture => ({picture, before: meetings(picture), sized: all("[font-size]", picture)
+    .map(element => [element, Number.parseFloat(element.getAttribute("font-size"))])}));
+  let waiting = pictures;
+  for (const factor of LARGER) {
+    for (const {sized} of waiting) for (const [element, size] of sized) element.setAttribute("font-size", (size * factor).toFixed(1));
+    waiting = waiting.filter(({picture, before}) => [...meetings(picture)].some(pair => !before.has(pair)));
   }
 }
 
@@ -157,11 +244,17 @@ function gatherCode(article) {
   const entries = [];
   for (const folded of all("details.hide", article)) {
     const number = ++listings, there = `listing-${number}`, here = `at-listing-${number}`;
-    const link = make("p", {class: "print-see", id: here}, make("a", {href: `#${there}`}, `Code: listing ${number}`));
+    const link = make("p", {class: "print-see print-to-code", id: here}, make("a", {href: `#${there}`}, `Code: listing ${number}`));
     const body = [...folded.childNodes].filter(node => node.nodeName !== "SUMMARY");
     const title = make("p", {class: "print-entry-title"}, make("a", {href: `#${here}`}, `Listing ${number}`));
     entries.push(make("div", {id: there, class: "print-entry"}, title, ...body));
-    folded.replaceWith(link);
+    const cell = folded.closest("div.cell"), picture = cell && all(".rlx", cell).at(-1);
+    if (picture) {                                                         // in the line below the picture, which is there anyway
+      picture.append(link);
+      folded.remove();
+    } else {
+      folded.replaceWith(link);
+    }
   }
   gather(article, "code", "Folded code of these pages", entries);
 }
@@ -195,6 +288,19 @@ function fillContents() {
   }
 }
 
+// The fields of a named tuple say no more than their names.
+function dropAliases() {
+  all("dl.py dd > p").filter(text => /^Alias for field number \d+$/.test(text.textContent.trim())).forEach(text => text.remove());
+}
+
+// Two empty lines between functions are one on paper.
+function closeUp() {
+  for (const code of all("pre")) {
+    const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) walker.currentNode.data = walker.currentNode.data.replace(/\n{3,}/g, "\n\n");
+  }
+}
+
 // ---- what is too wide becomes smaller; what fits on a page stays whole
 
 // Everything is measured before anything is changed: a change in between would lay out the whole book again.
@@ -209,22 +315,37 @@ function fit() {
 // Share of a page up to which a block stays whole: where it would be longer, the white space before it costs more than the split.
 const WHOLE = {
   "p, li, dl.py > dt, div.math": 0.2, "pre": 0.16, "table": 0.3, "figure, .rlx": 0.7, "div.cell, .cell_output": 0.25, ".sd-row": 0.5,
-  ".admonition, .exercise, .proof, .print-box, .print-entry": 0.25,
+  ".admonition, .exercise, .proof, .print-box, .print-answers .print-entry": 0.25, ".print-code .print-entry": 0.1,
 };
+
+// Up to here, the words below a heading and the question before a picture stay with what follows; before a higher picture they
+// stay where they are, as long as the picture alone leaves less white.
+const LEAD = 0.07;
+const LED = 0.28;
+
+// Of all its pieces, where it goes on in the next column.
+const heightOf = block => [...block.getClientRects()].reduce((sum, rect) => sum + rect.height, 0);
 
 function keepWhole(pageHeight) {
   const short = Object.entries(WHOLE).flatMap(([blocks, share]) =>
-    all(blocks).filter(block => block.getBoundingClientRect().height < share * pageHeight));
+    all(blocks).filter(block => heightOf(block) < share * pageHeight));
+  const leads = all("h2 + p, h3 + p, h4 + p, h5 + p, p:has(+ div.cell .rlx)").filter(block => {
+    const picture = block.nextElementSibling?.querySelector(".rlx");
+    return heightOf(block) < LEAD * pageHeight && (!picture || heightOf(picture) < LED * pageHeight);
+  });
   short.forEach(block => block.classList.add("print-whole"));
+  leads.forEach(block => block.classList.add("print-lead"));
 }
 
 // What still leaves the column, for the one who prints: the nearest heading and the block.
 function tooWide() {
   const found = [];
   for (const article of all("article[data-page]")) {
-    const right = article.getBoundingClientRect().right + 1;
+    const two = getComputedStyle(article).columnCount === "2", box = article.getBoundingClientRect();
+    const middle = (box.left + box.right) / 2;
     for (const block of all("pre, table, svg, img, .katex-html, p, .sig", article)) {
-      if (block.getBoundingClientRect().right > right) found.push(`${article.dataset.page}: ${block.tagName} ${block.textContent.trim().slice(0, 60)}`);
+      const rects = [...block.getClientRects()];
+      if (rects.some(rect => rect.right > 1 + (two && rect.left < middle - 1 && !block.closest("h1, .print-h1") ? middle : box.right))) found.push(`${article.dataset.page}: ${block.tagName} ${block.textContent.trim().slice(0, 60)}`);
     }
   }
   return found;
@@ -244,6 +365,9 @@ window.preparePrint = pageHeight => {
   }
   nestDeeper();
   fillContents();
+  dropAliases();
+  closeUp();
+  enlargeWords();
   fit();
   keepWhole(pageHeight);
   const groups = [];                                        // a chapter: a page and those below it

@@ -1,0 +1,91 @@
+"""The pages of feedback, packed so that a course system gives each student the right one.
+
+Both systems find the student by the numbers that they put into the names of what they packed. These names stand in the
+table that ``collect`` wrote; of each one, what the system put first is kept, and the file that the student named is
+replaced by the page. A page is made of the grade of one student, and goes to one name.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import collecting, packing, results
+from .overrides import plain_cell
+from .questions import Assignment
+from .reports import Grade, feedback_page
+
+SYSTEMS = collecting.SYSTEMS
+
+
+def pack(system: str, assignment: Assignment, everybody: Sequence[Grade], target: Path, collected: Path | None = None) -> tuple[int, list[str]]:
+    """Write the pages of all who have a grade, for their owner only.
+
+    Args:
+        system: ``canvas`` or ``moodle``: the target is a zip; ``folder``: it is a folder with one for each student.
+        assignment: whose grades these are.
+        everybody: the grades.
+        target: what is written; it must not be there yet.
+        collected: the table of ``collect``; not for ``folder``.
+
+    Returns:
+        How many pages were written, and sentences about who got none.
+
+    Raises:
+        ValueError: an argument is wrong, there is no page, or two pages would get one name.
+    """
+    graded = [grade for grade in everybody if grade.score is not None]
+    said = without(everybody, [grade.result.student for grade in graded], "have no grade")
+    if system == "folder":
+        packing.check_new_folder(target)
+        names = {grade.result.student: collecting.folder_name(grade.result.student) for grade in graded}
+    else:
+        packing.check_new_zip(target)
+        if collected is None:
+            raise ValueError(f"collected: missing: {system} knows students by the names of what it packed: give the table that `collect {system}` wrote")
+        known = names_of(system, collected)
+        names = {grade.result.student: known[grade.result.student] for grade in graded if grade.result.student in known}
+        said += without(graded, list(names), f"have no name of {system} in {collected.name}")
+    twice = sorted(student for student, name in names.items() if list(names.values()).count(name) > 1)
+    if twice:
+        raise ValueError(f"collected: these students have the same name there: {', '.join(map(repr, twice[:5]))}")
+    file = f"{assignment.name}_feedback.html"
+    joint = "/" if system == "folder" else "_"
+    files = {f"{names[grade.result.student]}{joint}{file}": page_of(assignment, grade) for grade in graded if grade.result.student in names}
+    if not files:
+        raise ValueError(f"output: there is no page to hand back. {' '.join(said)}".strip())
+    if system == "folder":
+        results.private_folder(target)
+        for name, page in files.items():
+            results.write_whole(target / name, page)
+    else:
+        results.write_whole(target, packing.zipped(files, usual=0o600))
+    return len(files), said
+
+
+def page_of(assignment: Assignment, grade: Grade) -> bytes:
+    return feedback_page(assignment, grade).encode("utf-8", "replace")
+
+
+def without(everybody: Sequence[Grade], students: Sequence[str], why: str) -> list[str]:
+    """A sentence about those who are not among the students, if there are any."""
+    missing = [grade.result.student for grade in everybody if grade.result.student not in students]
+    names = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
+    return [f"{len(missing)} students {why}, so there is no page for them: {names}."] if missing else []
+
+
+def names_of(system: str, collected: Path) -> dict[str, str]:
+    """By student, what the system put before the name of the file. Raises ``ValueError`` if the table is another one."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(collected.read_text("utf-8-sig"), newline="")))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"collected: {collected.name} is not a table in UTF-8: {error}") from error
+    if not rows or not {"student", "file"} <= rows[0].keys():
+        raise ValueError(f"collected: {collected.name} has no columns 'student' and 'file': expected the table that `collect` wrote")
+    found = {plain_cell(row["student"] or ""): collecting.mark_of(system, plain_cell(row["file"] or "")) for row in rows}
+    known = {student: name for student, name in found.items() if name}
+    if not known:
+        raise ValueError(f"collected: nothing in {collected.name} has a name as {system} makes it: was it collected from another system?")
+    return known

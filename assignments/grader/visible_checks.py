@@ -1,0 +1,84 @@
+"""What the visible checks say of an answer that lost points: for feedback only, never for points.
+
+The checks are those of the instructor's notebook, whatever a student made of the copies. They run beside the student's
+code, which can make them end as it likes. So all that comes back is the number of a line, and what the page quotes is
+the text of the assertion that stands on this line in our own cell. They run in a sandbox of their own that has seen no
+hidden input, so the choice of a line cannot carry one away.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .marking import RAISED, RETURNED, UNWRITTEN, Outcome, QuestionResult
+from .questions import Case, Question
+
+PASS = "The visible checks of this question pass with this answer."
+STOP = "The visible checks of this question stop with this answer"
+LONGEST = 400  # characters of a quotation
+TELLING = 20  # characters that a message must have besides what it fills in, or the condition is quoted instead
+FILE = "<visible checks>"
+
+
+def stopped_at(function: "Callable[..., Any]", helpers: str, text: str, file: str) -> int:  # in quotes: the sandbox has not these names
+    """Runs in the sandbox: the line of the check whose assertion failed, 0 if none did, -1 after anything else."""
+    import sys
+
+    names = dict(vars(sys.modules["__main__"]))
+    try:
+        exec(helpers, names)
+        exec(compile(text, file, "exec"), names)
+    except AssertionError as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        return trace.tb_lineno if trace is not None and trace.tb_frame.f_code.co_filename == file else -1
+    except BaseException:
+        return -1
+    return 0
+
+
+def add(graded: Sequence[QuestionResult], asked: Sequence[Question], checks: Mapping[str, tuple[str, str]], call: Callable[[Question, Case], Outcome]) -> None:
+    """Quote what the checks say, for each question that lost points and has an answer whose calls end.
+
+    ``graded`` and ``asked`` belong together; ``checks``: by the question's name, the text and that of our cells it needs; ``call`` runs in a sandbox that
+    has seen no hidden input. After a call that does not come back, no further one is made: it took its time already.
+    """
+    for result, question in zip(graded, asked, strict=True):
+        unwritten = UNWRITTEN in result.messages
+        if result.points == result.max_points or result.ending not in (RETURNED, RAISED) or unwritten or question.name not in checks:
+            continue
+        helpers, text = checks[question.name]
+        outcome = call(replace(question, driver=stopped_at), Case((helpers, text, FILE), ""))
+        if outcome.kind != RETURNED:
+            return
+        says = sentences(text).get(outcome.value) if type(outcome.value) is int else None
+        if says is not None:
+            result.messages = [*result.messages, says]
+
+
+def sentences(text: str) -> dict[int, str]:
+    """What may be quoted of a cell of checks, by the lines of its assertions; 0 is the line where none failed."""
+    found = {0: PASS}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assert):
+            message, condition = literal(node.msg), " ".join((ast.get_source_segment(text, node.test) or "").split())
+            said = f": “{shortened(message)}”" if len(message.replace("...", "")) >= TELLING else f" at `{shortened(condition)}`."
+            found |= dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), STOP + said)
+    return found
+
+
+def literal(message: ast.expr | None) -> str:
+    """The words of a message, in one line; what it fills in becomes three dots."""
+    if isinstance(message, ast.JoinedStr):
+        pieces = [str(part.value) if isinstance(part, ast.Constant) else "..." for part in message.values]
+    else:
+        pieces = [str(message.value)] if isinstance(message, ast.Constant) else []
+    return " ".join("".join(pieces).split())
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."

@@ -1,0 +1,231 @@
+"""Tokens per CPU-second of a language model of 0.94 million parameters: sampling, scoring, training; and GRPO beside TRL.
+
+    python tools/bench/tokens.py                     ours
+    python tools/bench/tokens.py --peers FOLDER      beside a Llama of transformers and TRL's GRPOTrainer, found in FOLDER
+
+One thread, CPU-seconds, all ways taking turns in one process, median of ``--repeats``. The ways:
+
+    products        every layer a matrix product (MKL on x86)
+    library         as the library does it: wide layers as one-pixel convolutions (oneDNN) where ``_Linear`` says so
+    medium          matrix products with ``torch.set_float32_matmul_precision("medium")``: by oneDNN, which may round to bfloat16 and
+                    does so where there is a matrix unit (AMX). It also takes the many tiny products inside attention, and is slow there.
+    bfloat16        everything under ``torch.autocast``: fast, but what is sampled is no longer from the model that is trained
+
+The last two are shown for comparison; ``error`` says how far the log-probabilities of the tokens are off. For each layer of the model the
+second table has the GFLOP/s of its forward pass as a product, as a convolution, and in bfloat16. Writes ``results/tokens.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import common  # fixes the number of threads: before numpy and torch
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from rlbook_lib import language_model
+from rlbook_lib.devices import use_threads
+from rlbook_lib.grpo import grpo_loss
+from rlbook_lib.language_model import CharTokenizer, HuggingFaceModel, Transformer, TransformerConfig, completion_log_probs, generate
+from rlbook_lib.text_tasks import Sorting
+from rlbook_lib.training import Adam, gradient_step
+
+TASK = Sorting()
+ROWS, NEW, MINIBATCH = 512, 16, 64  # completions, tokens of each, and how many are scored or trained on at a time
+LAYERS = {"query_key_value": (160, 480), "out": (160, 160), "up": (160, 640), "down": (640, 160), "head": (160, 14)}
+LIBRARY = language_model._Linear.by_convolution  # before any way changes it
+
+
+@contextlib.contextmanager
+def products() -> Iterator[None]:
+    language_model._Linear.by_convolution = False
+    try:
+        yield
+    finally:
+        language_model._Linear.by_convolution = LIBRARY
+
+
+@contextlib.contextmanager
+def medium() -> Iterator[None]:
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with products():
+            yield
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+WAYS: dict[str, Callable[[], Any]] = {
+    "products": products,
+    "library": contextlib.nullcontext,
+    "medium": medium,
+    "bfloat16": lambda: torch.autocast("cpu", torch.bfloat16),
+}
+
+
+def our_model() -> Transformer:
+    """Untrained, and changed so that no completion ever ends: every row has as many tokens."""
+    model = Transformer(CharTokenizer(TASK.alphabet), TransformerConfig(width=160, layers=3, heads=4), seed=0)
+    with torch.no_grad():
+        model.norm.bias.fill_(5.0)
+        model.head.weight[model.tokenizer.eos] = -5.0
+    return model
+
+
+def llama() -> HuggingFaceModel:
+    """A Llama of transformers of nearly the same size, behind the same sampler and the same loss."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = CharTokenizer(TASK.alphabet)
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=tokenizer.size, hidden_size=160, intermediate_size=427, num_hidden_layers=3, num_attention_heads=4,
+        max_position_embeddings=64, pad_token_id=0, eos_token_id=1, bos_token_id=None,
+    ))  # fmt: skip
+
+    class NeverEnds(torch.nn.Module):
+        def __init__(self, head: torch.nn.Module) -> None:
+            super().__init__()
+            self.head = head
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            return self.head(hidden) - 1e4 * F.one_hot(torch.tensor(tokenizer.eos), tokenizer.size)
+
+    wrapped = HuggingFaceModel(model, _Named(tokenizer), max_length=64)
+    model.set_output_embeddings(NeverEnds(model.get_output_embeddings()))
+    return wrapped
+
+
+class _Named:
+    """Our tokenizer under the names of transformers."""
+
+    def __init__(self, tokenizer: CharTokenizer) -> None:
+        self.tokenizer, self.eos_token_id, self.pad_token_id = tokenizer, tokenizer.eos, tokenizer.pad
+
+    def __len__(self) -> int:
+        return self.tokenizer.size
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool = True) -> str:
+        return self.tokenizer.decode(tokens)
+
+
+def jobs(model: Any) -> dict[str, tuple[Callable[[], Any], int]]:
+    """Name to what is timed and how many tokens it handles: written ones when sampling, all that are read otherwise."""
+    prompts = TASK.prompts(ROWS, np.random.default_rng(0))
+    batch = generate(model, prompts, max_new_tokens=NEW, seed=0)
+    written, read = int(batch.mask.sum()), int(batch.mask.sum() + batch.prompt_mask.sum())
+    assert written == ROWS * NEW
+    parts = [batch.take(rows) for rows in torch.arange(ROWS).split(MINIBATCH)]
+    optimizer = Adam(model.parameters(), 0.0, betas=(0.9, 0.99), fused=False)  # lr 0: every repeat has the same numbers
+    advantages = torch.linspace(-1, 1, MINIBATCH)
+
+    @torch.no_grad()
+    def score() -> torch.Tensor:
+        return torch.cat([completion_log_probs(model, part)[0] for part in parts])
+
+    def learn() -> None:
+        for part in parts:
+            log_probs, _ = completion_log_probs(model, part)
+            loss = grpo_loss(log_probs, part.log_probs, advantages, part.mask, normalize="token")
+            gradient_step(optimizer, loss, 0.0, 1.0)
+
+    return {"generate": (lambda: generate(model, prompts, max_new_tokens=NEW, seed=0), written), "score": (score, read), "train": (learn, read)}
+
+
+def inside(way: Callable[[], Any], run: Callable[[], Any]) -> Callable[[], Any]:
+    def timed() -> Any:
+        with way():
+            return run()
+
+    return timed
+
+
+def rates(repeats: int, peer: bool) -> dict[str, dict[str, float]]:
+    """Way to tokens per CPU-second of each job, and to the error of its scores."""
+    ours, theirs = jobs(our_model()), jobs(llama()) if peer else {}
+    found: dict[str, dict[str, float]] = {way: {} for way in [*WAYS, *(["llama"] if peer else [])]}
+    for name, (run, tokens) in ours.items():
+        cases = {way: inside(enter, run) for way, enter in WAYS.items()}
+        if peer:
+            cases["llama"] = theirs[name][0]
+        seconds, last = common.cpu_seconds(cases, repeats)
+        for way, times in seconds.items():
+            found[way][name] = round((theirs[name][1] if way == "llama" else tokens) / statistics.median(times))
+        if name == "score":
+            for way in WAYS:
+                found[way]["error"] = float(f"{float((last[way] - last['products']).abs().max()):.1e}")
+    return found
+
+
+def layer_speeds(repeats: int) -> dict[str, dict[str, float]]:
+    """Layer, and rows, to GFLOP/s of the forward pass."""
+    found = {}
+    for name, (inputs, outputs) in LAYERS.items():
+        for rows in (64, 512, 1536):
+            x, w, b = torch.randn(rows, inputs), torch.randn(outputs, inputs), torch.randn(outputs)
+            image, kernel = x.view(1, rows, 1, inputs).permute(0, 3, 1, 2), w[:, :, None, None]
+            halves = [t.bfloat16() for t in (x, w, b)]
+            many = range(max(10, 300_000_000 // (rows * inputs * outputs)))
+            cases = {
+                "product": lambda: [F.linear(x, w, b) for _ in many],
+                "convolution": lambda: [F.conv2d(image, kernel, b, dilation=2) for _ in many],
+                "bfloat16": lambda: [F.linear(*halves) for _ in many],
+            }
+            with torch.no_grad():
+                seconds, _ = common.cpu_seconds(cases, repeats)
+            work = 2e-9 * len(many) * rows * inputs * outputs
+            found[f"{name} {inputs} to {outputs}, {rows} rows"] = {way: round(work / statistics.median(t)) for way, t in seconds.items()}
+    return found
+
+
+def beside_trl(seeds: range) -> list[dict[str, float]]:
+    """GRPO's tokens per CPU-second, seed by seed: ours with products only, ours as the library does it, TRL's."""
+    from language_model import _our_rate, _trl_rate
+
+    rows = []
+    for seed in seeds:
+        with products():
+            plain = _our_rate(seed)[0]
+        ours, theirs = _our_rate(seed)[0], _trl_rate(seed)[0]
+        rows.append({"products": round(plain), "library": round(ours), "trl": round(theirs), "ratio": round(ours / theirs, 2)})
+    return rows
+
+
+def rows_of(found: dict[str, dict[str, float]]) -> str:
+    names = sorted({name for row in found.values() for name in row}, key=["generate", "score", "train", "error", *WAYS, "product", "convolution"].index)
+    return common.table([{"": key} | {name: f"{row[name]:g}" if name in row else "" for name in names} for key, row in found.items()])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--peers", help="a folder with transformers, trl and what they need")
+    options = parser.parse_args()
+    if options.peers:
+        sys.path.append(options.peers)
+    use_threads(1)
+    peers = ["transformers", "trl"] if options.peers else []
+    record: dict[str, Any] = {"machine": common.machine(["torch", "numpy", *peers]), "convolutions": bool(LIBRARY)}
+    record["tokens_per_cpu_second"] = rates(options.repeats, bool(options.peers))
+    record["gflops"] = layer_speeds(options.repeats)
+    print(rows_of(record["tokens_per_cpu_second"]), rows_of(record["gflops"]), sep="\n\n", flush=True)
+    if options.peers:
+        record["grpo_tokens_per_cpu_second"] = beside_trl(range(5))
+        record["grpo_ratio"] = statistics.median(row["ratio"] for row in record["grpo_tokens_per_cpu_second"])
+        print(json.dumps(record["grpo_tokens_per_cpu_second"]), record["grpo_ratio"])
+    common.save("tokens", record)
+
+
+if __name__ == "__main__":
+    main()
