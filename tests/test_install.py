@@ -20,7 +20,7 @@ sys.path.append(str(ROOT / "tools"))
 import lock  # noqa: E402
 import outdated  # noqa: E402
 
-SUPPORTED = ["3.11.0", "3.12.0", "3.13.0"]
+SUPPORTED = ["3.11.0", "3.12.0", "3.13.0", "3.14.0"]
 
 
 def pinned(name: str) -> list[Requirement]:
@@ -43,7 +43,7 @@ def refused(requires_python: str | None) -> list[str]:
 
 def test_a_package_that_is_too_new_for_the_oldest_python_is_seen():
     assert refused(">=3.11.5") == ["3.11.0"]
-    assert refused("<3.13,>=3.9") == ["3.13.0"]
+    assert refused("<3.13,>=3.9") == ["3.13.0", "3.14.0"]
     assert refused(">=3.11") == refused(None) == []
 
 
@@ -94,11 +94,11 @@ def test_the_locks_leave_out_torch_and_what_only_its_gpu_build_needs(tmp_path, m
 def test_plain_pip_is_told_of_a_python_that_is_too_old():
     line = next(line for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line.startswith("./"))
     folder, marker = line.split(" ; ")
-    assert [Marker(marker).evaluate({"python_version": version}) for version in ("3.9", "3.10", "3.11", "3.13")] == [True, True, False, False]
+    assert [Marker(marker).evaluate({"python_version": version}) for version in ("3.9", "3.10", "3.11", "3.14")] == [True, True, False, False]
     said = subprocess.run([sys.executable, ROOT / folder / "refuse.py"], capture_output=True, text=True, check=False)
     version = "{}.{}".format(*sys.version_info)
     assert said.returncode == 1
-    assert said.stderr.startswith(f"The book needs Python 3.11, 3.12 or 3.13; this is Python {version}.")
+    assert said.stderr.startswith(f"The book needs Python 3.11, 3.12, 3.13 or 3.14; this is Python {version}.")
 
 
 # ---------------------------------------------------------------- tools/setup.sh
@@ -172,7 +172,7 @@ def test_setup_names_the_pythons_that_do_not_do(setup_script, tmp_path):
     (tools / "dirname").symlink_to(shutil.which("dirname"))
     said, asked = setup_script(version="3.10.13", path=str(tools))
     assert said.returncode == 1
-    assert "The book needs Python 3.11, 3.12 or 3.13" in said.stderr
+    assert "The book needs Python 3.11, 3.12, 3.13 or 3.14" in said.stderr
     assert f"{tmp_path / 'python'} is Python 3.10.13." in said.stderr
     assert asked == []
 

@@ -124,7 +124,7 @@ def test_packages_are_kept_between_runs_and_found_where_pip_looks() -> None:
 def test_every_python_that_the_book_names_is_tested() -> None:
     versions = {*jobs()["book.other-pythons"]["strategy"]["matrix"]["python"]}
     versions |= {step["with"]["python-version"] for step in jobs()["book.test"]["steps"] if "setup-python" in step.get("uses", "")}
-    assert versions == {"3.11", "3.12", "3.13"}
+    assert versions == {"3.11", "3.12", "3.13", "3.14"}
 
 
 # ---------------------------------------------------------------- the update bot

@@ -32,7 +32,7 @@ LOCK_HEAD = """\
 """
 CONSTRAINTS_HEAD = """\
 # Made by `make lock` from requirements.txt: the versions of requirements.lock, for plain pip, so that an install today is
-# the install of tomorrow. Python 3.11.0 to 3.13.
+# the install of tomorrow. Python 3.11.0 to 3.14.
 """
 
 

@@ -8,7 +8,7 @@ venv=$1
 cpu_builds=https://download.pytorch.org/whl/cpu
 
 runs() {  # a Python of the right version that can make virtual environments
-    "$1" -c 'import sys, venv, ensurepip; sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13)))' >/dev/null 2>&1
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 14)))' >/dev/null 2>&1
 }
 
 version() {
@@ -37,14 +37,14 @@ if [ -d "$venv" ] && ! runs "$venv/bin/python"; then
 fi
 if [ ! -d "$venv" ]; then
     seen=
-    for candidate in ${BOOK_PYTHON:-} python3.11 python3.12 python3.13 python3 python; do
+    for candidate in ${BOOK_PYTHON:-} python3.11 python3.12 python3.13 python3.14 python3 python; do
         found=$(PATH="${PATH#*"$venv/bin:"}" command -v "$candidate" || true)
         if [ -n "$found" ] && runs "$found"; then break; fi
         [ -z "$found" ] || seen="$seen $found is $(version "$found");"
         found=
     done
     if [ -z "$found" ]; then
-        echo "The book needs Python 3.11, 3.12 or 3.13 with the venv module, and none was found.${seen:+ What is here:${seen%;}.}" >&2
+        echo "The book needs Python 3.11, 3.12, 3.13 or 3.14 with the venv module, and none was found.${seen:+ What is here:${seen%;}.}" >&2
         echo "Install one (Debian and Ubuntu: apt install python3 python3-venv), or name it: make BOOK_PYTHON=/path/to/python" >&2
         exit 1
     fi
