@@ -38,6 +38,8 @@ HEADING = re.compile(r"<h([1-6])\b")
 ADDRESS = re.compile(r' URL: [^"]*(?=")')
 ICON = re.compile(r'content:\s*(var\(--pst-icon-[\w-]+\)|"(?:\\f[0-9a-f]{3}|[\ue000-\uf8ff])")((?:\s*!important)?)(?=[;}])')
 SIGNS = {"′": " prime", "∗": " star", "⋆": " star"}  # raised, they are read with the letter and not as an exponent
+ACCENTS = {"^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˉ": "bar", "¯": "bar"}
+FUNCTION = "\u2061"  # between log and what it is of
 
 
 def spoken(body: str) -> str:
@@ -79,11 +81,18 @@ def headed_boxes(body: str) -> str:
 
 
 def named_formulas(text: str) -> str:
-    """Links, headings and the heads of folded boxes that hold a formula, with a name that says it."""
+    """Links, headings and the heads of folded boxes whose names say their formulas.
+
+    Links and heads of boxes are read as one name: words stand there for the MathML, unseen. A heading keeps its MathML,
+    which can be explored, and gets a label.
+    """
 
     def name(match: re.Match[str]) -> str:
-        said = html.escape(words(SELF_LINK.sub("", match[3])))
-        return f'<{match[1]}{match[2]} aria-label="{said}">{match[3]}</{match[1]}>'
+        tag, attributes, inside = match.groups()
+        if tag[0] == "h":
+            label = html.escape(words(SELF_LINK.sub("", inside)))
+            return f'<{tag}{attributes} aria-label="{label}">{inside}</{tag}>'
+        return f"<{tag}{attributes}>{MATH.sub(in_words, inside)}</{tag}>"
 
     return NAMED.sub(name, text)
 
@@ -98,8 +107,11 @@ def words(inside: str) -> str:
                 end = span.end()
                 break
         inside = inside[: found.start()] + found[1] + inside[end:]
-    inside = MATH.sub(lambda match: html.escape(said(ElementTree.fromstring(match[0]))), inside)
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", inside)).split())
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", MATH.sub(in_words, inside))).split())
+
+
+def in_words(formula: re.Match[str]) -> str:
+    return html.escape(" ".join(said(ElementTree.fromstring(formula[0])).split()))
 
 
 def said(node: ElementTree.Element) -> str:
@@ -112,11 +124,13 @@ def said(node: ElementTree.Element) -> str:
         return f"{parts[0]} {parts[1]}"
     if tag in ("msup", "msubsup"):
         *below, above = parts
-        return " ".join(below) + SIGNS.get(above.strip(), f" to the {above}")
+        return " ".join(below) + SIGNS.get(above.strip(), f" to the {above} ")
+    if tag == "mover":
+        return f"{parts[0]} {ACCENTS.get(parts[1].strip(), parts[1])}"
     if tag == "mfrac":
         return f"{parts[0]} over {parts[1]}"
-    if tag == "mo" and (node.text or "") in "=<>≤≥≠≈":
-        return f" {node.text} "
+    if tag == "mo" and (node.text or "") in ("=", "<", ">", "≤", "≥", "≠", "≈", FUNCTION):
+        return f" {(node.text or '').strip(FUNCTION)} "
     return (node.text or "") + "".join(parts)
 
 
