@@ -191,7 +191,7 @@ def fit_for_paper(site: Path, names: list[str], folder: Path, browser: Any) -> A
 @pytest.mark.browser
 @pytest.mark.site
 def test_an_interactive_picture_is_printed_in_some_of_its_states(site: Path, browser: Any, tmp_path: Path) -> None:
-    """Two to four of them side by side, each as the site draws it."""
+    """Two to four of them side by side, each as the site draws it, but for names that are the page's own in the printed book."""
     page = fit_for_paper(site, ["03_maze"], tmp_path, browser)
     printed = page.evaluate(PRINTED_STATES)
     left = page.locator(".rlx :is(form, input, script, select)").count()
@@ -204,7 +204,7 @@ def test_an_interactive_picture_is_printed_in_some_of_its_states(site: Path, bro
     drawn = live.evaluate(SITE_STATES, [[state for state, _, _ in frames] for frames in printed])
     live.close()
     for frame, (picture, said) in zip(sum(printed, []), sum(drawn, []), strict=True):
-        assert frame[1] == picture and frame[2].endswith(said)
+        assert frame[1].replace("rlx-03_maze-", "rlx") == picture and frame[2].endswith(said)
 
 
 @pytest.mark.browser
