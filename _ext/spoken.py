@@ -34,6 +34,7 @@ HEADING = re.compile(r"<h([1-6])\b")
 ADDRESS = re.compile(r' URL: [^"]*(?=")')
 ICON = re.compile(r'content:\s*(var\(--pst-icon-[\w-]+\)|"(?:\\f[0-9a-f]{3}|[\ue000-\uf8ff])")((?:\s*!important)?)(?=[;}])')
 SIGNS = {"′": " prime", "∗": " star", "⋆": " star"}  # raised, they are read with the letter and not as an exponent
+ACCENTS = {"^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˉ": "bar", "¯": "bar"}
 
 
 def spoken(body: str) -> str:
@@ -79,7 +80,11 @@ def worded_formulas(text: str) -> str:
 
     They are not given a second name: one who speaks to the browser calls them by what is seen.
     """
-    return NAMED.sub(lambda match: FORMULA.sub(lambda formula: html.escape(said(ElementTree.fromstring(formula[0]))), match[0]), text)
+    return NAMED.sub(lambda match: FORMULA.sub(in_words, match[0]), text)
+
+
+def in_words(formula: re.Match[str]) -> str:
+    return html.escape(" ".join(said(ElementTree.fromstring(formula[0])).split()))
 
 
 def said(node: ElementTree.Element) -> str:
@@ -92,12 +97,14 @@ def said(node: ElementTree.Element) -> str:
         return f"{parts[0]} {parts[1]}"
     if tag in ("msup", "msubsup"):
         *below, above = parts
-        return " ".join(below) + SIGNS.get(above.strip(), f" to the {above}")
+        return " ".join(below) + SIGNS.get(above.strip(), f" to the {above} ")
+    if tag == "mover":
+        return f"{parts[0]} {ACCENTS.get(parts[1].strip(), parts[1])}"
     if tag == "mfrac":
         return f"{parts[0]} over {parts[1]}"
     if tag == "mo" and (node.text or "") == "\u2061":  # between a function and what it is of
         return " "
-    if tag == "mo" and (node.text or "") in "=<>≤≥≠≈":
+    if tag == "mo" and node.text and node.text in "=<>≤≥≠≈":
         return f" {node.text} "
     return (node.text or "") + "".join(parts)
 

@@ -16,6 +16,8 @@ WORDS = STAR.replace("<math><mrow><msup><mi>Q</mi><mo>∗</mo></msup></mrow></ma
 @pytest.mark.parametrize(("formula", "expected"), [
     ("<msup><mi>Q</mi><mo>∗</mo></msup>", "Q star"), ("<msub><mi>r</mi><mi>t</mi></msub>", "r t"),
     ("<msup><mi>γ</mi><mi>t</mi></msup>", "γ to the t"), ("<msubsup><mi>s</mi><mi>t</mi><mo>′</mo></msubsup>", "s t prime"),
+    ("<mover><mi>A</mi><mo>^</mo></mover>", "A hat"), ("<mi>log</mi><mo>\u2061</mo><mi>π</mi>", "log π"),
+    ("<msup><mi>γ</mi><mi>k</mi></msup><mi>V</mi>", "γ to the k V"), ("<mo></mo><mi>a</mi>", "a"),
     ("<mi>γ</mi><mo>=</mo><mn>1</mn>", "γ = 1"), ("<mfrac><mn>1</mn><mn>2</mn></mfrac>", "1 over 2"), ("<mi>a</mi><mo>&lt;</mo><mi>b</mi>", "a &lt; b"),
 ])  # fmt: skip
 def test_a_formula_in_words(formula: str, expected: str) -> None:
