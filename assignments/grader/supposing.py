@@ -526,15 +526,19 @@ class TooLongError(Exception):
 def counted(work: Callable[[], Any], limit: int) -> tuple[Any, int]:
     """What ``work`` returns, or ``Stopped``, and how many calls it makes; after ``limit`` of them it is stopped.
 
-    Calls are counted, not seconds: the same is said on a slow machine.
+    Calls are counted, not seconds: the same is said on a slow machine. Those of an import are not: a module that is
+    stopped halfway would stay broken for all who need it later, and only the first who needs it would pay.
     """
-    calls, before = 0, sys.getprofile()
+    calls, importing, before = 0, 0, sys.getprofile()
 
     def count(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-        if calls > limit:
-            raise TooLongError
+        nonlocal calls, importing
+        if frame.f_code.co_name == "_find_and_load" and event in ("call", "return"):
+            importing += 1 if event == "call" else -1
+        elif not importing and event in ("call", "c_call"):
+            calls += 1
+            if calls > limit:
+                raise TooLongError
 
     try:
         sys.setprofile(count)

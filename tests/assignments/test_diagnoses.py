@@ -301,6 +301,23 @@ def test_where_results_are_drawn_nothing_is_supposed():
     assert said_about(question_of(discounted, sampled=True), without_discount) == ["The values are not right."]
 
 
+def test_an_import_is_not_stopped_halfway_and_not_counted(tmp_path, monkeypatch):
+    """What a reference imports at its first call stays whole for all who need it later."""
+    (tmp_path / "needed_late.py").write_text("for number in range(1000):\n    abs(number)\nwhole = True\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def work():
+        from needed_late import whole
+
+        return whole
+
+    first = supposing.counted(work, 100)
+    assert first[0] is True and first[1] < 100
+    assert supposing.counted(work, 100)[0] is True and sys.modules.pop("needed_late").whole
+    result, calls = supposing.counted(lambda: [abs(number) for number in range(1000)], 100)
+    assert isinstance(result, supposing.Stopped) and calls == 101 and sys.getprofile() is None
+
+
 def test_a_reference_that_never_ends_is_stopped():
     before, began = sys.getprofile(), time.monotonic()
     messages = said_about(question_of(endless_at_one), lambda rewards, gamma, done: discounted(rewards, gamma**3, done))
