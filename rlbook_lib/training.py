@@ -160,7 +160,7 @@ def run_updates(
         TrainingError: a metric or a parameter is NaN; the last good checkpoint stays as it is.
         ValueError: the trainer made no update, or ``checkpoint`` cannot be a file.
     """
-    if checkpoint is not None and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
+    if checkpoint is not None and rank() == 0 and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
         raise ValueError(f"checkpoint is {str(checkpoint)!r}; expected a file in a folder that exists")
     history = History(before)
     last, saved, ends = None, 0, False
@@ -173,7 +173,7 @@ def run_updates(
                 _save(checkpoint, last, history)
                 saved = last.update
             ends = any_process(interrupted())  # all processes of a run end after the same update
-            if ends or (stop is not None and stop(last)):
+            if (stop is not None and stop(last)) or ends:  # stop sees the last record of an interrupted run too
                 break
         if last is None:
             raise ValueError("updates is empty: " + ("the trainer made no update" if before is None else
@@ -347,6 +347,7 @@ def save_checkpoint(path: str | Path, state: State) -> None:
 
     Raises:
         TypeError: the state holds something else.
+        OSError: the disk is full, say; it names the file.
     """
     path = Path(path)
     _require_plain(state, "state")
@@ -357,8 +358,12 @@ def save_checkpoint(path: str | Path, state: State) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if isinstance(error, (OSError, RuntimeError)):  # torch hides a failed write behind an error of its own
+            why = error if isinstance(error, OSError) else error.__context__
+            if isinstance(why, OSError):
+                raise OSError(why.errno, f"{why.strerror or why}; the checkpoint before this one stays", str(path)) from error
         raise
     if os.name == "posix":                                                # the new name, too, on the disk
         folder = os.open(path.parent, os.O_RDONLY)
@@ -484,7 +489,10 @@ def resume_state(checkpoint: str | Path | None, config: Settings, seed: Seed) ->
     """
     if checkpoint is None or not Path(checkpoint).is_file():
         return None
-    state = load_checkpoint(checkpoint)
+    try:
+        state = load_checkpoint(checkpoint)
+    except ValueError as error:
+        raise ValueError(f"{error}; remove this file to start anew") from error
     try:
         check_state(state, config, seed)
     except ValueError as error:

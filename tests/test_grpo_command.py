@@ -45,7 +45,8 @@ def command(tmp_path: Path, task: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(grpo_command, "load_hugging_face", load)
 
     def run(output: str, *more: str) -> Path:
-        main(["--model", "small", "--task", str(task), "--output", str(tmp_path / output), *SETTINGS, *more])
+        (tmp_path / "small").mkdir(exist_ok=True)
+        main(["--model", str(tmp_path / "small"), "--task", str(task), "--output", str(tmp_path / output), *SETTINGS, *more])
         return tmp_path / output
 
     return run
