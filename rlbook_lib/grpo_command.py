@@ -51,11 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command line; default: this process's own.
 
     Returns:
-        0; the exit status.
+        The exit status: 0, and 130 after Ctrl-C.
 
     Raises:
         SystemExit: one line that says what stopped it: a wrong argument, a file that is not there, a run that was made with other
-            settings, a loss that is no number, a process that was lost, a full disk. After Ctrl-C the status is 130.
+            settings, a loss that is no number, a process that was lost, a full disk.
     """
     options = _parser().parse_args(arguments)
     folder: _Folder | None = None
@@ -64,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = _Folder(options.output, _described(options, config)) if rank() == 0 else None
         _train(options, device, config, model, task, folder)
     except (ImportError, OSError, ValueError, TrainingError, ProcessLost) as error:
-        raise SystemExit(f"grpo_command: {error}") from error
+        nameless = isinstance(error, OSError) and error.errno is not None and error.filename is None
+        raise SystemExit(f"grpo_command: {error}{f', below {options.output}' if nameless else ''}") from error
     except KeyboardInterrupt:
         where = "the checkpoint" if (options.output / "checkpoint.pt").exists() else "the beginning"
         print(f"grpo_command: stopped; the same command goes on from {where}", file=sys.stderr)

@@ -1,6 +1,5 @@
 """Tests of ``rlbook_lib.evaluation``: statistics over many seeds."""
 
-import contextlib
 import logging
 import os
 import signal
@@ -22,6 +21,7 @@ import rlbook_lib.evaluation as evaluation
 from rlbook_lib.evaluation import (
     bootstrap_interval, interquartile_mean, performance_profile, probability_of_improvement, sweep,
 )  # fmt: skip
+from tests.full_disk import no_file_longer_than
 
 RLIABLE = {"improvement": 0.590625, "iqm": 0.2235508531988683, "profile": [0.9, 0.65, 0.375, 0.075]}
 
@@ -270,18 +270,6 @@ def test_a_damaged_file_is_made_again(tmp_path, damage):
     (tmp_path / "a" / "1.json").write_text(damage)
     after = sweep(walk, {"a": {}}, [0, 1], folder=tmp_path, backend="sequential", progress=False)
     assert np.array_equal(before["a"]["place"], after["a"]["place"])
-
-
-@contextlib.contextmanager
-def no_file_longer_than(size):
-    """Writing more fails, as on a full disk."""
-    resource = pytest.importorskip("resource")  # not on Windows
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_is_named_and_costs_only_what_was_not_written(tmp_path):
