@@ -257,7 +257,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--chat", action="store_true", help="put each prompt into the tokenizer's chat template")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"],
+                        help="of the weights while they are used; the optimizer keeps them in float32 besides")
     parser.add_argument("--checkpoint-every", type=int, default=10, help="updates")
     parser.add_argument("--evaluation-prompts", type=int, default=128, help="drawn from the evaluation split, before and after")
     parser.add_argument("--minutes", type=float, default=30.0, help="with several processes: how long one waits for the others before it gives up")

@@ -636,6 +636,9 @@ class Adam:
     training run of this book. The function below all of them does not, and is called here: same numbers, same
     ``state_dict``.
 
+    A parameter in 16 bits has a copy in 32 bits, which is what moves: a step of 1e-6 is lost in the rounding of a weight of
+    0.02 in bfloat16, however often it is made.
+
     Args:
         parameters: of the networks, or groups of them: dicts with "params" and, if it differs, "lr".
         lr: learning rate, 0 or more.
@@ -668,17 +671,26 @@ class Adam:
         """Move all parameters that have a gradient."""
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
-            states = [self._state_of(p) for p in moved]
-            adam(moved, [p.grad for p in moved], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
-                 [], [s["step"] for s in states], lr=group["lr"], beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
-                 weight_decay=self.decay, decoupled_weight_decay=True, fused=self.fused, foreach=False,
-                 amsgrad=False, maximize=False)
+            whole = [p for p in moved if "copy" not in self._state_of(p)]
+            self._move(whole, [p.grad for p in whole], [self.state[p] for p in whole], group["lr"])
+            for p in moved:
+                if "copy" in self.state[p]:
+                    copied = self.state[p]["copy"]
+                    self._move([copied], [p.grad.float()], [self.state[p]], group["lr"])
+                    p.copy_(copied)
+
+    def _move(self, parameters: list[Tensor], gradients: list[Any], states: list[dict[str, Tensor]], lr: float) -> None:
+        adam(parameters, gradients, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
+             [], [s["step"] for s in states], lr=lr, beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
+             weight_decay=self.decay, decoupled_weight_decay=True, fused=self.fused, foreach=False,
+             amsgrad=False, maximize=False)
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         if parameter not in self.state:
             count = torch.zeros((), device=parameter.device if self.fused else "cpu")
-            self.state[parameter] = {"step": count, "exp_avg": torch.zeros_like(parameter),
-                                     "exp_avg_sq": torch.zeros_like(parameter)}
+            exact = parameter.detach().float() if parameter.dtype in (torch.bfloat16, torch.float16) else parameter
+            self.state[parameter] = {"step": count, "exp_avg": torch.zeros_like(exact), "exp_avg_sq": torch.zeros_like(exact),
+                                     **({} if exact is parameter else {"copy": exact})}
         return self.state[parameter]
 
     def state_dict(self) -> State:
@@ -700,7 +712,8 @@ class Adam:
         self.state = {}
         for number, stored in state["state"].items():
             for name, value in self._state_of(parameters[number]).items():
-                value.copy_(stored[name])
+                if name in stored or name != "copy":  # torch.optim keeps none: then it is the parameter itself
+                    value.copy_(stored[name])
 
 
 Optimizer: TypeAlias = Adam | torch.optim.Optimizer
