@@ -92,8 +92,7 @@ class Tensor(metaclass=Base):
     detach = cpu = staticmethod(lambda value: value)
     numpy = staticmethod(lambda value: next((old for one, old in given if one is value), value))
 torch = types.ModuleType("torch")
-torch._C = types.SimpleNamespace(TensorBase=Tensor)
-torch.set_num_threads = print
+torch._C, torch.TensorBase, torch.set_num_threads = torch, Tensor, print
 sys.modules["torch"] = sys.modules["torch._C"] = torch
 """
 CODER = GIVEN + """
