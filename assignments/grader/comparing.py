@@ -50,13 +50,26 @@ def close(rtol: float = 1e-5, atol: float = 1e-7) -> Comparison:
 
 
 def judged(judge: Callable[[Any], Any], compare: Comparison) -> Comparison:
-    """Compare what ``judge`` makes of the raw results, the student's and the reference's."""
+    """Compare what ``judge`` makes of the raw results, the student's and the reference's.
+
+    Of a shape that only the judge's own data have, a student is not told: nothing of that shape was asked for.
+    """
 
     def compare_judged(got: Any, want: Any) -> str | None:
-        return compare(judge(got), judge(want))
+        wrong = compare(judge(got), judge(want))
+        return WRONG_VALUES if wrong == WRONG_SHAPE and shapes(got) == shapes(want) else wrong
 
     compare_judged.judge = judge  # type: ignore[attr-defined]
     return compare_judged
+
+
+def shapes(value: Any) -> Any:
+    """The shapes of all arrays in a result, built as it is."""
+    if isinstance(value, dict):
+        return {key: shapes(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shapes(one) for one in value]
+    return np.shape(value)
 
 
 def seen_by(compare: Comparison, value: Any) -> Any:
