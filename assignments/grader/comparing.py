@@ -44,7 +44,8 @@ def close(rtol: float = 1e-5, atol: float = 1e-7) -> Comparison:
             return first(compare(one, other) for one, other in zip(got, want, strict=True))
         if want is None or isinstance(want, str):
             return None if type(got) is type(want) and got == want else WRONG_WORDS
-        return compare_numbers(got, want, rtol, atol)
+        wrong = compare_numbers(got, want, rtol, atol)
+        return WRONG_COUNT if wrong == WRONG_SHAPE and another_count(got, want) else wrong
 
     return compare
 
@@ -61,6 +62,12 @@ def judged(judge: Callable[[Any], Any], compare: Comparison) -> Comparison:
 
     compare_judged.judge = judge  # type: ignore[attr-defined]
     return compare_judged
+
+
+def another_count(got: Any, want: Any) -> bool:
+    """Whether several arrays are asked for, and something else than so many results came back."""
+    several = isinstance(want, (list, tuple)) and any(isinstance(one, np.ndarray) for one in want)
+    return several and (np.ndim(got) == 0 or len(got) != len(want))
 
 
 def shapes(value: Any) -> Any:

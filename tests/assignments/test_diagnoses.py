@@ -241,6 +241,28 @@ def test_a_part_gets_one_sentence_and_equal_ones_are_said_once(small):
     assert said(lambda case, want: want**3 + want if case is ready.cases[0] else want + 1)[0] == "The values are not right."
 
 
+def test_a_known_mistake_that_only_the_failing_tests_show_is_called_so(small):
+    ready = marking.prepare(small.questions[0], 1)
+    wanted = {id(case): want for case, want in zip(ready.cases, ready.wanted, strict=True)}
+
+    def said(outcome):
+        return marking.mark(ready, lambda question, case: outcome(case, wanted[id(case)])).messages
+
+    def negated_at_first(case, want):
+        return marking.Outcome(marking.RETURNED, -want if case is ready.cases[0] else want)
+
+    assert said(negated_at_first) == [marking.PARTLY_KNOWN + "The sign is wrong."]
+
+    def error(case=None, want=None):
+        return marking.Outcome(marking.RAISED, error="ValueError")
+
+    # an exception of the same kind has many reasons: it must come wherever it comes from the mistake
+    ready.mistakes[0] = [error() for _ in ready.cases]
+    assert said(error)[-1] == marking.DIAGNOSIS + ready.question.mistakes[0].says
+    messages = said(lambda case, want: error() if case is ready.cases[0] else marking.Outcome(marking.RETURNED, want))
+    assert messages == ["The call raises ValueError."]
+
+
 # --- what a right solution gives for other arguments
 
 
@@ -277,6 +299,10 @@ def said_about(question, solution):
         (lambda rewards, gamma, done: discounted(np.where(done, 0, rewards), gamma, done) | {"rewards": rewards}, "if `rewards` is 0 where `done` is set"),
         (lambda rewards, gamma, done: discounted(rewards, gamma, done) | {"total": discounted(rewards, gamma, done)["total"] * gamma},
          "if `rewards` is multiplied by `gamma`"),
+        (lambda rewards, gamma, done: discounted(np.exp(rewards), gamma, done) | {"rewards": rewards}, "if the exponential of `rewards` is taken"),
+        (lambda rewards, gamma, done: discounted(np.trunc(rewards), gamma, done) | {"rewards": rewards}, "if `rewards` is cut to whole numbers"),
+        (lambda rewards, gamma, done: discounted(np.full(6, rewards.max()), gamma, done) | {"rewards": rewards},
+         "if of each row of `rewards` the largest is taken"),
         # other than a right solution in one case of the four: no supposition explains that
         (lambda rewards, gamma, done: discounted(rewards, 1.0 if rewards[0] > 0 else 0.95 * gamma, done), None),
     ],
