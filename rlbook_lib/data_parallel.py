@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,10 +18,10 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from rlbook_lib.checks import checked
+from rlbook_lib.checks import Positive, checked
 
-__all__ = ["join", "leave", "processes", "rank", "my_part", "total", "largest", "add_gradients", "mean_of_metrics", "any_process",
-           "PerProcess", "ProcessLost"]  # fmt: skip
+__all__ = ["join", "leave", "processes", "rank", "my_part", "total", "largest", "same_everywhere", "add_gradients", "mean_of_metrics", "any_process",
+           "PerProcess", "require_as_many", "ProcessLost"]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -30,21 +31,28 @@ class ProcessLost(RuntimeError):
 
 
 @checked
-def join(device: str | torch.device = "cpu") -> bool:
+def join(device: str | torch.device = "cpu", minutes: Positive = 30.0) -> bool:
     """Meet the other processes that torchrun has started.
 
     Args:
         device: where this process computes; "cuda" takes the GPU of its local rank.
+        minutes: how long a process waits for the others before it gives up; longer than any of them works alone.
 
     Returns:
         Whether there are others.
+
+    Raises:
+        ValueError: this machine has fewer GPUs than processes.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return False
     on_gpu = torch.device(device).type == "cuda"
     if on_gpu:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("nccl" if on_gpu else "gloo")
+        local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= count:
+            raise ValueError(f"device is 'cuda', and process {local} of this machine has no GPU of its own; expected at most {count} processes")
+        torch.cuda.set_device(local)
+    distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(minutes=minutes))
     return True
 
 
@@ -117,6 +125,16 @@ def any_process(flag: bool) -> bool:
 
 
 @checked
+def same_everywhere(number: float) -> bool:
+    """Whether a number is the same in every process; so all of them have come this far.
+
+    Args:
+        number: of this process.
+    """
+    return largest(number) == -largest(-number)
+
+
+@checked
 def mean_of_metrics(metrics: dict[str, float]) -> dict[str, float]:
     """The mean of each metric over the processes.
 
@@ -180,10 +198,23 @@ class PerProcess:
         Raises:
             ValueError: it was made by another number of processes.
         """
-        made_by = 1 if isinstance(state, Tensor) else len(state)
-        if made_by != processes():
-            raise ValueError(f"the state was made by {made_by} processes, and this run has {processes()}; start as many")
+        require_as_many(state)
         self.generator.set_state((state if isinstance(state, Tensor) else state[str(rank())]).cpu())
+
+
+@checked
+def require_as_many(state: Tensor | dict[str, Tensor]) -> None:
+    """Refuse the generators of another number of processes.
+
+    Args:
+        state: of a ``PerProcess``.
+
+    Raises:
+        ValueError: it says how many there were.
+    """
+    made_by = 1 if isinstance(state, Tensor) else len(state)
+    if made_by != processes():
+        raise ValueError(f"the state was made by {made_by} processes, and this run has {processes()}; start as many")
 
 
 def _reduced(number: float, how: Any) -> float:
@@ -203,5 +234,6 @@ def _collective(talk: Callable[[], Any]) -> None:
     try:
         talk()
     except RuntimeError as error:
-        raise ProcessLost(f"process {rank()} of {processes()} lost another one; "
+        late = "timed out" in str(error).lower()
+        raise ProcessLost(f"process {rank()} of {processes()} {'waited too long for' if late else 'lost'} another one; "
                           "start the same command again to go on from the last checkpoint") from error

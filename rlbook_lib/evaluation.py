@@ -14,9 +14,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+import traceback
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import numpy as np
@@ -29,6 +32,7 @@ __all__ = [
 
 Runs = dict[str, dict[str, np.ndarray]]  # case -> curve -> (seeds, points)
 
+IN_FLIGHT = 1000  # runs that a cluster is given at once, unless workers says fewer
 CHUNK = 4_000_000  # numbers held at once while resampling: 32 MB
 
 
@@ -37,22 +41,23 @@ CHUNK = 4_000_000  # numbers held at once while resampling: 32 MB
 @checked
 def sweep(
     train: Callable[..., Mapping[str, Any]], configs: Mapping[str, Mapping[str, Any]], seeds: Iterable[int], *,
-    folder: str | Path, workers: Count | None = None, backend: str = "loky", progress: bool = True,
+    folder: str | Path, workers: Count | None = None, backend: Literal["loky", "sequential", "dask", "ray"] = "loky", progress: bool = True,
 ) -> Runs:
     """Train with every config and every seed, side by side, and keep each run in a file of its own.
 
     Call it again to go on: a run whose file is there, made with the same config, is not made again. After a kill only the
     runs that were under way are lost. Each run has one thread, so that its numbers depend on its config and seed alone,
-    not on ``workers`` or ``backend``.
+    not on ``workers`` or ``backend``. Two sweeps of one folder at once harm nothing, but may make a run twice: give each its seeds.
 
     Args:
         train: called as ``train(seed, **config)``; returns curves by name, numbers in a list or an array (points,).
+            A cluster's workers get the function itself if it stands in a notebook or the main program, and else import it.
         configs: case -> keyword arguments of ``train``: numbers, strings, lists, and dataclasses of them.
         seeds: non-negative integers.
         folder: one folder a case, one JSON file a seed; made where it is missing.
         workers: processes; default: one for each core.
-        backend: of joblib. "loky": processes here; "sequential": one after another, in this process; "dask" or "ray": on the
-            cluster that this process is connected to.
+        backend: "loky": processes here; "sequential": one after another, in this process; "dask" or "ray": on the
+            cluster that this process is connected to. A cluster makes the run of a worker that died again elsewhere.
         progress: show a progress bar.
 
     Returns:
@@ -60,43 +65,139 @@ def sweep(
 
     Raises:
         TypeError: a config that JSON cannot hold.
-        RuntimeError: a run failed: its case and seed are named, and its own error is the cause. The others are kept.
+        ValueError: the runs of a case returned curves of different names.
+        RuntimeError: runs failed: the first is named, with its error and, as a note, where it was raised. All others are made
+            and kept. Or a worker process died, which ends a sweep without a cluster; what had ended is kept.
+        OSError: a result could not be written; it names the file. What was written before stays.
     """
-    from joblib import Parallel, delayed, parallel_config
     from tqdm.auto import tqdm
 
-    folder, seeds = Path(folder), [check(f"seeds[{i}]", seed, Seed) for i, seed in enumerate(seeds)]
+    folder, seeds = Path(folder), list(dict.fromkeys(check(f"seeds[{i}]", seed, Seed) for i, seed in enumerate(seeds)))
     if not seeds:
         raise ValueError("seeds is empty; expected one or more")
     arguments = {case: _described(case, config) for case, config in configs.items()}
     missing = [(case, seed) for seed in seeds for case in configs
                if kept_run(folder, case, seed).get("arguments") != arguments[case]]
-    if backend == "ray":
-        from ray.util.joblib import register_ray
+    calls = ((train, case, seed, dict(configs[case])) for case, seed in missing)
+    failed, kept = [], 0
+    with tqdm((_rows_of_cluster if backend in ("dask", "ray") else _rows_here)(calls, backend, workers),
+              desc="runs", total=len(missing), disable=not progress) as rows:
+        try:
+            for row in rows:
+                if "error" in row:
+                    failed.append(row)
+                else:
+                    keep_run(folder, {"arguments": arguments[row["case"]], **row})
+                    kept += 1
+        except BrokenExecutor as error:
+            raise RuntimeError(f"a worker process died (was memory short?); {kept} of {len(missing)} runs were kept: "
+                               "call again to go on, with fewer workers") from error
+    if failed:
+        raise _failure(failed, len(missing))
+    return {case: _curves({str(seed): _whole(folder, case, seed, arguments[case]) for seed in seeds}, case) for case in configs}
 
-        register_ray()
+
+Call = tuple[Callable[..., Mapping[str, Any]], str, int, dict[str, Any]]  # the arguments of _one_run
+
+
+def _rows_here(calls: Iterable[Call], backend: str, workers: int | None) -> Iterator[dict[str, Any]]:
+    """The results as they come, from processes of this machine."""
+    from joblib import Parallel, delayed, parallel_config
+
     with parallel_config(backend, n_jobs=workers or -1, **({"inner_max_num_threads": 1} if backend == "loky" else {})):
-        rows = Parallel(return_as="generator_unordered", batch_size=1)(
-            delayed(_one_run)(train, case, seed, dict(configs[case])) for case, seed in missing)
-        for row in tqdm(rows, desc="runs", total=len(missing), disable=not progress):
-            keep_run(folder, {"arguments": arguments[row["case"]], **row})
-    return {case: _curves({str(seed): kept_run(folder, case, seed) for seed in seeds}) for case in configs}
+        yield from Parallel(return_as="generator_unordered", batch_size=1)(delayed(_one_run)(*call) for call in calls)
+
+
+def _rows_of_cluster(calls: Iterable[Call], backend: str, workers: int | None) -> Iterator[dict[str, Any]]:
+    """The results as they come, from a cluster's own tasks: joblib's waits forever for a run whose workers die each time."""
+    submit, wait, result = _dask() if backend == "dask" else _ray()
+    under_way: dict[Any, Call] = {}
+
+    def ended() -> Iterator[dict[str, Any]]:
+        for task in wait(list(under_way)):
+            _, case, seed, _ = under_way.pop(task)
+            try:
+                yield result(task)
+            except Exception as error:  # _one_run raises nothing: what ran it died, again and again
+                yield _failed(case, seed, error)
+
+    for call in calls:
+        under_way[submit(*call)] = call
+        if len(under_way) == (workers or IN_FLIGHT):
+            yield from ended()
+    while under_way:
+        yield from ended()
+
+
+Cluster = tuple[Callable[..., Any], Callable[[list[Any]], Iterable[Any]], Callable[[Any], Any]]
+
+
+def _dask() -> Cluster:
+    """How the Dask cluster of this process takes a run, waits for any of several, and gives its result."""
+    from distributed import get_client, wait
+
+    try:
+        client = get_client()  # it makes the run of a worker that died again, as often as its setting allowed-failures says
+    except ValueError as error:
+        raise ValueError("backend is 'dask', and this process is connected to no cluster; expected a distributed.Client") from error
+    return (lambda *call: client.submit(_one_run, *call, pure=False),
+            lambda tasks: wait(tasks, return_when="FIRST_COMPLETED").done, lambda task: task.result())
+
+
+def _ray() -> Cluster:
+    """The same of Ray."""
+    import ray
+
+    run = ray.remote(num_cpus=1, max_retries=3)(_one_run)
+    return run.remote, lambda tasks: ray.wait(tasks)[0], ray.get
 
 
 def _one_run(train: Callable[..., Mapping[str, Any]], case: str, seed: int, config: dict[str, Any]) -> dict[str, Any]:
-    """One run on one thread; sent to a worker, so it returns plain data."""
+    """One run on one thread; sent to a worker, so it returns plain data, of a run that failed too."""
     torch, began = sys.modules.get("torch"), time.process_time()
     threads = torch.get_num_threads() if torch else 1
     try:
         if torch:
             torch.set_num_threads(1)
-        curves = {name: [float(x) for x in np.ravel(values)] for name, values in train(seed, **config).items()}
+        curves = {name: _plain_curve(name, values) for name, values in train(seed, **config).items()}
     except Exception as error:
-        raise RuntimeError(f"the run of case {case!r} with seed {seed} failed: {type(error).__name__}: {error}") from error
+        return _failed(case, seed, error)
     finally:
         if torch:
             torch.set_num_threads(threads)
     return {"case": case, "seed": seed, "curves": curves, "cpu_seconds": round(time.process_time() - began, 1)}
+
+
+def _failed(case: str, seed: int, error: Exception) -> dict[str, Any]:
+    """A run without a result."""
+    return {"case": case, "seed": seed, "error": f"{type(error).__name__}: {error}", "where": "".join(traceback.format_exception(error))}
+
+
+def _plain_curve(name: str, values: Any) -> list[float]:
+    """One curve as a list; a number is a curve of one point."""
+    if name in ("seeds", "cpu_seconds"):
+        raise ValueError(f"train returned a curve with the name {name!r}; expected another name: sweep uses this one itself")
+    if np.ndim(values) > 1:
+        raise ValueError(f"train returned the curve {name!r} of shape {np.shape(values)}; expected (points,)")
+    return [float(x) for x in np.ravel(values)]
+
+
+def _failure(failed: list[dict[str, Any]], of: int) -> RuntimeError:
+    """What is raised when runs failed: the first of them, how many more, and where it was raised."""
+    first = min(failed, key=lambda row: (row["seed"], row["case"]))
+    others = f"; so did {len(failed) - 1} others of {of}" if len(failed) > 1 else ""
+    error = RuntimeError(f"the run of case {first['case']!r} with seed {first['seed']} failed: {first['error']}{others}")
+    error.add_note(first["where"])
+    return error
+
+
+def _whole(folder: Path, case: str, seed: int, arguments: Any) -> dict[str, Any]:
+    """A run that was just kept, or was kept before."""
+    row = kept_run(folder, case, seed)
+    if row.get("arguments") != arguments:
+        raise RuntimeError(f"{_path(folder, case, seed)} was changed while the sweep ran; expected no other program to write "
+                           "runs of another config there: give each sweep a folder of its own")
+    return row
 
 
 def _described(case: str, config: Mapping[str, Any]) -> Any:
@@ -111,6 +212,8 @@ def _described(case: str, config: Mapping[str, Any]) -> Any:
 
 
 def _path(folder: Path, case: str, seed: int) -> Path:
+    if not case.strip("."):
+        raise ValueError(f"case is {case!r}; expected a name that a folder can have")
     return folder / quote(case, safe=" =,+") / f"{seed}.json"
 
 
@@ -140,12 +243,21 @@ def keep_run(folder: str | Path, row: dict[str, Any]) -> None:
     Args:
         folder: of the sweep.
         row: "case", "seed", "arguments", "curves" and "cpu_seconds".
+
+    Raises:
+        OSError: it could not be written, for want of space say; it names the file, and what was there stays.
     """
     path = _path(Path(folder), row["case"], row["seed"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(row), "utf-8")
-    os.replace(part, path)
+    part = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.part")  # of this call alone: another program may write the same run
+    try:
+        part.write_text(json.dumps(row), "utf-8")
+        os.replace(part, path)
+    except BaseException as error:
+        part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, f"{error.strerror}; this run was not kept, those before it were", str(path)) from error
+        raise
 
 
 @checked
@@ -165,7 +277,7 @@ def stored_runs(path: str | Path) -> Runs:
     """
     try:
         cases = json.loads(_found(Path(path)).read_text("utf-8"))["cases"]
-        return {case: _curves(rows["runs"]) for case, rows in cases.items()}
+        return {case: _curves(rows["runs"], case) for case, rows in cases.items()}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"path is {str(path)!r}; expected a file made by: python tools/record_runs.py") from error
 
@@ -177,8 +289,13 @@ def _found(path: Path) -> Path:
     return next((place for place in places if place.is_file()), path)
 
 
-def _curves(runs: dict[str, Any]) -> dict[str, np.ndarray]:
+def _curves(runs: dict[str, Any], case: str) -> dict[str, np.ndarray]:
+    """Runs of one case side by side; each must have the same curves."""
     seeds = sorted(runs, key=int)
+    for seed in seeds:
+        if (names := sorted(runs[seed]["curves"])) != (first := sorted(runs[seeds[0]]["curves"])):
+            raise ValueError(f"case {case!r}: the run with seed {seed} has the curves {names}, that with seed {seeds[0]} {first}; "
+                             "expected the same names from every run")
     found = {"seeds": np.array([int(seed) for seed in seeds]), "cpu_seconds": np.array([runs[seed]["cpu_seconds"] for seed in seeds])}
     for name in runs[seeds[0]]["curves"]:
         rows = [runs[seed]["curves"][name] for seed in seeds]

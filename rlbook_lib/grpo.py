@@ -329,6 +329,12 @@ def iterate_grpo(
                 "reference is missing: a run with beta above 0 goes on only with the reference it began with"
             )
         reference = frozen_copy(model)
+    share = config.prompts // processes() * config.group
+    if share % config.minibatches:
+        raise ValueError(
+            f"minibatches is {config.minibatches}; expected a divisor of the {share} completions of each of "
+            f"{processes()} processes"
+        )
     run = Run(config, seed, model, model=model, optimizer=optimizer, rng=rng, generator=draws)
     run.go_on(state)
     if run.update >= config.updates:  # a state of a run that had ended

@@ -479,6 +479,7 @@ def load_hugging_face(
 
     Raises:
         ImportError: transformers is not installed; the message says how to install it.
+        ValueError: what is there is not a whole model with its tokenizer; the cause says what transformers met.
 
     Source: the documentation of transformers, ``AutoModelForCausalLM.from_pretrained``.
     """
@@ -488,8 +489,14 @@ def load_hugging_face(
         raise ImportError(
             "loading pretrained models needs an extra package: pip install transformers"
         ) from error
-    model: Any = AutoModelForCausalLM.from_pretrained(name_or_folder, dtype=getattr(torch, dtype))
-    return HuggingFaceModel(model.to(device or "cpu"), AutoTokenizer.from_pretrained(name_or_folder))
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(name_or_folder, dtype=getattr(torch, dtype))
+        tokenizer = AutoTokenizer.from_pretrained(name_or_folder)
+    except Exception as error:  # its kind depends on what is missing or damaged
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(f"name_or_folder is {name_or_folder!r}; expected a causal language model with its tokenizer, as transformers "
+                         f"saves them ({type(error).__name__}: {first})") from error
+    return HuggingFaceModel(model.to(device or "cpu"), tokenizer)
 
 
 # --------------------------------------------------------------------------------------------------- sampling

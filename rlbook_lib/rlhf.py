@@ -352,6 +352,9 @@ def iterate_rlhf(
         raise ValueError("reference is missing: a run goes on only with the reference it began with")
     if config.pretraining_coefficient > 0 and processes() > 1:
         raise ValueError(f"pretraining_coefficient is {config.pretraining_coefficient}; expected 0 with several processes")
+    if config.batch_size // processes() % config.minibatches:
+        raise ValueError(f"minibatches is {config.minibatches}; expected a divisor of the {config.batch_size // processes()} completions "
+                         f"of each of {processes()} processes")
     rng = np.random.default_rng(seed)
     draws = PerProcess(int(rng.integers(2**62)), next(model.parameters()).device)
     value_model = RewardModel(model) if value_model is None else value_model

@@ -293,7 +293,13 @@ class PromptFile:
         self.rule, self.longest = rule, max_new_tokens
         self.answers: dict[str, str] = {}
         self.by_split: dict[str, list[str]] = {"train": [], "eval": []}
-        for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
+        try:
+            lines = Path(path).read_text("utf-8").split("\n")  # splitlines would also split at what a text may hold
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not a text in UTF-8: {error}; expected JSON lines") from error
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
             prompt, answer = _prompt_and_answer(f"{path}, line {number}", line)
             if rule == "last number" and _last_number(answer) is None:
                 raise ValueError(f"{path}, line {number}: the answer is {answer!r}; expected a number, for the rule 'last number'")

@@ -160,7 +160,7 @@ def run_updates(
         TrainingError: a metric or a parameter is NaN; the last good checkpoint stays as it is.
         ValueError: the trainer made no update, or ``checkpoint`` cannot be a file.
     """
-    if checkpoint is not None and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
+    if checkpoint is not None and rank() == 0 and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
         raise ValueError(f"checkpoint is {str(checkpoint)!r}; expected a file in a folder that exists")
     history = History(before)
     last, saved, ends = None, 0, False
@@ -173,7 +173,7 @@ def run_updates(
                 _save(checkpoint, last, history)
                 saved = last.update
             ends = any_process(interrupted())  # all processes of a run end after the same update
-            if ends or (stop is not None and stop(last)):
+            if (stop is not None and stop(last)) or ends:  # stop sees the last record of an interrupted run too
                 break
         if last is None:
             raise ValueError("updates is empty: " + ("the trainer made no update" if before is None else
@@ -347,6 +347,7 @@ def save_checkpoint(path: str | Path, state: State) -> None:
 
     Raises:
         TypeError: the state holds something else.
+        OSError: the disk is full, say; it names the file.
     """
     path = Path(path)
     _require_plain(state, "state")
@@ -357,8 +358,12 @@ def save_checkpoint(path: str | Path, state: State) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if isinstance(error, (OSError, RuntimeError)):  # torch hides a failed write behind an error of its own
+            why = error if isinstance(error, OSError) else error.__context__
+            if isinstance(why, OSError):
+                raise OSError(why.errno, f"{why.strerror or why}; the checkpoint before this one stays", str(path)) from error
         raise
     if os.name == "posix":                                                # the new name, too, on the disk
         folder = os.open(path.parent, os.O_RDONLY)
@@ -484,7 +489,10 @@ def resume_state(checkpoint: str | Path | None, config: Settings, seed: Seed) ->
     """
     if checkpoint is None or not Path(checkpoint).is_file():
         return None
-    state = load_checkpoint(checkpoint)
+    try:
+        state = load_checkpoint(checkpoint)
+    except ValueError as error:
+        raise ValueError(f"{error}; remove this file to start anew") from error
     try:
         check_state(state, config, seed)
     except ValueError as error:
@@ -628,6 +636,9 @@ class Adam:
     training run of this book. The function below all of them does not, and is called here: same numbers, same
     ``state_dict``.
 
+    A parameter in 16 bits has a copy in 32 bits, which is what moves: a step of 1e-6 is lost in the rounding of a weight of
+    0.02 in bfloat16, however often it is made.
+
     Args:
         parameters: of the networks, or groups of them: dicts with "params" and, if it differs, "lr".
         lr: learning rate, 0 or more.
@@ -660,17 +671,26 @@ class Adam:
         """Move all parameters that have a gradient."""
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
-            states = [self._state_of(p) for p in moved]
-            adam(moved, [p.grad for p in moved], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
-                 [], [s["step"] for s in states], lr=group["lr"], beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
-                 weight_decay=self.decay, decoupled_weight_decay=True, fused=self.fused, foreach=False,
-                 amsgrad=False, maximize=False)
+            whole = [p for p in moved if "copy" not in self._state_of(p)]
+            self._move(whole, [p.grad for p in whole], [self.state[p] for p in whole], group["lr"])
+            for p in moved:
+                if "copy" in self.state[p]:
+                    copied = self.state[p]["copy"]
+                    self._move([copied], [p.grad.float()], [self.state[p]], group["lr"])
+                    p.copy_(copied)
+
+    def _move(self, parameters: list[Tensor], gradients: list[Any], states: list[dict[str, Tensor]], lr: float) -> None:
+        adam(parameters, gradients, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
+             [], [s["step"] for s in states], lr=lr, beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
+             weight_decay=self.decay, decoupled_weight_decay=True, fused=self.fused, foreach=False,
+             amsgrad=False, maximize=False)
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         if parameter not in self.state:
             count = torch.zeros((), device=parameter.device if self.fused else "cpu")
-            self.state[parameter] = {"step": count, "exp_avg": torch.zeros_like(parameter),
-                                     "exp_avg_sq": torch.zeros_like(parameter)}
+            exact = parameter.detach().float() if parameter.dtype in (torch.bfloat16, torch.float16) else parameter
+            self.state[parameter] = {"step": count, "exp_avg": torch.zeros_like(exact), "exp_avg_sq": torch.zeros_like(exact),
+                                     **({} if exact is parameter else {"copy": exact})}
         return self.state[parameter]
 
     def state_dict(self) -> State:
@@ -692,7 +712,8 @@ class Adam:
         self.state = {}
         for number, stored in state["state"].items():
             for name, value in self._state_of(parameters[number]).items():
-                value.copy_(stored[name])
+                if name in stored or name != "copy":  # torch.optim keeps none: then it is the parameter itself
+                    value.copy_(stored[name])
 
 
 Optimizer: TypeAlias = Adam | torch.optim.Optimizer

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,47 @@ def test_a_process_that_dies_ends_the_job_and_its_checkpoint_goes_on(together, t
         assert torch.equal(weight, torch.load(tmp_path / "grpo" / "weights0.pt")[key])
     with pytest.raises(ValueError, match="made by 2 processes, and this run has 1"):  # one process cannot take two streams
         two_processes.train("grpo", two_processes.model(), state=tmp_path / "grpo" / "checkpoint.pt")
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_not_waited_for_without_end(tmp_path):
+    """It is stopped, not dead: nobody closes its connections. The other one gives up after the time it was given."""
+    (tmp_path / "grpo").mkdir()
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    group = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    command = [sys.executable, "-m", "tests.two_processes", str(tmp_path), "grpo", "--stops-at", "6", "--minutes", "0.05"]
+    started = [subprocess.Popen(command, env={**group, "RANK": str(number)}, stderr=subprocess.PIPE, text=True) for number in range(2)]
+    said = started[0].communicate(timeout=120)[1]
+    started[1].kill()
+    started[1].communicate()
+    assert started[0].returncode == 1 and "ProcessLost: process 0 of 2 waited too long for another one; start the same command again" in said
+    assert load_checkpoint(tmp_path / "grpo" / "checkpoint.pt")["update"] == 4
+
+
+def test_minibatches_divide_what_each_process_has(monkeypatch):
+    config = rlbook_lib.grpo.GRPOConfig(updates=1, prompts=2, group=4, minibatches=8)
+    monkeypatch.setattr(rlbook_lib.grpo, "processes", lambda: 2)
+    with pytest.raises(ValueError, match="minibatches is 8; expected a divisor of the 4 completions of each of 2 processes"):
+        next(rlbook_lib.grpo.iterate_grpo(two_processes.model(), two_processes.TASK, config, seed=0))
+    monkeypatch.setattr(rlbook_lib.rlhf, "processes", lambda: 2)
+    with pytest.raises(ValueError, match="minibatches is 8; expected a divisor of the 4 completions of each of 2 processes"):
+        next(rlbook_lib.rlhf.iterate_rlhf(two_processes.model(), two_processes.TASK, rlbook_lib.rlhf.RLHFConfig(batch_size=8, minibatches=8), seed=0))
+
+
+def test_a_number_is_the_same_everywhere_or_not(monkeypatch):
+    for others, same in (([3.0, 3.0], True), ([3.0, 5.0], False), ([1.0], False)):
+        monkeypatch.setattr(data_parallel, "largest", lambda own, others=others: max([own, *(x if own > 0 else -x for x in others)]))
+        assert data_parallel.same_everywhere(3.0) == same
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="process 1 of this machine has no GPU of its own; expected at most 1 processes"):
+        join("cuda")
 
 
 def test_alone_everything_is_the_identity(monkeypatch):

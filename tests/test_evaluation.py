@@ -3,8 +3,12 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +21,7 @@ import rlbook_lib.evaluation as evaluation
 from rlbook_lib.evaluation import (
     bootstrap_interval, interquartile_mean, performance_profile, probability_of_improvement, sweep,
 )  # fmt: skip
+from tests.full_disk import no_file_longer_than
 
 RLIABLE = {"improvement": 0.590625, "iqm": 0.2235508531988683, "profile": [0.9, 0.65, 0.375, 0.075]}
 
@@ -215,21 +220,93 @@ def test_processes_give_the_same_numbers(tmp_path):
             assert np.array_equal(here[case][curve], there[case][curve])
 
 
-def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path):
+def test_a_run_that_fails_is_named_and_all_others_are_made(tmp_path):
     def broken(seed, **config):
-        if seed == 1:
+        if seed in (1, 3):
             raise ZeroDivisionError("no such thing")
         return walk(seed, **config)
 
-    with pytest.raises(RuntimeError, match="case 'short' with seed 1 failed: ZeroDivisionError: no such thing"):
-        sweep(broken, {"short": {}}, [0, 1, 2], folder=tmp_path, backend="sequential", progress=False)
-    assert (tmp_path / "short" / "0.json").exists()
-    assert sweep(walk, {"short": {}}, [0, 1, 2], folder=tmp_path, backend="sequential", progress=False)["short"]["place"].shape == (3, 5)
+    with pytest.raises(RuntimeError, match="case 'short' with seed 1 failed: ZeroDivisionError: no such thing; so did 1 others of 5") as caught:
+        sweep(broken, {"short": {}}, range(5), folder=tmp_path, backend="sequential", progress=False)
+    assert "in broken" in caught.value.__notes__[0]  # where it was raised
+    assert sorted(path.name for path in (tmp_path / "short").iterdir()) == ["0.json", "2.json", "4.json"]
+    assert sweep(walk, {"short": {}}, range(5), folder=tmp_path, backend="sequential", progress=False)["short"]["place"].shape == (5, 5)
+
+
+def dies(seed, victim, once=None):
+    """A run that takes its process along, each time or only once."""
+    if seed == victim and not (once and os.path.exists(once)):
+        if once:
+            open(once, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return walk(seed, pause=0.2)
+
+
+def test_without_a_cluster_a_dead_process_ends_the_sweep_and_what_had_ended_is_kept(tmp_path):
+    with pytest.raises(RuntimeError, match="a worker process died .* of 4 runs were kept: call again to go on"):
+        sweep(dies, {"a": {"victim": 3}}, range(4), folder=tmp_path, workers=2, progress=False)
+    assert (tmp_path / "a" / "0.json").exists() and not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize(("returned", "words"), [
+    (lambda seed: {"x": np.ones((2, 3))}, "the curve 'x' of shape \\(2, 3\\); expected \\(points,\\)"),
+    (lambda seed: {"seeds": [1.0]}, "a curve with the name 'seeds'; expected another name"),
+    (lambda seed: {"x": ["one"]}, "failed: ValueError"), (lambda seed: [1.0], "failed: AttributeError"),
+    (lambda seed: {"x": [1.0]} if seed else {"x": [1.0], "y": [1.0]}, "seed 1 has the curves \\['x'\\], that with seed 0 \\['x', 'y'\\]"),
+])  # fmt: skip
+def test_a_run_that_returns_something_else_is_refused(tmp_path, returned, words):
+    with pytest.raises((RuntimeError, ValueError), match=words):
+        sweep(returned, {"a": {}}, range(2), folder=tmp_path, backend="sequential", progress=False)
+
+
+def test_runs_of_different_lengths_are_filled_up(tmp_path):
+    runs = sweep(lambda seed: {"x": [seed] * (seed + 1), "y": 5}, {"a": {}}, range(2), folder=tmp_path, backend="sequential", progress=False)
+    assert np.array_equal(runs["a"]["x"], [[0, np.nan], [1, 1]], equal_nan=True) and runs["a"]["y"].tolist() == [[5], [5]]
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"arguments": {}}', '\0' * 40])
+def test_a_damaged_file_is_made_again(tmp_path, damage):
+    before = sweep(walk, {"a": {}}, [0, 1], folder=tmp_path, backend="sequential", progress=False)
+    (tmp_path / "a" / "1.json").write_text(damage)
+    after = sweep(walk, {"a": {}}, [0, 1], folder=tmp_path, backend="sequential", progress=False)
+    assert np.array_equal(before["a"]["place"], after["a"]["place"])
+
+
+def test_a_full_disk_is_named_and_costs_only_what_was_not_written(tmp_path):
+    train = lambda seed: {"x": np.ones(1 if seed < 2 else 9000)}  # noqa: E731
+    with no_file_longer_than(10_000), pytest.raises(OSError, match="this run was not kept, those before it were: .*2.json"):
+        sweep(train, {"a": {}}, range(3), folder=tmp_path, backend="sequential", progress=False)
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["0.json", "1.json"]
+
+
+def test_two_programs_may_write_the_same_run(tmp_path):
+    row = {"case": "a", "seed": 0, "arguments": {}, "curves": {"x": [0.5] * 3000}, "cpu_seconds": 0.0}
+
+    def write(_):
+        for _ in range(100):
+            evaluation.keep_run(tmp_path, row)
+            assert evaluation.kept_run(tmp_path, "a", 0) == row
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["0.json"]
+
+
+def test_a_run_that_another_sweep_overwrites_is_not_passed_off_as_ours(tmp_path):
+    def train(seed):
+        if seed == 1:
+            evaluation.keep_run(tmp_path, {"case": "a", "seed": 0, "arguments": {"x": 1}, "curves": {"place": [9.0] * 5}, "cpu_seconds": 0.0})
+        return walk(seed)
+
+    with pytest.raises(RuntimeError, match="0.json was changed while the sweep ran"):
+        sweep(train, {"a": {}}, [0, 1], folder=tmp_path, backend="sequential", progress=False)
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"seeds": []}, "seeds is"), ({"seeds": [-1]}, "seeds\\[0\\] is -1"), ({"seeds": [True]}, "seeds\\[0\\] is True"),
-    ({"workers": 0}, "workers is 0"), ({"configs": {"a": {"x": object()}}}, "configs\\['a'\\] holds"),
+    ({"workers": 0}, "workers is 0"), ({"backend": "slurm"}, "backend is 'slurm'"), ({"configs": {"..": {}}}, "case is '..'"),
+    ({"backend": "dask"}, "connected to no cluster; expected a distributed.Client"),
+    ({"configs": {"a": {"x": object()}}}, "configs\\['a'\\] holds"),
 ])  # fmt: skip
 def test_a_sweep_says_what_it_cannot_take(tmp_path, arguments, words):
     with pytest.raises((TypeError, ValueError), match=words):
@@ -237,16 +314,72 @@ def test_a_sweep_says_what_it_cannot_take(tmp_path, arguments, words):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def dask_cluster():
+    """Two worker processes."""
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL) as cluster, Client(cluster):
+        yield cluster
+
+
+@pytest.fixture
+def ray_cluster():
+    """Two worker processes, where Ray is installed."""
+    ray = pytest.importorskip("ray")
+    here = {"env_vars": {"PYTHONPATH": str(Path(__file__).parent)}}  # so that the workers can import this module
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=here)
+    yield ray
+    ray.shutdown()
+
+
 @pytest.mark.slow
-def test_a_cluster_gives_the_same_numbers_when_a_worker_is_killed(tmp_path):
-    """Two worker processes of a Dask cluster; one is killed while it works, and its run is made again elsewhere."""
+def test_a_cluster_gives_the_same_numbers_when_a_worker_is_killed(tmp_path, dask_cluster):
+    """One of two is killed while it works, and its run is made again elsewhere."""
     expected = sweep(walk, CONFIGS, range(6), folder=tmp_path / "here", backend="sequential", progress=False)
     slow = {case: config | {"pause": 0.3} for case, config in CONFIGS.items()}
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL) as cluster, Client(cluster):
-        first = next(iter(cluster.workers.values())).pid
-        killer = threading.Timer(0.8, os.kill, (first, signal.SIGKILL))
-        killer.start()
-        found = sweep(walk, slow, range(6), folder=tmp_path / "there", backend="dask", progress=False)
-        assert killer.finished.is_set()
+    first = next(iter(dask_cluster.workers.values())).pid
+    killer = threading.Timer(0.8, os.kill, (first, signal.SIGKILL))
+    killer.start()
+    found = sweep(walk, slow, range(6), folder=tmp_path / "there", backend="dask", progress=False)
+    assert killer.finished.is_set()
+    for case in CONFIGS:
+        assert np.array_equal(expected[case]["place"], found[case]["place"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_on_a_cluster_a_run_that_kills_its_worker_once_is_made_again_and_one_that_always_does_is_named(tmp_path, backend, request):
+    request.getfixturevalue(f"{backend}_cluster")
+    expected = sweep(walk, {"a": {}}, range(6), folder=tmp_path / "here", backend="sequential", progress=False)
+    once = {"a": {"victim": 2, "once": str(tmp_path / "once")}}
+    found = sweep(dies, once, range(6), folder=tmp_path / "once-folder", backend=backend, progress=False)
+    assert (tmp_path / "once").exists() and np.array_equal(expected["a"]["place"], found["a"]["place"])
+    with pytest.raises(RuntimeError, match="the run of case 'a' with seed 2 failed: (KilledWorker|WorkerCrashedError)"):
+        sweep(dies, {"a": {"victim": 2}}, range(6), folder=tmp_path / "always", backend=backend, workers=2, progress=False)
+    assert sorted(path.stem for path in (tmp_path / "always" / "a").iterdir()) == ["0", "1", "3", "4", "5"]
+
+
+def in_a_process_of_its_own(folder, pause):
+    """A sweep of two workers, in a program that can be killed."""
+    code = ("import sys\nfrom tests.test_evaluation import CONFIGS, sweep, walk\n"
+            "sweep(walk, {case: config | {'pause': float(sys.argv[2])} for case, config in CONFIGS.items()}, range(6), folder=sys.argv[1],"
+            " workers=2, progress=False)")
+    return subprocess.Popen([sys.executable, "-c", code, str(folder), str(pause)], start_new_session=True, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", [[signal.SIGKILL], [signal.SIGINT]])
+def test_a_whole_sweep_that_is_killed_goes_on(tmp_path, signals):
+    """The program alone is killed, or it and its workers get a Ctrl-C: nothing goes on writing, and what had ended stays."""
+    expected = sweep(walk, CONFIGS, range(6), folder=tmp_path / "here", backend="sequential", progress=False)
+    victim = in_a_process_of_its_own(tmp_path / "there", 0.4)
+    while not (kept := list((tmp_path / "there").rglob("*.json"))):
+        time.sleep(0.05)
+    (os.kill if signals == [signal.SIGKILL] else os.killpg)(victim.pid, signals[0])
+    assert victim.wait(timeout=20) != 0
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "there").rglob("*.json")}
+    assert set(kept) <= times.keys() and len(times) < 12
+    slow = {case: config | {"pause": 0.4} for case, config in CONFIGS.items()}
+    found = sweep(walk, slow, range(6), folder=tmp_path / "there", workers=2, progress=False)
+    assert all(path.stat().st_mtime_ns == when for path, when in times.items())  # nothing is made again
     for case in CONFIGS:
         assert np.array_equal(expected[case]["place"], found[case]["place"])

@@ -1,6 +1,7 @@
 """GRPO from the command line: its files, its errors, and a run that is killed and goes on as if nothing had happened."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import torch
 import rlbook_lib.grpo_command as grpo_command
 from rlbook_lib.grpo_command import main
 from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig
+from rlbook_lib.training import load_checkpoint
+from tests.full_disk import no_file_longer_than
 from tests.tiny_llama import save_tiny_llama
 
 SETTINGS = ["--updates", "7", "--checkpoint-every", "3", "--prompts", "4", "--group", "4", "--minibatches", "2", "--quiet",
@@ -31,7 +34,7 @@ class Small(Transformer):
     """A model of this book that is saved and chats as one of transformers does."""
 
     def save(self, folder: Path) -> None:
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         torch.save(self.state_dict(), folder / "weights.pt")
 
 
@@ -45,9 +48,11 @@ def command(tmp_path: Path, task: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(grpo_command, "load_hugging_face", load)
 
     def run(output: str, *more: str) -> Path:
-        main(["--model", "small", "--task", str(task), "--output", str(tmp_path / output), *SETTINGS, *more])
+        (tmp_path / "small").mkdir(exist_ok=True)
+        assert main([*run.arguments, "--output", str(tmp_path / output), *more]) == 0
         return tmp_path / output
 
+    run.arguments = ["--model", str(tmp_path / "small"), "--task", str(task), *SETTINGS]
     return run
 
 
@@ -109,6 +114,70 @@ def test_what_cannot_work_is_said_in_one_line(command, arguments):
     with pytest.raises(SystemExit, match="^grpo_command: ") as caught:
         command("run", *arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--model", "nowhere"], "--model nowhere is no folder; expected one with a causal language model"), (["--checkpoint-every", "0"], "checkpoint_every is 0"),
+    (["--max-new-tokens", "15"], "the prompt '0\\+0=' has 4 tokens and its answer may have 15; expected at most 16 together"),
+])  # fmt: skip
+def test_what_would_stop_the_run_later_is_said_at_once(command, tmp_path, arguments, words):
+    with pytest.raises(SystemExit, match=words):
+        command("run", *arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_commands_cannot_write_one_folder(command, tmp_path):
+    folder = command("run")
+    other = grpo_command._Folder(folder, json.loads((folder / "settings.json").read_text()))
+    with pytest.raises(SystemExit, match="run is in use: another command writes there"):
+        command("run")
+    other.close()
+    command("run")
+
+
+def test_after_ctrl_c_the_run_goes_on_and_no_line_is_missing(command, monkeypatch, tmp_path, capsys):
+    whole, watch = command("whole"), grpo_command._Folder.watch
+
+    def interrupted(self, batch, rewards):
+        if self.update == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+        return watch(self, batch, rewards)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(grpo_command._Folder, "watch", interrupted)
+        assert main([*command.arguments, "--output", str(tmp_path / "cut")]) == 130
+    assert "the same command goes on from the checkpoint" in capsys.readouterr().err
+    assert load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["update"] == 5 == lines(tmp_path / "cut" / "metrics.jsonl")[-1]["update"]
+    assert lines(command("cut") / "metrics.jsonl") == lines(whole / "metrics.jsonl")
+
+
+def test_lines_of_metrics_that_were_cut_off_or_lost_come_back(command):
+    folder = command("run")
+    path, before = folder / "metrics.jsonl", lines(folder / "metrics.jsonl")
+    text = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(text[:5]) + text[5][:20])  # a kill between the checkpoint and its line, and one in the middle of a line
+    assert lines(command("run") / "metrics.jsonl") == before
+
+
+@pytest.mark.parametrize(("name", "damage", "words"), [
+    ("settings.json", "", "settings.json is damaged"), ("metrics.jsonl", "\0}\n{}\n", "metrics.jsonl, line 1 is damaged: .*; remove this line"),
+    ("checkpoint.pt", "PK", "checkpoint.pt is not a checkpoint, or is damaged: .*; remove this file to start anew"),
+])  # fmt: skip
+def test_a_damaged_file_is_named(command, name, damage, words):
+    folder = command("run")
+    (folder / name).write_text(damage)
+    with pytest.raises(SystemExit, match=words):
+        command("run")
+    assert (folder / name).read_text() == damage
+
+
+def test_a_full_disk_ends_the_run_in_one_line_and_with_room_it_goes_on(command, tmp_path):
+    whole = command("whole")
+    size = (whole / "checkpoint.pt").stat().st_size
+    with no_file_longer_than(size // 2), pytest.raises(SystemExit, match="the checkpoint before this one stays: .*checkpoint.pt"):
+        command("cut")
+    assert not list((tmp_path / "cut").glob(".checkpoint*"))
+    assert lines(command("cut") / "metrics.jsonl") == lines(whole / "metrics.jsonl")
 
 
 def test_a_killed_process_goes_on(tmp_path, task):

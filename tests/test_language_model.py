@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import shutil
 
 import pytest
 import torch
@@ -452,6 +453,16 @@ def test_a_hugging_face_model_equals_its_own_logits(hugging_face):
     tokens = torch.tensor([model.tokenizer.encode("4127=")])
     mask = torch.ones_like(tokens, dtype=torch.bool)
     assert torch.allclose(model(tokens, mask), model.model(tokens).logits, atol=1e-6)
+
+
+def test_a_folder_that_holds_no_whole_model_is_named(hugging_face, tmp_path):
+    for name, keep in (("tokenizer", lambda data: None), ("model.safetensors", lambda data: data[: len(data) // 2]), ("config", lambda data: None)):
+        damaged = shutil.copytree(hugging_face, tmp_path / name)
+        for path in damaged.glob(f"{name}*"):
+            data = keep(path.read_bytes())
+            path.unlink() if data is None else path.write_bytes(data)
+        with pytest.raises(ValueError, match=f"name_or_folder is '.*{name}'; expected a causal language model with its tokenizer"):
+            load_hugging_face(str(damaged))
 
 
 def test_unknown_dtype_of_a_pretrained_model():

@@ -1,5 +1,6 @@
 """Tasks, rewards by rule, scoring that names what went wrong, preferences by a hidden score."""
 
+import json
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, encode_completions, generate
 from rlbook_lib.text_tasks import (
+    PromptFile,
     Arithmetic,
     CheckDigit,
     RewardError,
@@ -312,3 +314,14 @@ def test_sharp_judges_never_err_and_blunt_ones_toss_a_coin():
     assert (blunt[blunt != 0] > 0).float().mean() == pytest.approx(0.5, abs=0.05)
     with pytest.raises(ValueError, match="sharpness"):
         preference_pairs(model, task, 5, seed=0, sharpness=-1.0)
+
+
+def test_a_prompt_file_may_hold_empty_lines_and_any_character_and_must_be_text(tmp_path):
+    path = tmp_path / "task.jsonl"
+    rows = [{"prompt": f"say{separator}{number}", "answer": "1"} for number in range(9) for separator in "\u2028\x85\u2029"]
+    path.write_text("\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", "utf-8")
+    task = PromptFile(path)
+    assert len(task.answers) == 27
+    path.write_bytes(b"\xff\xfe{")
+    with pytest.raises(ValueError, match="task.jsonl is not a text in UTF-8: .*; expected JSON lines"):
+        PromptFile(path)

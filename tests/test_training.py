@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import nn
 
+from rlbook_lib import training
 from rlbook_lib.dqn import DQNConfig, train_dqn
 from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy
 from rlbook_lib.training import (
@@ -40,6 +41,7 @@ from rlbook_lib.training import (
     train,
     unpack,
 )
+from tests.full_disk import no_file_longer_than
 
 torch.set_num_threads(1)
 
@@ -293,6 +295,53 @@ def test_one_interrupt_ends_the_update_and_saves(tmp_path):
     assert load_checkpoint(path)["update"] == 5
     assert same(train_toy(checkpoint=path).state(), train_toy().state())
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_stop_sees_the_last_record_of_an_interrupted_run():
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        run_updates(interrupting(iterate_toy(None, ToyConfig(), seed=0), 1), stop=lambda record: seen.append(record.update))
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_only_process_0_writes_and_so_only_it_needs_the_folder(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="expected a file in a folder that exists"):
+        train_toy(checkpoint=tmp_path / "new" / "run.pt")
+    monkeypatch.setattr(training, "rank", lambda: 1)  # process 0 may still be about to make it
+    assert train_toy(checkpoint=tmp_path / "new" / "run.pt").updates == 10
+    assert not (tmp_path / "new").exists()
+
+
+def test_small_steps_of_weights_in_16_bits_are_not_lost(tmp_path):
+    start = 0.02 * torch.randn(1000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    gradients = torch.randn(200, 1000, generator=torch.Generator().manual_seed(1)).bfloat16() + 1
+
+    def moved(kind, steps, stop_at=None):
+        weight = nn.Parameter(start.to(kind, copy=True))
+        optimizer = training.Adam([weight], 1e-6, fused=False)
+        for t, gradient in enumerate(gradients[:steps]):
+            if t == stop_at:  # a run that goes on from a checkpoint
+                save_checkpoint(tmp_path / "a.pt", {"weight": weight.detach(), "optimizer": optimizer.state_dict()})
+                state = load_checkpoint(tmp_path / "a.pt")
+                weight = nn.Parameter(state["weight"])
+                optimizer = training.Adam([weight], 1e-6, fused=False)
+                optimizer.load_state_dict(state["optimizer"])
+            weight.grad = gradient.to(kind)
+            optimizer.step()
+        return weight.detach()
+
+    exact = moved(torch.float32, 200)
+    assert torch.equal(moved(torch.bfloat16, 200), exact.bfloat16())
+    assert torch.equal(moved(torch.bfloat16, 200, stop_at=120), exact.bfloat16())
+    assert float((exact - start.float()).mean()) < -1e-4
+
+
+def test_a_full_disk_keeps_the_checkpoint_before_and_names_the_file(tmp_path):
+    path = tmp_path / "a.pt"
+    save_checkpoint(path, {"good": 1})
+    with no_file_longer_than(20_000), pytest.raises(OSError, match="the checkpoint before this one stays: .*a.pt"):
+        save_checkpoint(path, {"large": torch.zeros(100_000)})
+    assert load_checkpoint(path) == {"good": 1} and [file.name for file in tmp_path.iterdir()] == ["a.pt"]
 
 
 def test_two_interrupts_stop_at_once_and_save_nothing(tmp_path):

@@ -52,15 +52,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="+", choices=CONFIGS)
     parser.add_argument("--dies-at", type=int)
+    parser.add_argument("--stops-at", type=int)
+    parser.add_argument("--minutes", type=float, default=30.0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    join()
+    join(minutes=options.minutes)
     for name in options.names:
-        run(name, options.folder / name, options.dies_at)
+        run(name, options.folder / name, options.dies_at, options.stops_at)
     leave()
 
 
-def run(name: str, folder: Path, dies_at: int | None) -> None:
+def run(name: str, folder: Path, dies_at: int | None, stops_at: int | None) -> None:
     """Train, and leave what each process sampled and ended with."""
     rounds: list[Completions] = []
 
@@ -68,6 +70,8 @@ def run(name: str, folder: Path, dies_at: int | None) -> None:
         rounds.append(batch)
         if rank() == 1 and len(rounds) == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
+        if rank() == 1 and len(rounds) == stops_at:
+            os.kill(os.getpid(), signal.SIGSTOP)
         return {}
 
     student = model()

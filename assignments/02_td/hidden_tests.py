@@ -949,8 +949,8 @@ ARMS = 3
 
 def judge_q6(raw):
     """How often each action was taken after the first 200 steps; whether both agents learned the same."""
-    if "actions" in raw:
-        return {"frequencies": np.bincount(raw["actions"][200:], minlength=ARMS) / (len(raw["actions"]) - 200)}
+    if "actions" in raw:  # those that do not exist count as one, see judge_q4
+        return {"frequencies": np.bincount(np.minimum(raw["actions"][200:], ARMS), minlength=ARMS) / (len(raw["actions"]) - 200)}
     if "runs" in raw:
         first, *later = raw["seeds"]
         return {"repeats": repeats(raw["runs"]), "seed": first, "later seeds": [seed for seed in later if seed is not None]}

@@ -1153,11 +1153,14 @@ def cases_q6(rng):
 
 
 def acted_q6(raw, given):
-    """Whether the greedy actions were the best ones, and how often each was drawn; what was given is the reference's."""
+    """Whether the greedy actions were the best ones, and how often each was drawn; what was given is the reference's.
+
+    Actions that do not exist count as one: with a place for each, the number of one fills the memory.
+    """
     received, greedy = np.array(raw["received"]), given["greedy"]
     best = (given["seen"][:-1] @ given["weights"].T).argmax(axis=1)
     drawn, actions = received[~greedy], len(given["weights"])
-    return {"greedy": (received == best)[greedy], "shares": np.round(np.bincount(drawn, minlength=actions) * actions / len(drawn))}
+    return {"greedy": (received == best)[greedy], "shares": np.round(np.bincount(np.minimum(drawn, actions), minlength=actions) * actions / len(drawn))}
 
 
 def compare_q6(got, want):

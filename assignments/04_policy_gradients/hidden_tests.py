@@ -149,9 +149,10 @@ def drive_q2(function, what, mean, log_std, actions, weights):
 def cases_q2(rng):
     cases = []
 
-    def add(part, what, n, d):
+    def add(part, what, n, d, scale=1):
         mean, log_std = rng.normal(0, 2, (n, d)), rng.uniform(-1.2, 0.9, d)
         log_std[0] = rng.choice([-1, 1]) * rng.uniform(0.4, 0.9)
+        log_std *= scale
         actions = mean + np.exp(log_std) * rng.normal(size=(n, d))
         cases.append(Case((what, mean, log_std, actions, rng.uniform(0.5, 2, n) * rng.choice([-1, 1], n)), part))
 
@@ -160,6 +161,7 @@ def cases_q2(rng):
     for d in (2, int(rng.integers(3, 5))):
         add("several dimensions", "values", int(rng.integers(5, 9)), d)
     add("several dimensions", "values", 1, 3)
+    add("several dimensions", "values", 5, 2, scale=8)  # widths that nobody clipped: the first beyond exp(3)
     for d in (1, 3):
         add("gradient", "gradient", int(rng.integers(5, 9)), d)
     return cases

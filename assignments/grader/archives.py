@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from .submissions import of_the_system
+from .submissions import of_the_system, open_below
 
 MAX_FILES = 20_000  # of a source
 MAX_ARCHIVE = 4_000_000_000  # bytes of a zip
@@ -95,12 +95,12 @@ def in_folder(folder: Path) -> Iterator[Piece]:
                 continue
             when = datetime.fromtimestamp(int(entry.stat(follow_symlinks=False).st_mtime))
             problem = "" if entry.is_file(follow_symlinks=False) else NO_FILE
-            yield Piece(os.path.relpath(entry.path, folder), when, partial(open_file, entry.path), problem)
+            yield Piece(os.path.relpath(entry.path, folder), when, partial(open_file, folder, os.path.relpath(entry.path, folder)), problem)
 
 
-def open_file(path: str) -> IO[bytes]:
-    """A file of a folder, unless it has become a link or a pipe since."""
-    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def open_file(folder: Path, path: str) -> IO[bytes]:
+    """A file of a folder, unless it, or a folder on the way to it, has become a link or a pipe since."""
+    number = open_below(folder, path.split("/"))
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise OSError("this is not a file")

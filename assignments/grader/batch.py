@@ -367,7 +367,7 @@ def grade_submission(course: Course, submission: Submission, folder: Path, regra
     began = time.monotonic()
     kept: Result | None = None
     try:
-        data = None if submission.problem or submission.path is None else submissions.read_bytes(submission.path)
+        data = None if submission.problem or submission.path is None else submission.read()
         said = f"{course.key_for(submission.student)} {submission.student} {submission.problem} {submission.remark} {data is None}\0"
         key = hashlib.sha256(said.encode("utf-8", "replace") + (data or b"")).hexdigest()
         kept = results.load(results.path_of(folder, submission.student))

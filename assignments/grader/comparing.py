@@ -44,19 +44,39 @@ def close(rtol: float = 1e-5, atol: float = 1e-7) -> Comparison:
             return first(compare(one, other) for one, other in zip(got, want, strict=True))
         if want is None or isinstance(want, str):
             return None if type(got) is type(want) and got == want else WRONG_WORDS
-        return compare_numbers(got, want, rtol, atol)
+        wrong = compare_numbers(got, want, rtol, atol)
+        return WRONG_COUNT if wrong == WRONG_SHAPE and another_count(got, want) else wrong
 
     return compare
 
 
 def judged(judge: Callable[[Any], Any], compare: Comparison) -> Comparison:
-    """Compare what ``judge`` makes of the raw results, the student's and the reference's."""
+    """Compare what ``judge`` makes of the raw results, the student's and the reference's.
+
+    Of a shape that only the judge's own data have, a student is not told: nothing of that shape was asked for.
+    """
 
     def compare_judged(got: Any, want: Any) -> str | None:
-        return compare(judge(got), judge(want))
+        wrong = compare(judge(got), judge(want))
+        return WRONG_VALUES if wrong == WRONG_SHAPE and shapes(got) == shapes(want) else wrong
 
     compare_judged.judge = judge  # type: ignore[attr-defined]
     return compare_judged
+
+
+def another_count(got: Any, want: Any) -> bool:
+    """Whether several arrays are asked for, and something else than so many results came back."""
+    several = isinstance(want, (list, tuple)) and any(isinstance(one, np.ndarray) for one in want)
+    return several and (np.ndim(got) == 0 or len(got) != len(want))
+
+
+def shapes(value: Any) -> Any:
+    """The shapes of all arrays in a result, built as it is."""
+    if isinstance(value, dict):
+        return {key: shapes(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shapes(one) for one in value]
+    return np.shape(value)
 
 
 def seen_by(compare: Comparison, value: Any) -> Any:

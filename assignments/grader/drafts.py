@@ -68,7 +68,7 @@ def answers(assignment: Assignment, found: Sequence[Submission]) -> tuple[list[A
                 raise Unreadable(submission.problem)
             if submission.path is None:
                 raise Unreadable("Nothing was handed in.")
-            notebook = submissions.parse(submissions.read_bytes(submission.path))
+            notebook = submissions.parse(submission.read())
             texts, pictures = written.answer(assignment, notebook), written.pictures(assignment, notebook)
             if not texts and not pictures:
                 raise Unreadable("No answer was found.")

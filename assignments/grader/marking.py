@@ -33,6 +33,7 @@ STRONG = diagnosing.SENTENCES.keys() - diagnosing.WEAK
 RAISES = "The call raises "
 UNWRITTEN = "The answer is not written yet: the call raises NotImplementedError."
 DIAGNOSIS = "This looks like the following mistake: "
+PARTLY_KNOWN = "In the tests that fail, but not in all others, the answer does the same as the following mistake: "
 ENDINGS = {
     MISSING: "`{function}` is not defined.",
     TIMEOUT: "A call took too long and was stopped.",
@@ -200,7 +201,8 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
     found = diagnose(prepared, outcomes, verdicts)
     if found is not None:
         messages = [message for message in messages if message != WRONG_VALUES]  # the next sentence says more
-        return [*messages, DIAGNOSIS + prepared.question.mistakes[found].says]
+        number, everywhere = found
+        return [*messages, (DIAGNOSIS if everywhere else PARTLY_KNOWN) + prepared.question.mistakes[number].says]
     related = relations(prepared, outcomes, verdicts)
     sentences = set(related.values())
     if None not in sentences:
@@ -335,16 +337,27 @@ def note_missing(results: Sequence[QuestionResult], functions: Sequence[str], th
         result.messages = [message + more if message == says else message for message in result.messages]
 
 
-def diagnose(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> int | None:
-    """The first mistake that gives the same result on every case; else one that does on every wrong case."""
+def diagnose(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> tuple[int, bool] | None:
+    """The first mistake that gives the same result on every case, and True; else one that does on every wrong case, and False.
+
+    For the second a result must have come back: the same kind of exception has many reasons.
+    """
     if outcomes[-1].kind in ENDINGS:
         return None
     everywhere = range(len(outcomes))
     wrong = [index for index, message in enumerate(verdicts) if message is not None]
-    for indices in (everywhere, wrong):
-        for number, expected in enumerate(prepared.mistakes):
-            if all(alike(prepared.question, outcomes[index], expected[index]) for index in indices):
-                return number
+    if (number := first_alike(prepared, outcomes, everywhere)) is not None:
+        return number, True
+    if any(outcomes[index].kind == RETURNED for index in wrong) and (number := first_alike(prepared, outcomes, wrong)) is not None:
+        return number, False
+    return None
+
+
+def first_alike(prepared: Prepared, outcomes: Sequence[Outcome], indices: Sequence[int]) -> int | None:
+    """The first mistake that gives the same results on these cases."""
+    for number, expected in enumerate(prepared.mistakes):
+        if all(alike(prepared.question, outcomes[index], expected[index]) for index in indices):
+            return number
     return None
 
 

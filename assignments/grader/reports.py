@@ -292,14 +292,14 @@ def write_gradebook(output: Path, assignment: Assignment, everybody: list[Grade]
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1e21; --paper: #ffffff; --soft: #f1f3f5; --line: #ced4da; --dim: #545b62;
   --right: #1b6e3c; --wrong: #a02a1c; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8ea; --paper: #17191c; --soft: #22262a; --line: #464d54; --dim: #aab2ba;
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e8ea; --paper: #17191c; --soft: #22262a; --line: #464d54; --dim: #aab2ba;
   --right: #6fcf97; --wrong: #ff9d8c; } }
 body { margin: 0 auto; max-width: 46rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; margin-bottom: 0.2rem; } h2 { font-size: 1.15rem; margin: 0; }
 .dim { color: var(--dim); } .score { font-size: 1.3rem; font-weight: 600; }
 section { border: 1px solid var(--line); border-radius: 0.5rem; padding: 0.9rem 1.1rem; margin: 1rem 0; }
-header { display: flex; justify-content: space-between; gap: 1rem; }
+header { display: flex; justify-content: space-between; gap: 1rem; } header > :last-child { min-width: 4.5rem; text-align: right; }
 table { border-collapse: collapse; width: 100%; margin-top: 0.5rem; table-layout: fixed; }
 th:nth-child(2), td:nth-child(2) { width: 9rem; } th:last-child, td:last-child { width: 6rem; }
 th, td { text-align: left; padding: 0.2rem 0.5rem 0.2rem 0; border-bottom: 1px solid var(--line); font-weight: normal; }
@@ -307,11 +307,12 @@ td:last-child, th:last-child { text-align: right; padding-right: 0; white-space:
 .status { background: var(--soft); border-radius: 0.5rem; padding: 0.7rem 1.1rem; }
 .right { color: var(--right); } .wrong { color: var(--wrong); } code { font-family: ui-monospace, monospace; }
 ul { margin: 0.6rem 0 0; padding-left: 1.2rem; }
-@media (max-width: 34rem) { body { padding: 0.8rem; } section { padding: 0.7rem 0.8rem; } header { flex-wrap: wrap; gap: 0 1rem; }
+@media (max-width: 34rem) { body { padding: 0.8rem; } section { padding: 0.7rem 0.8rem; }
   table, tbody, tr { display: block; } tr:first-child { display: none; }
   tr { display: flex; flex-wrap: wrap; gap: 0 1rem; border-bottom: 1px solid var(--line); padding: 0.3rem 0; }
   td { border: 0; padding: 0; } td:first-child { flex: 1 0 100%; } td:nth-child(2), td:last-child { width: auto; }
   td:nth-child(2) { flex: 1; } }
+@media print { :root { color-scheme: light; } section { break-inside: avoid; } body { max-width: none; padding: 0; } }
 """
 FOOT = ("</main>", "</body>", "</html>", "")
 CHECKS = (

@@ -379,7 +379,7 @@ class Student:
         session.received = self.received
         for cell in self.setup:
             try:
-                session.ask({"cell": cell}, START_SECONDS)
+                session.ask({"cell": cell, "ours": True}, START_SECONDS)
             except Stopped as stopped:
                 raise InfrastructureError(f"a setup cell of the assignment did not end well: {stopped.kind}") from None
         if self.until is not None:

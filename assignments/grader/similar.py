@@ -77,7 +77,7 @@ def own_code(assignment: Assignment, found: Sequence[Submission]) -> tuple[list[
         try:
             if submission.problem or submission.path is None:
                 raise Unreadable(submission.problem or "Nothing was handed in.")
-            chosen = cells.choose(submissions.parse(submissions.read_bytes(submission.path)), given)
+            chosen = cells.choose(submissions.parse(submission.read()), given)
             text = "\n\n".join(text for text in chosen.first if text.strip() not in given.stubs)
             if len(text) > LONGEST:
                 said.append(f"{submission.student!r}: only the first {LONGEST} characters were compared")

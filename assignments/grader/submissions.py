@@ -25,7 +25,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,13 +51,20 @@ class Submission:
     """What one student handed in.
 
     ``path``: the notebook, or ``None``. ``problem``: why it cannot be read, or empty. ``remark``: what the student and
-    the instructor should know. Neither path nor problem: nothing was handed in.
+    the instructor should know. Neither path nor problem: nothing was handed in. ``folders``: how many of the folders
+    that lead to the notebook are the student's.
     """
 
     student: str
     path: Path | None = None
     problem: str = ""
     remark: str = ""
+    folders: int = 0
+
+    def read(self) -> bytes:
+        """The content; raises :class:`Unreadable`. What was no link in the survey may be one by now."""
+        assert self.path is not None
+        return read_bytes(self.path, self.folders)
 
 
 @dataclass
@@ -196,7 +203,7 @@ def in_folder(entry: os.DirEntry[str], student: str, assignment: str, unmatched:
     remarks = [] if path.name == exact else [f"The notebook should be named {exact}."]
     if path.parent not in (folder, folder / assignment):
         remarks.append("The notebook was found in a folder of its own: it should not be in one.")
-    return Submission(student, path, problem_of(path), " ".join(remarks))
+    return Submission(student, path, problem_of(path), " ".join(remarks), len(path.relative_to(folder).parts))
 
 
 def listed(folder: Path) -> tuple[list[Path], int, int]:
@@ -237,10 +244,13 @@ def problem_of(path: Path) -> str:
     return ""
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a submission; raises :class:`Unreadable`. The type is checked again once it is open."""
+def read_bytes(path: Path, folders: int = 0) -> bytes:
+    """The content of a submission; raises :class:`Unreadable`. The type is checked again once it is open.
+
+    ``folders``: how many folders before the name are the student's: they may be no links either.
+    """
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        number = open_below(Path(*path.parts[: -1 - folders]), path.parts[-1 - folders :])
     except OSError as error:
         raise Unreadable("The file cannot be read.") from error
     with os.fdopen(number, "rb") as file:
@@ -250,6 +260,19 @@ def read_bytes(path: Path) -> bytes:
     if len(data) > MAX_BYTES:
         raise Unreadable("The file is too large.")
     return data
+
+
+def open_below(folder: Path, names: Sequence[str]) -> int:
+    """A file in a folder, opened name by name so that no link is followed, whoever puts one there meanwhile; raises ``OSError``."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for place, name in enumerate(names, 1):
+        kind = os.O_DIRECTORY if place < len(names) else os.O_NONBLOCK
+        try:
+            inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=number)
+        finally:
+            os.close(number)
+        number = inner
+    return number
 
 
 def parse(data: bytes) -> Notebook:

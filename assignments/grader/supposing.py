@@ -237,7 +237,7 @@ def of_two(one: Leaf, other: Leaf) -> list[Supposition]:
         found.append(Supposition(f"{IF}`{other.name}` stands in the place of `{one.name}`.", in_place))
         if one.path < other.path:
             found.append(Supposition(f"{IF}`{one.name}` and `{other.name}` change places.", exchanged))
-    if one.kind == "reals" and other.kind == "number":
+    if one.kind in ("reals", "number") and other.kind == "number":
         found.append(Supposition(f"{IF}`{one.name}` is multiplied by `{other.name}`.", times))
     if one.kind == "reals" and other.kind == "flags":
         found.append(Supposition(f"{IF}`{one.name}` is 0 where `{other.name}` is set.", masked))
@@ -257,6 +257,11 @@ def masked_by_both(leaf: Leaf, one: Leaf, other: Leaf) -> Supposition:
 def step(by: int) -> Callable[[np.ndarray], np.ndarray]:
     """Everything one place later or earlier along the first axis; the entry at the edge stays."""
     return lambda value: np.concatenate([value[:1], value[:-1]] if by > 0 else [value[1:], value[-1:]])
+
+
+def each_row(how: Callable[..., Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """The same number at all places of a row, along the last axis."""
+    return lambda value: np.broadcast_to(how(value, axis=-1, keepdims=True), value.shape).copy()
 
 
 CHANGES: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
@@ -282,6 +287,8 @@ CHANGES: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
         ("* is normalized", lambda value: (value - value.mean()) / (value.std(ddof=1) if value.size > 1 else 0.0)),
         ("* has no sign", np.abs), ("what is negative in * is 0", lambda value: value.clip(min=0)),
         ("* is twice as large", lambda value: 2 * value), ("* is half as large", lambda value: value / 2),
+        ("* is squared", np.square), ("the exponential of * is taken", np.exp), ("the logarithm of * is taken", np.log),
+        ("* is cut to whole numbers", np.trunc), ("of each row of * the mean is taken", each_row(np.mean)), ("of each row of * the largest is taken", each_row(np.max)),
         ("* stands one step later", step(1)), ("* stands one step earlier", step(-1)), ("* is in the opposite order", lambda value: value[::-1].copy()),
     ],
 }  # fmt: skip

@@ -4,7 +4,8 @@ The grader starts it as a script and talks to it over the two pipes that are its
 of JSON a message (see :mod:`wire`). The first message says which limits to set; after that every message has an
 ``id``, which the answer repeats:
 
-- ``{"id", "cell"}``: run this code, whatever it raises; answered by ``{"id", "kind": "ran"}``;
+- ``{"id", "cell", "ours"}``: run this code, whatever it raises; answered by ``{"id", "kind": "ran"}``. ``ours``, if it
+  is true, says that the code is not a student's;
 - ``{"id", "function", "driver", "arguments"}``: call; answered by ``{"id", "kind", "value", "error"}``, where
   ``kind`` is ``returned``, ``raised`` or ``missing`` and ``error`` is the name of an exception's type.
 
@@ -113,13 +114,10 @@ class Kept:
 
 
 def prepare_torch(kept: Kept, wire) -> None:  # type: ignore[no-untyped-def]
-    """After the cell that loads torch: our own setup cell, wherever an assignment needs it."""
-    try:
-        sys.modules["torch"].set_num_threads(1)
-        kept.keep("torch", "_C")
-        wire.TENSOR = kept.modules["torch"]._C.TensorBase
-    except Exception:  # a student can put anything where torch should be
-        pass
+    """After our own setup cell that loads torch, wherever an assignment needs it: later a student could put anything there."""
+    sys.modules["torch"].set_num_threads(1)
+    kept.keep("torch", "_C")
+    wire.TENSOR = kept.modules["torch"]._C.TensorBase
 
 
 def run_cell(text: str, namespace: dict) -> None:  # type: ignore[type-arg]
@@ -188,7 +186,7 @@ def main() -> None:
         if "cell" in message:
             run_cell(message["cell"], namespace)
             reply = {"kind": "ran"}
-            if "torch" in sys.modules:
+            if message.get("ours") and "torch" in sys.modules:
                 prepare_torch(kept, wire)
         else:
             reply = call(message, namespace, kept, wire)

@@ -38,7 +38,7 @@ def section(assignment: Assignment, submission: Submission) -> str:
     if submission.path is None:
         return "(Nothing was handed in.)"
     try:
-        texts = answer(assignment, submissions.parse(submissions.read_bytes(submission.path)))
+        texts = answer(assignment, submissions.parse(submission.read()))
     except Unreadable as problem:
         return f"(Cannot be read: {problem})"
     return "\n\n(another cell)\n\n".join(map(indented, texts)) or "(No answer was found.)"

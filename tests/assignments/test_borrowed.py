@@ -1,6 +1,7 @@
 """Tests of ``assignments.grader.borrowed``: calls of the library for the very task are told, and nothing else is."""
 
 import json
+import time
 
 import pytest
 
@@ -27,6 +28,14 @@ RELEASE = ["from rlbook_lib import returns as book_returns\nfrom rlbook_lib.mdp 
 def test_uses_are_found_by_name(text, names):
     assert borrowed.borrowed([text], [], RELEASE) == names
     assert borrowed.borrowed([text], [text], RELEASE) == []
+
+
+@pytest.mark.parametrize("line", ["from rlbook_lib import (\n", "from rlbook_lib import (#", "from rlbook_lib import *\n", "import rlbook_lib.", "a . ", "from rlbook_lib "])
+def test_a_long_text_takes_no_time_from_others(line):
+    """No other student's answer is read meanwhile: this search cannot be interrupted."""
+    began = time.thread_time()
+    borrowed.borrowed([line * 20_000], [], RELEASE)
+    assert time.thread_time() - began < 1.5
 
 
 def told(name):

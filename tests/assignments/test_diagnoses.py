@@ -17,7 +17,7 @@ from assignments.grader.questions import Case, Question
 
 SEEDS = range(1, 4)  # and 0, in the quick tests
 LEAST = 14  # of 20 new mistakes of an assignment
-BITS = 8.1  # that the choice of a sentence may carry, for each part of a question; the instructor's guide says so
+BITS = 8.2  # that the choice of a sentence may carry, for each part of a question; the instructor's guide says so
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +43,22 @@ def solution_of(question, new):
 
 def sentence_of(said):
     """The sentence, or a piece of it, that a mistake's ``said`` stands for."""
-    named = {"smallest for largest": supposing.SMALLEST, "another result": supposing.ANOTHER_RESULT, KNOWN: marking.DIAGNOSIS} | SENTENCES
+    named = {"smallest for largest": supposing.SMALLEST, "another result": supposing.ANOTHER_RESULT} | SENTENCES
     return named.get(said) or (supposing.IF + said[3:] + "." if said.startswith("if ") else said)
+
+
+def called_known(message):
+    return message.startswith((marking.DIAGNOSIS, marking.PARTLY_KNOWN))
 
 
 def check_what_is_said(ready, new):
     result = checking.mark_solution(ready, solution_of(ready.question, new))
     assert result.points < result.max_points
     if new.said != KNOWN and not new.often_known:
-        assert not any(marking.DIAGNOSIS in message for message in result.messages)
-    if new.said is not None:
+        assert not any(called_known(message) for message in result.messages)
+    if new.said == KNOWN:
+        assert any(called_known(message) for message in result.messages), result.messages
+    elif new.said is not None:
         assert any(sentence_of(new.said) in message for message in result.messages), result.messages
     # whatever is said is one of the sentences that may be said, made before the answer was looked at
     may = marking.sentences(ready)
@@ -125,7 +131,7 @@ def test_value_iteration_is_not_told_what_it_does_not_do(prepared, texts, says):
     ready = prepared("01_mdps", 4, 0)
     result = checking.mark_solution(ready, edit(ready.question.alternatives[0], *texts))
     (diagnosis,) = result.messages
-    assert diagnosis.startswith(marking.DIAGNOSIS) and says in diagnosis
+    assert called_known(diagnosis) and says in diagnosis
 
 
 RNG = np.random.default_rng(0)
@@ -235,6 +241,28 @@ def test_a_part_gets_one_sentence_and_equal_ones_are_said_once(small):
     assert said(lambda case, want: want**3 + want if case is ready.cases[0] else want + 1)[0] == "The values are not right."
 
 
+def test_a_known_mistake_that_only_the_failing_tests_show_is_called_so(small):
+    ready = marking.prepare(small.questions[0], 1)
+    wanted = {id(case): want for case, want in zip(ready.cases, ready.wanted, strict=True)}
+
+    def said(outcome):
+        return marking.mark(ready, lambda question, case: outcome(case, wanted[id(case)])).messages
+
+    def negated_at_first(case, want):
+        return marking.Outcome(marking.RETURNED, -want if case is ready.cases[0] else want)
+
+    assert said(negated_at_first) == [marking.PARTLY_KNOWN + "The sign is wrong."]
+
+    def error(case=None, want=None):
+        return marking.Outcome(marking.RAISED, error="ValueError")
+
+    # an exception of the same kind has many reasons: it must come wherever it comes from the mistake
+    ready.mistakes[0] = [error() for _ in ready.cases]
+    assert said(error)[-1] == marking.DIAGNOSIS + ready.question.mistakes[0].says
+    messages = said(lambda case, want: error() if case is ready.cases[0] else marking.Outcome(marking.RETURNED, want))
+    assert messages == ["The call raises ValueError."]
+
+
 # --- what a right solution gives for other arguments
 
 
@@ -271,6 +299,10 @@ def said_about(question, solution):
         (lambda rewards, gamma, done: discounted(np.where(done, 0, rewards), gamma, done) | {"rewards": rewards}, "if `rewards` is 0 where `done` is set"),
         (lambda rewards, gamma, done: discounted(rewards, gamma, done) | {"total": discounted(rewards, gamma, done)["total"] * gamma},
          "if `rewards` is multiplied by `gamma`"),
+        (lambda rewards, gamma, done: discounted(np.exp(rewards), gamma, done) | {"rewards": rewards}, "if the exponential of `rewards` is taken"),
+        (lambda rewards, gamma, done: discounted(np.trunc(rewards), gamma, done) | {"rewards": rewards}, "if `rewards` is cut to whole numbers"),
+        (lambda rewards, gamma, done: discounted(np.full(6, rewards.max()), gamma, done) | {"rewards": rewards},
+         "if of each row of `rewards` the largest is taken"),
         # other than a right solution in one case of the four: no supposition explains that
         (lambda rewards, gamma, done: discounted(rewards, 1.0 if rewards[0] > 0 else 0.95 * gamma, done), None),
     ],

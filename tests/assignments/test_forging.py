@@ -73,6 +73,37 @@ for module in [one for one in gc.get_objects() if isinstance(one, types.ModuleTy
     if hasattr(module, "WireError") and hasattr(module, "encode"):
         module.encode = lambda value, depth=0, encode=module.encode: encode(agree(value), depth)
 """
+# What a function has been given is handed back as it was, however the call has changed it: by a torch of the student's own
+# where the assignment has none, and by the coder of Python's json.
+GIVEN = """
+import base64, json, sys, types
+import numpy as np
+given = []
+def remembered(function):
+    def call(*arguments):
+        given[:] = [(one, one.copy()) for one in arguments if isinstance(one, np.ndarray)]
+        return function(*arguments)
+    return call
+"""
+OWN_TORCH = GIVEN + """
+class Base(type):
+    __instancecheck__ = lambda kind, value: type(value) is np.ndarray
+class Tensor(metaclass=Base):
+    detach = cpu = staticmethod(lambda value: value)
+    numpy = staticmethod(lambda value: next((old for one, old in given if one is value), value))
+torch = types.ModuleType("torch")
+torch._C, torch.TensorBase, torch.set_num_threads = torch, Tensor, print
+sys.modules["torch"] = sys.modules["torch._C"] = torch
+"""
+CODER = GIVEN + """
+class Coder:
+    def encode(self, message, real=json._default_encoder):
+        text = real.encode(message)
+        for one, old in given:
+            text = text.replace(*(base64.b64encode(array.tobytes()).decode() for array in (one, old)))
+        return text
+json._default_encoder = Coder()
+"""
 FORGERIES = {
     "numpy agrees": NUMPY,
     "torch agrees": TORCH,
@@ -148,6 +179,13 @@ def test_a_tensor_is_handed_over_as_it_is(monkeypatch):
 
 def test_the_first_mistakes_gain_nothing_from_forged_verdicts(box):
     assert not list(gains(box, "02_td", NUMPY, ("q2",)))
+
+
+@pytest.mark.parametrize("forgery", [OWN_TORCH, CODER], ids=["own torch", "coder"])
+def test_changed_arguments_are_not_handed_over_as_they_were(box, monkeypatch, forgery):
+    made = as_solution
+    monkeypatch.setitem(globals(), "as_solution", lambda question, wrong: f"{made(question, wrong)}{question.function} = remembered({question.function})")
+    assert not list(gains(box, "01_mdps", forgery, ("q3",)))
 
 
 @pytest.mark.slow

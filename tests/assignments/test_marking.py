@@ -42,9 +42,19 @@ def test_several_values_and_dictionaries():
     want = [np.ones(2), {"a": 1.0, "b": "word"}, None]
     assert compare([np.ones(2), {"a": 1.0, "b": "word"}, None], want) is None
     assert compare([np.ones(2)], want) == comparing.WRONG_COUNT
+    assert compare(np.ones(3), [np.ones(3), np.zeros(3)]) == comparing.WRONG_COUNT  # the second of two tables is missing
+    assert compare([np.ones(2), np.zeros(2)], [np.ones(3), np.zeros(3)]) == comparing.WRONG_SHAPE
     assert compare([np.ones(2), {"a": 1.0}, None], want) == comparing.WRONG_WORDS
     assert compare([np.ones(2), {"a": 1.0, "b": "other"}, None], want) == comparing.WRONG_WORDS
     assert compare([np.zeros(2), {"a": 1.0, "b": "word"}, None], want) == comparing.WRONG_VALUES
+
+
+def test_a_shape_that_only_the_judge_made_is_not_spoken_of():
+    """Which rows were drawn is another table than the batch: a student who never draws one gave no wrong shape."""
+    compare = comparing.judged(lambda raw: np.unique(raw["drawn"]), comparing.close())
+    want = {"drawn": [np.array([1, 2, 3])]}
+    assert compare({"drawn": [np.array([1, 3, 3])]}, want) == comparing.WRONG_VALUES
+    assert compare({"drawn": [np.array([1, 3])]}, want) == comparing.WRONG_SHAPE
 
 
 def test_where_the_reference_is_infinite_the_result_must_be(small):

@@ -52,6 +52,22 @@ def test_a_folder_and_a_file_of_the_same_student_are_one_student(tmp_path):
     assert found(tmp_path)["a"].path == tmp_path / "a" / "small.ipynb"
 
 
+@pytest.mark.parametrize("path", ["eve/small.ipynb", "eve/small/x.ipynb", "eve/own/x.ipynb", "eve/own/more/x.ipynb"])
+def test_a_folder_that_becomes_a_link_after_the_survey_is_not_followed(tmp_path, path):
+    names = path.split("/")
+    for place in range(1, len(names)):
+        home = tmp_path / str(place)
+        hostile.write(home / "submissions" / path, PAPER)
+        hostile.write(home / "other" / "/".join(names[place:]), b"of somebody else")
+        one = found(home / "submissions")["eve"]
+        assert one.read() == PAPER
+        folder = home / "submissions" / "/".join(names[:place])
+        folder.rename(home / "old")
+        folder.symlink_to(home / "other")
+        with pytest.raises(Unreadable):
+            one.read()
+
+
 def test_what_is_not_a_file_is_never_opened(tmp_path, shop, monkeypatch):
     bad = some("link to another file", "linked student folder", "link loop", "link to an endless device", "pipe", "folder named like a notebook", "huge notebook")
     hostile.build(tmp_path / "submissions", shop, bad)

@@ -26,6 +26,13 @@ def test_tuples_become_lists_and_numpy_numbers_plain_ones():
     assert wire.encode((np.float64(1.5), np.int64(2), np.bool_(True))) == [1.5, 2, True]
 
 
+@pytest.mark.parametrize("kind", ["float16", "longdouble", "uint16", "uint64", ">f8", ">f4", ">i4"])
+def test_rare_kinds_of_numbers_travel_too(kind):
+    values = np.array([1, 2, 300]).astype(kind)
+    for value, wanted in ((values, [1, 2, 300]), (list(values), [1, 2, 300]), (values[2], 300)):
+        np.testing.assert_equal(wire.decode(json.loads(json.dumps(wire.encode(value)))), wanted)
+
+
 @pytest.mark.parametrize(
     "value",
     [object(), {1: 2}, np.array([object()]), np.array(["a"]), 1j, b"bytes", {1, 2}, lambda: 0, type("Number", (float,), {})(1)],
