@@ -9,8 +9,8 @@ first. Writes ``tools/bench/results/gae.json``, which a page prints, or the file
 
     python tools/bench/gae.py --peers FOLDER --output gae_epyc.json
 
-adds the library on tensors, the loop of compiled.py, a jitted scan of JAX (unrolled eight times, the arrays already on
-its device), and the buffer of Stable-Baselines3, whose rewards carry what it has no argument for. FOLDER comes from
+adds the library on tensors, the loop of compiled.py, a jitted scan of JAX (the arrays already on its device;
+unrolling it gained nothing), and the buffer of Stable-Baselines3, whose rewards carry what it has no argument for. FOLDER comes from
 ``pip install --target FOLDER jax==0.10.2 numba==0.68.1 numpy==2.4.6`` and, with ``--no-deps``, stable-baselines3==2.9.2.
 """
 
@@ -89,7 +89,7 @@ def peer_cases(buffer):
             following = row[0] + row[1] * following
             return following, following
 
-        _, advantages = jax.lax.scan(back, jax.numpy.zeros(COPIES), (deltas, decays), reverse=True, unroll=8)
+        _, advantages = jax.lax.scan(back, jax.numpy.zeros(COPIES), (deltas, decays), reverse=True)
         return advantages, advantages + values
 
     tensors, arrays = [torch.tensor(array) for array in buffer], [jax.device_put(array) for array in buffer]
