@@ -17,7 +17,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from rlbook_lib.checks import checked
+from rlbook_lib.checks import checked, unchecked
 
 __all__ = ["join", "leave", "processes", "rank", "my_part", "total", "largest", "add_gradients", "mean_of_metrics", "any_process",
            "PerProcess", "ProcessLost"]  # fmt: skip
@@ -138,7 +138,7 @@ def add_gradients(parameters: Iterable[Any]) -> None:
     Args:
         parameters: in the same order on every process; one without a gradient counts as 0.
     """
-    if processes() == 1:
+    if unchecked(processes)() == 1:
         return
     parameters = list(parameters)
     for p in parameters:
