@@ -38,9 +38,9 @@ WIDTHS, UPDATES = (32, 128), 16
 GRPO = GRPOConfig(updates=UPDATES + 1, prompts=32, group=8, minibatches=4)
 
 
-def ppo(seed: int) -> dict[str, Any]:
+def ppo(seed: int, steps: int) -> dict[str, Any]:
     """One run of PPO on CartPole."""
-    return {"episode_return": train_ppo("CartPole-v1", PPOConfig(total_steps=STEPS), seed=seed).history["episode_return"]}
+    return {"episode_return": train_ppo("CartPole-v1", PPOConfig(total_steps=steps), seed=seed).history["episode_return"]}
 
 
 def cpu() -> float:
@@ -49,13 +49,14 @@ def cpu() -> float:
     return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
-def timed_sweep(workers: int) -> dict[str, float]:
+def timed_sweep(workers: int, runs: int = RUNS, steps: int = STEPS) -> dict[str, float]:
     """A whole sweep, the start and the end of its processes with it."""
     from joblib.externals.loky import get_reusable_executor
 
     with tempfile.TemporaryDirectory() as folder:
         load, wall, cost = os.getloadavg()[0], time.perf_counter(), cpu()
-        sweep(ppo, {"ppo": {}}, range(RUNS), folder=folder, workers=workers, backend="loky" if workers > 1 else "sequential", progress=False)
+        sweep(ppo, {"ppo": {"steps": steps}}, range(runs), folder=folder, workers=workers,
+              backend="loky" if workers > 1 else "sequential", progress=False)
         if workers > 1:
             get_reusable_executor().shutdown(wait=True)  # their CPU-seconds are counted when they have ended
         return {"wall_s": time.perf_counter() - wall, "cpu_s": cpu() - cost, "load": load}
@@ -100,6 +101,7 @@ def main() -> None:
     if options.share:
         return share(options.share)
     ways = {f"sweep, {n}": (lambda n=n: timed_sweep(n)) for n in (1, 2)}
+    ways["start, 2"] = lambda: timed_sweep(2, runs=2, steps=2048)  # what two processes cost before they do much
     ways |= {f"grpo {width}, {n}": (lambda n=n, width=width: timed_grpo(n, width)) for width in WIDTHS for n in (1, 2)}
     train_ppo("CartPole-v1", PPOConfig(total_steps=2048), seed=0)  # warm
     repeats: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
