@@ -1,7 +1,7 @@
 """What a second process gains: a sweep of 16 runs of PPO, and GRPO whose prompts two gloo processes share.
 
     python tools/bench/scaling.py                both, three repeats, one and two processes taking turns
-    python tools/bench/scaling.py --repeats 5
+    python tools/bench/scaling.py --only start   only the cases whose name begins so; the others stay as they are stored
 
 Wall time, since that is what more processes are for, and CPU-seconds of all of them together, which say what they cost and do not
 depend on what else the machine does. ``load`` is the machine's load just before: where it and the processes are more than the cores, the
@@ -96,6 +96,7 @@ def middle(rows: list[dict[str, float]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", default="")
     parser.add_argument("--share", type=int)
     options = parser.parse_args()
     if options.share:
@@ -104,7 +105,9 @@ def main() -> None:
     ways["start, 2"] = lambda: timed_sweep(2, runs=2, steps=2048)  # what two processes cost before they do much
     ways |= {f"grpo {width}, {n}": (lambda n=n, width=width: timed_grpo(n, width)) for width in WIDTHS for n in (1, 2)}
     train_ppo("CartPole-v1", PPOConfig(total_steps=2048), seed=0)  # warm
-    repeats: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    repeats = json.loads((common.RESULTS / "scaling.json").read_text())["repeats"] if options.only else {}
+    ways = {name: way for name, way in ways.items() if name.startswith(options.only)}
+    repeats |= {name: [] for name in ways}
     for _ in range(options.repeats):
         for name, way in ways.items():
             repeats[name].append(way())
