@@ -28,7 +28,7 @@ The peers are not part of this project. To bring them into a folder of their own
         pygments==2.21.0 pyyaml==6.0.3 tqdm==4.70.1 typing_extensions==4.16.0 cloudpickle==3.1.2
 
 They are run unchanged. CleanRL's ``ppo.py`` is a script for an old Gym; a stand-in for the few names of Gym that it
-uses passes its calls on to Gymnasium, and its log goes nowhere. SBX compiles its functions anew for every model, so
+uses passes its calls on to Gymnasium, and its log goes nowhere. SBX compiles PPO anew for every model, so
 that compiling is part of each of its runs, warm or cold.
 """
 
