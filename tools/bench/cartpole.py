@@ -262,14 +262,15 @@ def write(file: Path, record: dict[str, Any]) -> None:
 
 def print_tables(record: dict[str, Any]) -> None:
     entries = [(name, record["cases"][name]) for name in CASES if record["cases"].get(name, {}).get("runs")]
-    if not entries:
+    if not entries and not record.get("cold"):
         raise SystemExit("nothing is recorded yet")
-    print(table([
-        {"case": name, "median s": f"{e['summary']['median_s']:.2f}", "max s": f"{e['summary']['max_s']:.2f}",
-         "min s": f"{e['summary']['min_s']:.2f}", "median steps": f"{e['summary']['median_steps']:.0f}",
-         "solved": f"{e['summary']['solved']}/{e['summary']['seeds']}"}
-        for name, e in entries
-    ]))
+    if entries:
+        print(table([
+            {"case": name, "median s": f"{e['summary']['median_s']:.2f}", "max s": f"{e['summary']['max_s']:.2f}",
+             "min s": f"{e['summary']['min_s']:.2f}", "median steps": f"{e['summary']['median_steps']:.0f}",
+             "solved": f"{e['summary']['solved']}/{e['summary']['seeds']}"}
+            for name, e in entries
+        ]))
     if record["ratios"]:
         print()
         print(table([
