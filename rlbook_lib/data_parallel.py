@@ -18,7 +18,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from rlbook_lib.checks import Positive, checked
+from rlbook_lib.checks import Positive, checked, unchecked
 
 __all__ = ["join", "leave", "processes", "rank", "my_part", "total", "largest", "same_everywhere", "add_gradients", "mean_of_metrics", "any_process",
            "PerProcess", "require_as_many", "ProcessLost"]  # fmt: skip
@@ -156,7 +156,7 @@ def add_gradients(parameters: Iterable[Any]) -> None:
     Args:
         parameters: in the same order on every process; one without a gradient counts as 0.
     """
-    if processes() == 1:
+    if unchecked(processes)() == 1:
         return
     parameters = list(parameters)
     for p in parameters:

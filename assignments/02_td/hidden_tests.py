@@ -231,7 +231,7 @@ def drive_q2(function, watch, *arguments):
 def cases_q2(rng):
     """Walks over few states, so that updates meet; terminal states hold a value that must not be used."""
 
-    def steps(length, ends, watch, part):
+    def steps(length, ends, watch, part, rates=None):
         size = int(rng.integers(3, 6))
         states = rng.integers(0, size, length)
         next_states = np.append(states[1:], rng.integers(0, size))
@@ -241,7 +241,7 @@ def cases_q2(rng):
             terminated[place], truncated[place] = kind in ("terminated", "both"), kind in ("truncated", "both")
             next_states[place] = (states[place + 1] + 1) % size  # not where the next episode starts
         table = rng.uniform(1, 4, size) * rng.choice([-1, 1], size)
-        gamma, alpha = float(rng.uniform(0.5, 1.0)), float(rng.uniform(0.1, 0.6))
+        gamma, alpha = rates or (float(rng.uniform(0.5, 1.0)), float(rng.uniform(0.1, 0.6)))
         arguments = (table, states, rng.normal(size=length) * 2, next_states, terminated, truncated, gamma, alpha)
         return Case((watch, *arguments), part)
 
@@ -256,6 +256,7 @@ def cases_q2(rng):
         steps(length(), ["truncated"], False, "truncations"),
         steps(length(), ["truncated"], False, "truncations"),
         steps(length(), [], True, "the given table stays as it is"),
+        steps(length(), [], False, "steps inside an episode", rates=(1.0, 1.0)),
     ]
 
 def td_zero_plain(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
@@ -401,6 +402,7 @@ def cases_q3(rng):
         recording([length(), 1, length()], ["truncated", "terminated", "open"], n + 1, several),
         recording([4, length()], ["truncated", "terminated"], 3, several, gamma=1.0),
         recording([4, length()], ["terminated", "truncated"], 3, several, gamma=0.0),
+        recording([1, length()], ["truncated", "terminated"], 3, several),
     ]
 
 def n_step_targets_plain(rewards, next_values, terminated, truncated, gamma, n):
@@ -559,7 +561,7 @@ def cases_q4(rng):
         return values
 
     wide = int(rng.integers(4, MOST_ACTIONS + 1))
-    return [
+    found = [
         Case(("count", row(3, 1), float(rng.uniform(0.65, 0.8)), seed(), DRAWS), "one best action"),
         Case(("count", row(wide, 2), float(rng.uniform(0.1, 0.3)), seed(), DRAWS), "ties"),
         Case(("count", row(wide, 3), float(rng.uniform(0.1, 0.3)), seed(), DRAWS), "ties"),
@@ -567,6 +569,11 @@ def cases_q4(rng):
         Case(("count", row(wide - 1, 1), 1.0, seed(), DRAWS), "epsilon 0 and epsilon 1"),
         Case(("repeats", row(MOST_ACTIONS, 2), 0.5, seed(), 300), "the given generator"),
     ]
+    close_call = row(3, 1)  # the second best is nearly as good, and no tie
+    close_call[close_call.argsort()[-2]] = close_call.max() - 1e-6
+    found.append(Case(("count", close_call, float(rng.uniform(0.1, 0.3)), seed(), DRAWS), "one best action"))
+    found.append(Case(("count", row(1, 1), 0.5, seed(), 300), "epsilon 0 and epsilon 1"))
+    return found
 
 def epsilon_greedy_action_plain(action_values, epsilon, rng):
     if rng.random() < epsilon:

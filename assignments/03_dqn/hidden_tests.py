@@ -1095,6 +1095,7 @@ def acting_q6(rng):
     setup = script_q6(rng, 250, 3)
     epsilon = np.zeros(250)
     epsilon[30:] = 1.0  # first greedy, then random in one place, where greed would always do the same
+    epsilon[30::10] = 0.0  # now and then greedy again: who is one step behind draws there
     setup["next"][30:] = setup["next"][30]
     return setup | {"epsilon": epsilon}
 

@@ -22,10 +22,10 @@ def drive_q1(function, logits_old, logits_new, what):
     import torch
 
     old = torch.tensor(logits_old)
-    new = torch.tensor(logits_new, requires_grad=what == "gradient")
+    new = torch.tensor(logits_new, requires_grad="gradient" in what)
     kl, entropy = function(old, new)
-    if what == "gradient":
-        kl.backward()
+    if "gradient" in what:
+        (kl if what == "gradient" else entropy).backward()
         return new.grad
     return {"kl": kl, "entropy": entropy}[what]
 
@@ -99,6 +99,7 @@ def cases_q1(rng):
     shift = rng.choice([-1.0, 1.0], size=(states, 1)) * rng.uniform(800.0, 1500.0, size=(states, 1))
     for what in ("kl", "entropy"):
         cases.append(Case((table(states, actions) + shift, table(states, actions) - shift, what), "large logits"))
+    cases.append(Case((table(states, actions), table(states, actions), "gradient of the entropy"), "gradient"))
     return cases
 
 
@@ -636,6 +637,7 @@ def cases_q4(rng):
     delta = float(rng.uniform(0.005, 0.1))
     prescribed([[0.0, 0.5 * delta], [0.0, 0.2 * delta], good(delta)], delta, 2, "no good step")
     prescribed([[np.nan, np.nan], [np.nan, 0.5 * delta], [0.1, np.nan], good(delta)], delta, 3, "no good step")
+    prescribed([far(delta), good(delta)], delta, 1, "no good step")
     return cases
 
 

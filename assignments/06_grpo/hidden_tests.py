@@ -594,6 +594,9 @@ def cases_q5(rng):
             kind = ("sequence", "token")[number % 2]
             arguments = (what, log_prob, log_prob_old, advantages, mask, log_prob_ref, clip, beta, kind)
             found.append(Case(arguments, part))
+            if part == "lengths" and number == 3:  # any finite number may stand behind the end, also one whose ratio overflows
+                far = np.where(mask, log_prob, 900.0)
+                found.append(Case((what, far, log_prob_old, advantages, mask, log_prob_ref, clip, beta, kind), part))
     return found
 
 

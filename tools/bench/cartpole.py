@@ -28,7 +28,7 @@ The peers are not part of this project. To bring them into a folder of their own
         pygments==2.21.0 pyyaml==6.0.3 tqdm==4.70.1 typing_extensions==4.16.0 cloudpickle==3.1.2
 
 They are run unchanged. CleanRL's ``ppo.py`` is a script for an old Gym; a stand-in for the few names of Gym that it
-uses passes its calls on to Gymnasium, and its log goes nowhere. SBX compiles its functions anew for every model, so
+uses passes its calls on to Gymnasium, and its log goes nowhere. SBX compiles PPO anew for every model, so
 that compiling is part of each of its runs, warm or cold.
 """
 
@@ -262,14 +262,15 @@ def write(file: Path, record: dict[str, Any]) -> None:
 
 def print_tables(record: dict[str, Any]) -> None:
     entries = [(name, record["cases"][name]) for name in CASES if record["cases"].get(name, {}).get("runs")]
-    if not entries:
+    if not entries and not record.get("cold"):
         raise SystemExit("nothing is recorded yet")
-    print(table([
-        {"case": name, "median s": f"{e['summary']['median_s']:.2f}", "max s": f"{e['summary']['max_s']:.2f}",
-         "min s": f"{e['summary']['min_s']:.2f}", "median steps": f"{e['summary']['median_steps']:.0f}",
-         "solved": f"{e['summary']['solved']}/{e['summary']['seeds']}"}
-        for name, e in entries
-    ]))
+    if entries:
+        print(table([
+            {"case": name, "median s": f"{e['summary']['median_s']:.2f}", "max s": f"{e['summary']['max_s']:.2f}",
+             "min s": f"{e['summary']['min_s']:.2f}", "median steps": f"{e['summary']['median_steps']:.0f}",
+             "solved": f"{e['summary']['solved']}/{e['summary']['seeds']}"}
+            for name, e in entries
+        ]))
     if record["ratios"]:
         print()
         print(table([

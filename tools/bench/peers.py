@@ -37,7 +37,7 @@ def run_sbx_ppo(seed: int, judge: Judge) -> None:
 
 
 def run_sbx_dqn(seed: int, judge: Judge) -> None:
-    """SBX's DQN with the same settings; it compiles its functions anew for every model."""
+    """SBX's DQN with the same settings as Stable-Baselines3's."""
     from sbx import DQN
 
     _zoo_dqn(DQN, seed, judge)

@@ -1,7 +1,7 @@
 """What a second process gains: a sweep of 16 runs of PPO, and GRPO whose prompts two gloo processes share.
 
     python tools/bench/scaling.py                both, three repeats, one and two processes taking turns
-    python tools/bench/scaling.py --repeats 5
+    python tools/bench/scaling.py --only start   only the cases whose name begins so; the others stay as they are stored
 
 Wall time, since that is what more processes are for, and CPU-seconds of all of them together, which say what they cost and do not
 depend on what else the machine does. ``load`` is the machine's load just before: where it and the processes are more than the cores, the
@@ -38,9 +38,9 @@ WIDTHS, UPDATES = (32, 128), 16
 GRPO = GRPOConfig(updates=UPDATES + 1, prompts=32, group=8, minibatches=4)
 
 
-def ppo(seed: int) -> dict[str, Any]:
+def ppo(seed: int, steps: int) -> dict[str, Any]:
     """One run of PPO on CartPole."""
-    return {"episode_return": train_ppo("CartPole-v1", PPOConfig(total_steps=STEPS), seed=seed).history["episode_return"]}
+    return {"episode_return": train_ppo("CartPole-v1", PPOConfig(total_steps=steps), seed=seed).history["episode_return"]}
 
 
 def cpu() -> float:
@@ -49,13 +49,14 @@ def cpu() -> float:
     return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
-def timed_sweep(workers: int) -> dict[str, float]:
+def timed_sweep(workers: int, runs: int = RUNS, steps: int = STEPS) -> dict[str, float]:
     """A whole sweep, the start and the end of its processes with it."""
     from joblib.externals.loky import get_reusable_executor
 
     with tempfile.TemporaryDirectory() as folder:
         load, wall, cost = os.getloadavg()[0], time.perf_counter(), cpu()
-        sweep(ppo, {"ppo": {}}, range(RUNS), folder=folder, workers=workers, backend="loky" if workers > 1 else "sequential", progress=False)
+        sweep(ppo, {"ppo": {"steps": steps}}, range(runs), folder=folder, workers=workers,
+              backend="loky" if workers > 1 else "sequential", progress=False)
         if workers > 1:
             get_reusable_executor().shutdown(wait=True)  # their CPU-seconds are counted when they have ended
         return {"wall_s": time.perf_counter() - wall, "cpu_s": cpu() - cost, "load": load}
@@ -95,14 +96,18 @@ def middle(rows: list[dict[str, float]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", default="")
     parser.add_argument("--share", type=int)
     options = parser.parse_args()
     if options.share:
         return share(options.share)
     ways = {f"sweep, {n}": (lambda n=n: timed_sweep(n)) for n in (1, 2)}
+    ways["start, 2"] = lambda: timed_sweep(2, runs=2, steps=2048)  # what two processes cost before they do much
     ways |= {f"grpo {width}, {n}": (lambda n=n, width=width: timed_grpo(n, width)) for width in WIDTHS for n in (1, 2)}
     train_ppo("CartPole-v1", PPOConfig(total_steps=2048), seed=0)  # warm
-    repeats: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    repeats = json.loads((common.RESULTS / "scaling.json").read_text())["repeats"] if options.only else {}
+    ways = {name: way for name, way in ways.items() if name.startswith(options.only)}
+    repeats |= {name: [] for name in ways}
     for _ in range(options.repeats):
         for name, way in ways.items():
             repeats[name].append(way())
