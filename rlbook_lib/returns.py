@@ -545,9 +545,9 @@ def _blocked_scan(terms: Array, factor: float, ends: Array) -> Array:
     carry = library.zeros_like(x[0])  # (K,) or (K, N): the result at the first step after each block
     if rest:
         carry[-1] = terms[tail]
+    first, factors = x[0], decay[0]
     for k in range(blocks - 1, 0, -1):
-        carry[k - 1] = x[0, k] + decay[0, k] * carry[k]
+        carry[k - 1] = first[k] + factors[k] * carry[k]
     decay *= carry
-    x += decay
-    target[...] = x
+    library.add(x, decay, out=target)
     return terms

@@ -227,7 +227,8 @@ def measure_cartpole(copies: int, steps: int) -> dict:
     }  # fmt: skip
 
 
-def measure_q_learning(name: str, limit: int, many: int, single: int) -> dict:
+def tables_of(name: str) -> tuple[list[np.ndarray], int]:
+    """Cumulative chances, next states, rewards and terminations of an environment, (S, A, K) each, and its start."""
     rows, start = read_table(name)
     width = max(len(results) for row in rows for _, results in row)
     tables = [np.zeros((len(rows), len(rows[0]), width), kind) for kind in (float, np.int64, float, bool)]
@@ -238,6 +239,11 @@ def measure_q_learning(name: str, limit: int, many: int, single: int) -> dict:
             for k, result in enumerate(results):
                 for array, value in zip(tables[1:], result, strict=True):
                     array[s, a, k] = value
+    return tables, start
+
+
+def measure_q_learning(name: str, limit: int, many: int, single: int) -> dict:
+    tables, start = tables_of(name)
     rates = tuple(SETTINGS.values())
     fast, first = compiled(q_learning_loop, *tables, start, limit, 1, *rates)
     learn = partial(q_learning, name, seed=0, max_steps=limit, **SETTINGS)

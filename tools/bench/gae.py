@@ -4,20 +4,26 @@
 
 The buffer is (2048, 64) in float32, with terminations and truncations. The usual loop has the error of a step
 inside the loop. The lean loop takes out of the loop all that can be taken out, so that only the recursion is
-left; it is the stricter comparison. Repeats alternate between the three, CPU-seconds count, the median comes
-first. Writes ``tools/bench/results/gae.json``.
+left; it is the stricter comparison. Repeats alternate between all cases, CPU-seconds count, the median comes
+first. Writes ``tools/bench/results/gae.json``, which a page prints, or the file that ``--output`` names.
+
+    python tools/bench/gae.py --peers FOLDER --output gae_epyc.json
+
+adds the library on tensors, the loop of compiled.py, a jitted scan of JAX (the arrays already on its device;
+unrolling it gained nothing), and the buffer of Stable-Baselines3, whose rewards carry what it has no argument for. FOLDER comes from
+``pip install --target FOLDER jax==0.10.2 numba==0.68.1 numpy==2.4.6`` and, with ``--no-deps``, stable-baselines3==2.9.2.
 """
 
-import os
+from common import first_calls, machine  # isort: skip  (first: it fixes the threads)
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"  # before numpy is imported
-
+import argparse
 import datetime
 import json
+import os
 import platform
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +67,50 @@ def library(rewards, values, next_values, terminated, truncated):
     return gae(rewards, values, next_values, terminated, truncated, GAMMA, LAM)
 
 
+def peer_cases(buffer):
+    """Case name to a function without arguments that returns advantages and targets."""
+    import jax
+    import numba
+    import torch
+    from compiled import gae_loop
+    from gymnasium.spaces import Box
+    from stable_baselines3.common.buffers import RolloutBuffer
+
+    torch.set_num_threads(1)
+    rewards, values, next_values, terminated, truncated = buffer
+    loop, factors = numba.njit(gae_loop), (np.float32(GAMMA), np.float32(GAMMA * LAM))
+
+    @jax.jit
+    def scan(rewards, values, next_values, terminated, truncated):
+        deltas = rewards + GAMMA * next_values * ~terminated - values
+        decays = GAMMA * LAM * ~(terminated | truncated)
+
+        def back(following, row):
+            following = row[0] + row[1] * following
+            return following, following
+
+        _, advantages = jax.lax.scan(back, jax.numpy.zeros(COPIES), (deltas, decays), reverse=True)
+        return advantages, advantages + values
+
+    tensors, arrays = [torch.tensor(array) for array in buffer], [jax.device_put(array) for array in buffer]
+    theirs = RolloutBuffer(STEPS, Box(-1, 1, (1,)), Box(-1, 1, (1,)), "cpu", gae_lambda=LAM, gamma=GAMMA, n_envs=COPIES)
+    ends, after = terminated | truncated, np.roll(values, -1, axis=0)  # it takes the next row's value, and none at an end
+    theirs.values[:], theirs.episode_starts[1:] = values, ends[:-1]
+    theirs.rewards[:] = rewards + GAMMA * (next_values * ~terminated - after * ~ends)
+    last = torch.tensor(after[-1])
+
+    def sb3():
+        theirs.compute_returns_and_advantage(last, ends[-1])
+        return theirs.advantages, theirs.returns
+
+    return {
+        "library, tensors": lambda: [tensor.numpy() for tensor in library(*tensors)],
+        "numba loop": lambda: loop(*buffer, *factors),
+        "JAX scan": lambda: jax.block_until_ready(scan(*arrays)),
+        "SB3 buffer": sb3,
+    }
+
+
 def make_buffer():
     """Rewards, values, next values (float32), terminated, truncated (0.7 and 0.3 percent of the steps)."""
     rng = np.random.default_rng(0)
@@ -69,12 +119,12 @@ def make_buffer():
     return *numbers, *flags
 
 
-def cpu_milliseconds(function, buffer):
+def cpu_milliseconds(run):
     """CPU time of one call, averaged over a repeat. The first call warms caches and is left out."""
-    function(*buffer)
+    run()
     start = time.process_time()
     for _ in range(CALLS - 1):
-        function(*buffer)
+        run()
     return (time.process_time() - start) / (CALLS - 1) * 1e3
 
 
@@ -88,13 +138,21 @@ def processor():
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", help="a folder with jax, numba and stable-baselines3")
+    parser.add_argument("--output", default=RESULT.name, help="the name of the file of results")
+    options = parser.parse_args()
     buffer = make_buffer()
     exact = usual_loop(*(array.astype(float) for array in buffer[:3]), *buffer[3:])[0]
-    cases = {"library": library, "lean loop": lean_loop, "usual loop": usual_loop}
+    plain = {"library": library, "lean loop": lean_loop, "usual loop": usual_loop}
+    cases = {name: partial(function, *buffer) for name, function in plain.items()}
+    if options.peers:
+        cases |= peer_cases(buffer)
+    first = first_calls(cases)
     times = {case: [] for case in cases}
     for _ in range(REPEATS):
         for case, function in cases.items():
-            times[case].append(cpu_milliseconds(function, buffer))
+            times[case].append(cpu_milliseconds(function))
 
     ours = np.array(times["library"])
     rows = {}
@@ -105,18 +163,19 @@ def main():
             "min_cpu_ms": round(float(taken.min()), 3),
             "max_cpu_ms": round(float(taken.max()), 3),
             "library_over_this_median": round(float(np.median(ours / taken)), 3),
-            "largest_error": float(np.abs(function(*buffer)[0] - exact).max()),
+            "largest_error": float(np.abs(function()[0] - exact).max()),
+            **first[case],
         }
-        print(f"{case:11s}" + "".join(f"  {name} {value:.3g}" for name, value in rows[case].items()))
+        print(f"{case:16s}" + "".join(f"  {name} {value:.3g}" for name, value in rows[case].items()))
 
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps({
+    packages = ["numpy", *(["torch", "jax", "numba", "stable-baselines3"] if options.peers else [])]
+    RESULT.with_name(options.output).write_text(json.dumps({
         "what": "generalized advantages, CPU milliseconds per call, one thread",
         "shape": [STEPS, COPIES], "dtype": "float32", "gamma": GAMMA, "lam": LAM,
         "repeats": REPEATS, "calls_per_repeat": CALLS - 1,
         "date": datetime.date.today().isoformat(),
         "machine": {"processor": processor(), "cores": os.cpu_count(), "system": platform.system()},
-        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "versions": {"python": platform.python_version(), **machine(packages)["versions"]},
         "cases": rows,
     }, indent=1) + "\n")
 

@@ -2,10 +2,14 @@
 
     python tools/bench/planning.py                     # all problems, all sizes
     python tools/bench/planning.py --sizes 1000 --repeats 9
+    python tools/bench/planning.py --peers FOLDER      # with mdpsolver, a solver in C++, too
 
 Both get the same state-action matrix, discount (0.99) and accuracy: quantecon's epsilon = 1e-6 promises
 values within epsilon / 2, so the library's tolerance is 5e-7. Errors are measured against a solution
-of tolerance 1e-10, whose own Bellman residual is checked. Results go to results/planning.json.
+of tolerance 1e-10, whose own Bellman residual is checked. mdpsolver runs on one thread with the method that is
+its fastest on 10,000 states among those that keep this accuracy; every timing starts from values of zero, and
+its lists are made before. ``pip install --target FOLDER mdpsolver==0.10.2 quantecon==0.11.4 numpy==2.4.6
+scipy==1.17.1`` makes the folder. Results go to results/planning.json.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ except ImportError:
 GAMMA = 0.99
 EPSILON = 1e-6
 ACTIONS, SUCCESSORS = 4, 5
-OURS, PEER, PLAIN = "modified policy iteration", "quantecon", "value iteration"
+OURS, PEER, PLAIN, COMPILED = "modified policy iteration", "quantecon", "value iteration", "mdpsolver"
+UPDATES = {"random": "standard", "maze": "gs", "maze, step cost": "gs"}  # of mdpsolver's value iteration
 TARGETS = {"random": 1.0, "maze": 1.4, "maze, step cost": 1.4}  # quantecon's time over ours, at least
 
 
@@ -95,6 +100,27 @@ def peer_problem(mdp: MDP) -> Any:
     return DiscreteDP(mdp.rewards.ravel(), transitions, mdp.gamma, state, action)
 
 
+def mdpsolver_run(mdp: MDP, update: str) -> Any:
+    """A function that solves the same process with mdpsolver, whose arguments are nested lists."""
+    import mdpsolver
+
+    transitions, start = sp.csr_matrix(mdp.transitions), [0.0] * mdp.n_states
+
+    def by_state(array: np.ndarray) -> list[list[list[Any]]]:
+        rows = [row.tolist() for row in np.split(array, transitions.indptr[1:-1])]
+        return [rows[i : i + mdp.n_actions] for i in range(0, len(rows), mdp.n_actions)]
+
+    model = mdpsolver.model()
+    model.mdp(discount=mdp.gamma, rewards=mdp.rewards.tolist(), tranMatProbs=by_state(transitions.data),
+              tranMatColumns=by_state(transitions.indices))  # fmt: skip
+
+    def solve() -> Solution:
+        model.solve(algorithm="vi", update=update, tolerance=EPSILON / 2, initValueVector=start, parallel=False)
+        return Solution(np.array(model.getValueVector()), np.empty(0), np.array(model.getPolicy()), 0, EPSILON / 2)
+
+    return solve
+
+
 def reference(mdp: MDP) -> np.ndarray:
     """Values far more exact than what is asked of the solvers, checked by their Bellman residual."""
     solution = modified_policy_iteration(mdp, tolerance=1e-10)
@@ -103,7 +129,7 @@ def reference(mdp: MDP) -> np.ndarray:
     return solution.values
 
 
-def compare(problem: str, n_states: int, repeats: int) -> dict[str, Any]:
+def compare(problem: str, n_states: int, repeats: int, compiled: bool) -> dict[str, Any]:
     """Time all solvers on one problem."""
     mdp = PROBLEMS[problem](n_states)
     peer, values = peer_problem(mdp), reference(mdp)
@@ -117,12 +143,15 @@ def compare(problem: str, n_states: int, repeats: int) -> dict[str, Any]:
         PEER: solve_peer,
         PLAIN: lambda: value_iteration(mdp, tolerance=EPSILON / 2),
     }
+    if compiled:
+        cases[COMPILED] = mdpsolver_run(mdp, UPDATES[problem])
+    first = common.first_calls(cases)
     seconds, answers = common.cpu_seconds(cases, repeats)
     record: dict[str, Any] = {"problem": problem, "states": mdp.n_states, "solvers": {}}
     for name, answer in answers.items():
         error = float(np.abs(answer.values - values).max())
-        record["solvers"][name] = common.summary(seconds[name]) | {
-            "iterations": int(answer.iterations), "error": error, "error_bound": float(answer.error_bound),
+        record["solvers"][name] = common.summary(seconds[name]) | first[name] | {
+            "iterations": int(answer.iterations) or None, "error": error, "error_bound": float(answer.error_bound),
         }
         assert error <= EPSILON * 0.55, f"{name} is off by {error:.1e} on {problem}, {n_states} states"
     ours, theirs = record["solvers"][OURS]["median_s"], record["solvers"][PEER]["median_s"]
@@ -147,7 +176,7 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
             "problem": record["problem"], "states": str(record["states"]), "solver": name,
             "median ms": f"{1e3 * s['median_s']:.2f}", "min ms": f"{1e3 * s['min_s']:.2f}",
             "max ms": f"{1e3 * s['max_s']:.2f}", "x quantecon": f"{peer / s['median_s']:.2f}",
-            "iterations": str(s["iterations"]),
+            "iterations": str(s["iterations"] or "not told"),
             "error": f"{s['error']:.1e}", "bound": f"{s['error_bound']:.1e}",
         }
         for name, s in record["solvers"].items()
@@ -161,9 +190,10 @@ def main() -> None:
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--dry", action="store_true", help="do not write the results")
+    parser.add_argument("--peers", help="a folder with mdpsolver (and quantecon, where it is not installed)")
     arguments = parser.parse_args()
     records = [
-        compare(problem, size, arguments.repeats)
+        compare(problem, size, arguments.repeats, bool(arguments.peers))
         for problem in arguments.problems for size in sorted(arguments.sizes)
     ]
     print(common.table([row for record in records for row in rows(record)]))
@@ -177,7 +207,7 @@ def main() -> None:
     if not arguments.dry:
         common.save("planning", {
             "setting": {"gamma": GAMMA, "epsilon": EPSILON, "repeats": arguments.repeats},
-            "machine": common.machine(["numpy", "scipy", "quantecon"]),
+            "machine": common.machine(["numpy", "scipy", "quantecon", *(["mdpsolver"] if arguments.peers else [])]),
             "results": records,
             "growth": exponents,
         })

@@ -1,6 +1,7 @@
 """How fast is tabular Q-learning? Many runs side by side, one run, and two plain loops, one thread.
 
     python tools/bench/q_learning.py
+    python tools/bench/q_learning.py --peers FOLDER       with the loop of compiled.py, which numba compiles, too
 
 The plain loops are what one would write by hand for a single run on the environment's transition table: one
 keeps Q as a numpy array, the other as Python lists. Both draw the next state by inverting the cumulative
@@ -8,12 +9,14 @@ distribution, act epsilon-greedily (the first best action instead of a random on
 return and the length of every episode and honor the time limit, as the library does. Repeats alternate
 between all cases, CPU-seconds count, the median comes first. Setting up (making the environment, reading its
 table) is inside the library's time and outside the loops'. Runs that have played all their episodes drop out,
-and a step of few runs costs almost as much as one of many: "width" is the mean number under way. Writes
-``tools/bench/results/q_learning.json``.
+and a step of few runs costs almost as much as one of many: "width" is the mean number under way. The compiled
+loop keeps neither returns nor lengths, and plays its 1024 runs one after another; FOLDER comes from
+``pip install --target FOLDER numba==0.68.1 numpy==2.4.6``. Writes ``tools/bench/results/q_learning.json``.
 """
 
-from common import RESULTS, cpu_seconds, machine, summary, table  # isort: skip  (first: it fixes the threads)
+from common import RESULTS, cpu_seconds, first_calls, machine, summary, table  # isort: skip  (first: it fixes the threads)
 
+import argparse
 import json
 import random
 import sys
@@ -93,6 +96,23 @@ def numpy_loop(rows, start, limit, episodes, seed):
     return sum(lengths)
 
 
+def compiled_cases(name, limit, many, single):
+    """The loop that numba compiles, for one run and for 1024 of them in turn."""
+    import numba
+    from compiled import q_learning_loop, tables_of
+
+    tables, start = tables_of(name)
+    loop = numba.njit(q_learning_loop)
+
+    def learn(episodes, runs):
+        return sum(loop(*tables, start, limit, episodes, *SETTINGS.values()) for _ in range(runs)), 1.0
+
+    return {
+        "compiled loop, 1024 runs": lambda: learn(many, 1024),
+        "compiled loop, 1 run": lambda: learn(single, 1),
+    }
+
+
 def cases_for(name, limit, many, single):
     """Case name to a function that learns and returns the number of updates and the width."""
     rows, start = read_table(name)
@@ -111,16 +131,23 @@ def cases_for(name, limit, many, single):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", help="a folder with numba")
+    peers = parser.parse_args().peers
     record = {
         "what": "tabular Q-learning, updates per CPU-second, one thread",
         "settings": SETTINGS,
         "repeats": REPEATS,
-        "machine": machine(["numpy", "gymnasium"]),
+        "machine": machine(["numpy", "gymnasium", *(["numba"] if peers else [])]),
         "results": [],
     }
     lines = []
     for name, limit, many, single in ENVIRONMENTS:
-        seconds, counts = cpu_seconds(cases_for(name, limit, many, single), REPEATS)
+        cases = cases_for(name, limit, many, single)
+        if peers:
+            cases |= compiled_cases(name, limit, many, single)
+        first = first_calls(cases)
+        seconds, counts = cpu_seconds(cases, REPEATS)
         for case, times in seconds.items():
             spread, (updates, width) = summary(times), counts[case]
             rate = {
@@ -137,7 +164,7 @@ def main():
                     "million_updates_per_cpu_second": {
                         key: round(value / 1e6, 3) for key, value in rate.items()
                     },
-                    "seconds": {key: round(value, 4) for key, value in spread.items()},
+                    "seconds": {key: round(value, 4) for key, value in spread.items()} | first[case],
                 }
             )
             lines.append(
