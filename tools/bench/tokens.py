@@ -3,6 +3,8 @@
     python tools/bench/tokens.py                     ours
     python tools/bench/tokens.py --peers FOLDER      beside a Llama of transformers and TRL's GRPOTrainer, found in FOLDER
 
+``pip install --target FOLDER --no-deps transformers==5.23.0 trl==1.16.0``, and then the packages that they ask for, makes the folder.
+
 One thread, CPU-seconds, all ways taking turns in one process, median of ``--repeats``. The ways:
 
     products        every layer a matrix product (MKL on x86)
