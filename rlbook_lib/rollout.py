@@ -184,7 +184,7 @@ class Collector:
 
     def _stacked(self, rows: list[Rollout]) -> Rollout:
         """Steps (N, ...) one above the other: (T, N, ...)."""
-        join = torch.stack if self._library is torch else np.array  # np.stack gives the same in twice the time
+        join: Any = torch.stack if self._library is torch else np.array  # np.stack gives the same in twice the time
         columns = {name: join([getattr(row, name) for row in rows]) for name in vars(rows[0])}
         rewards = columns["rewards"]
         columns["rewards"] = rewards.float() if self._library is torch else rewards.astype(np.float32)
