@@ -81,7 +81,7 @@ def collect(options: argparse.Namespace) -> int:
     late_ones = [student for student, days in done.late.items() if days != 0]
     if late_ones:
         print(f"{len(late_ones)} late" + (f": {grades / late.LATE}" if due else "; --due writes the table of late work"))
-    if any(days is None for days in done.late.values()):
+    if due and any(days is None for days in done.late.values()):
         print("Canvas does not say by how many days: replace each ? in the table by a number.")
     return int(not done.rows)
 
@@ -265,7 +265,7 @@ def existing(options: argparse.Namespace) -> Path:
     """The output folder; raises ``ValueError`` if nothing was graded there."""
     output = folder_of(options)
     if not (output / "settings.json").is_file():
-        raise ValueError(f"output: nothing was graded yet in {str(output)!r}")
+        raise ValueError(f"output: nothing was graded yet in {str(output)!r}; grade first: make grade SUBMISSIONS=folder ASSIGNMENT={options.assignment}")
     return output
 
 

@@ -38,10 +38,12 @@ class Piece:
 
 @contextmanager
 def pieces(source: Path) -> Iterator[Iterator[Piece]]:
-    """The files of a source while it is open; raises ``ValueError`` if it is neither a zip nor a folder, or too large."""
+    """The files of a source while it is open; raises ``ValueError`` if it is missing, neither a zip nor a folder, or too large."""
     if source.is_dir():
         yield in_folder(source)
         return
+    if not source.exists():
+        raise ValueError(f"source: there is no {str(source)!r}; expected a zip or a folder")
     if not source.is_file():
         raise ValueError(f"source: {str(source)!r} is neither a zip nor a folder")
     if source.stat().st_size > MAX_ARCHIVE:

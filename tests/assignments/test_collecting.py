@@ -291,7 +291,14 @@ def test_the_zip_of_another_system_is_an_error_that_says_so(tmp_path, capsys):
 
 def test_several_notebooks_of_one_student_are_told(tmp_path, capsys):
     assert run("collect", "canvas", zipped(tmp_path / "a.zip", CANVAS), "small", tmp_path / "out") == 0
-    assert "1 handed in several notebooks" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1 handed in several notebooks" in said
+    assert "--due writes the table of late work" in said and "replace each ?" not in said  # there is no table yet
+
+
+def test_a_source_that_is_not_there_is_said_to_be_missing(tmp_path, capsys):
+    assert run("collect", "canvas", tmp_path / "nowhere.zip", "small", tmp_path / "out") != 0
+    assert "there is no" in (said := capsys.readouterr().err) and "expected a zip or a folder" in said
 
 
 def test_other_tables_are_refused_as_worksheets(tmp_path):
