@@ -33,9 +33,17 @@ MINOR = re.compile(
     re.IGNORECASE,
 )
 LEFT_OUT = (
-    nodes.literal_block, nodes.math_block, nodes.raw, nodes.comment, nodes.image, nodes.system_message, nodes.title,
-    addnodes.desc, addnodes.toctree, addnodes.index,
-)  # fmt: skip
+    nodes.literal_block,
+    nodes.math_block,
+    nodes.raw,
+    nodes.comment,
+    nodes.image,
+    nodes.system_message,
+    nodes.title,
+    addnodes.desc,
+    addnodes.toctree,
+    addnodes.index,
+)
 BLOCKS = (nodes.Body, nodes.Part, nodes.Admonition, nodes.TextElement)
 LABEL = re.compile(r"^(eq|ch|ex|sec|fig|tab)-|-+|^id\d+$")
 NAMED = (nodes.strong, nodes.emphasis)
@@ -83,7 +91,11 @@ def terms_of(app: Sphinx, section: nodes.section, children: list[nodes.Node]) ->
     """What the section is the home of: its labels and those of its equations, with a "=", and words in bold or italics."""
     found = ["=" + LABEL.sub(" ", name).strip() for name in section["ids"][1:] if "-" in name]
     for child in children:
-        found += ["=" + LABEL.sub(" ", block["label"]).strip() for block in child.findall(nodes.math_block) if block.get("label")]
+        found += [
+            "=" + LABEL.sub(" ", block["label"]).strip()
+            for block in child.findall(nodes.math_block)
+            if block.get("label")
+        ]
         if not opens_section(child):
             found += [text_of(app, node.children) for node in child.findall(lambda one: isinstance(one, NAMED))]
     return " · ".join(dict.fromkeys(term.strip() for term in found if 2 < len(term.strip()) < 45))
@@ -100,26 +112,24 @@ def collect(app: Sphinx, doctree: nodes.document, page: str) -> None:
         anchor = "" if top else section["ids"][0]
         number = ".".join(map(str, numbers.get("" if top else f"#{anchor}") or ()))
         weight = base * (0.4 if MINOR.search(title) and not top else 1.0)
-        rows.append(
-            [
-                page,
-                anchor,
-                number,
-                title,
-                terms_of(app, section, own),
-                text_of(app, own),
-                round(weight, 3),
-            ]
-        )
+        rows.append([page, anchor, number, title, terms_of(app, section, own), text_of(app, own), round(weight, 3)])
     for signature in doctree.findall(addnodes.desc_signature):
         if signature["ids"] and not signature.get("class"):
             body = [child for child in signature.parent.children if isinstance(child, addnodes.desc_content)]
             first = next(
-                (child for content in body for child in content.children if isinstance(child, nodes.paragraph)),
-                None,
+                (child for content in body for child in content.children if isinstance(child, nodes.paragraph)), None
             )
-            rows.append([page, signature["ids"][0], "", signature["ids"][0].removeprefix("rlbook_lib."), "",
-                         text_of(app, first.children) if first else "", base])  # fmt: skip
+            rows.append(
+                [
+                    page,
+                    signature["ids"][0],
+                    "",
+                    signature["ids"][0].removeprefix("rlbook_lib."),
+                    "",
+                    text_of(app, first.children) if first else "",
+                    base,
+                ]
+            )
     app.book_sections[page] = rows  # type: ignore[attr-defined]
 
 
@@ -132,19 +142,9 @@ def write(app: Sphinx, error: Exception | None) -> None:
     for page in app.book_sections:  # type: ignore[attr-defined]
         title = next((row[3] for row in app.book_sections[page] if not row[1]), page)  # type: ignore[attr-defined]
         number = ".".join(map(str, app.env.toc_secnumbers.get(page, {}).get("") or ()))
-        pages[page] = [
-            number,
-            f"{number}. {title}" if number else title,
-            short_name(page),
-        ]
-    data = {
-        "pages": pages,
-        "sections": [row for rows in app.book_sections.values() for row in rows],
-    }  # type: ignore[attr-defined]
-    parts = [
-        (FOLDER / "minisearch.js").read_text("utf-8"),
-        (FOLDER / "search.js").read_text("utf-8"),
-    ]
+        pages[page] = [number, f"{number}. {title}" if number else title, short_name(page)]
+    data = {"pages": pages, "sections": [row for rows in app.book_sections.values() for row in rows]}  # type: ignore[attr-defined]
+    parts = [(FOLDER / "minisearch.js").read_text("utf-8"), (FOLDER / "search.js").read_text("utf-8")]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("\u2028", " ")
     (static / "search.js").write_text("\n".join([*parts, f"bookSearch.read({text});\n"]), "utf-8")
     for name in ("searchtools.js", "language_data.js"):

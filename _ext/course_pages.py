@@ -21,7 +21,9 @@ from sphinx.util.docutils import SphinxDirective
 
 LOG = logging.getLogger(__name__)
 
-EXERCISE = re.compile(r"^`{3,}\{exercise\} (?P<title>.+)\n:label: (?P<label>\S+)\n\s*\*(?P<kind>[^*\n]+?)\.?\*", re.MULTILINE)
+EXERCISE = re.compile(
+    r"^`{3,}\{exercise\} (?P<title>.+)\n:label: (?P<label>\S+)\n\s*\*(?P<kind>[^*\n]+?)\.?\*", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,10 @@ def formulas(root: Path) -> dict[str, tuple[str, str]]:
         for text in markdown_of(path):
             for block in MATH_DIRECTIVE.finditer(text):
                 if label := LABEL_LINE.search(block[3]):
-                    found[label[1]] = (LABEL_LINE.sub("", block[3]).strip().rstrip(".,; ").rstrip("\\").rstrip(".,; "), name)
+                    found[label[1]] = (
+                        LABEL_LINE.sub("", block[3]).strip().rstrip(".,; ").rstrip("\\").rstrip(".,; "),
+                        name,
+                    )
     return found
 
 
@@ -67,7 +72,9 @@ COLUMN = 42  # signs of a formula that a column of the sheet can hold
 
 def signs(formula: str) -> int:
     """About how many signs the longest line of a formula has when it is set."""
-    commands = r"\\(begin|end)\{\w+\}|\\(label|text|mathrm|mathbb|operatorname\*?|big|Big|bigg|left|right|q?quad)\b|\\[,;!:]"
+    commands = (
+        r"\\(begin|end)\{\w+\}|\\(label|text|mathrm|mathbb|operatorname\*?|big|Big|bigg|left|right|q?quad)\b|\\[,;!:]"
+    )
     plain = re.sub(r"\\[a-zA-Z]+", "x", re.sub(commands, "", formula))
     return max(len(re.sub(r"[{}^_&\s]", "", line)) for line in plain.split("\\\\"))
 
@@ -85,8 +92,14 @@ class Gathered(SphinxDirective):
 
     def link(self, domain: str, role: str, target: str, text: str, explicit: bool = True) -> nodes.Node:
         reference = addnodes.pending_xref(
-            "", refdomain=domain, reftype=role, reftarget=target, refdoc=self.env.docname, refwarn=True, refexplicit=explicit,
-        )  # fmt: skip
+            "",
+            refdomain=domain,
+            reftype=role,
+            reftarget=target,
+            refdoc=self.env.docname,
+            refwarn=True,
+            refexplicit=explicit,
+        )
         reference += nodes.inline(text=text)
         self.set_source_info(reference)
         return reference
@@ -102,10 +115,14 @@ class ExerciseIndex(Gathered):
             chapter = re.search(r"/0*(\d+)_", one.name)
             page = f"{chapter[1] if chapter else one.name}{', Deeper' if one.name.endswith('_deeper') else ''}"
             kind = re.sub(r", harder$", "", one.kind)
-            rows.append([
-                [self.link("std", "ref", one.label, one.title)], [nodes.inline(text=kind)],
-                [self.link("std", "doc", "/" + one.name, page)], [nodes.inline(text=one.level)],
-            ])  # fmt: skip
+            rows.append(
+                [
+                    [self.link("std", "ref", one.label, one.title)],
+                    [nodes.inline(text=kind)],
+                    [self.link("std", "doc", "/" + one.name, page)],
+                    [nodes.inline(text=one.level)],
+                ]
+            )
         levels = {level: sum(one.level == level for one in found) for level in ("first", "further", "hard")}
         counted = ", ".join(f"{count} {level}" for level, count in levels.items())
         result = table(["Exercise", "Kind", "Chapter", "Level"], rows)
@@ -134,7 +151,10 @@ class FormulaSheet(Gathered):
         item = nodes.container(classes=["formula", "wide"] if signs(formula) > COLUMN else ["formula"])
         head = nodes.paragraph()
         head += [nodes.inline(text=name + " "), self.link("math", "eq", label, label, explicit=False)]
-        item += [head, nodes.math_block(formula, formula, nowrap=False, number=None, label=None, docname=self.env.docname)]
+        item += [
+            head,
+            nodes.math_block(formula, formula, nowrap=False, number=None, label=None, docname=self.env.docname),
+        ]
         return item
 
 

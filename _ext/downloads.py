@@ -29,7 +29,9 @@ from rlbook_lib.needs import NEED_TORCH
 CELL_ID = "get-the-library"
 ADDRESS = "@BOOK_WHEEL@"  # stands in a notebook for the address of the wheel until that is known
 MADE_OF = ("rlbook_lib", "chapters/runs", "tools/bench/results", "pyproject.toml", "README.md", "LICENSE")  # the wheel
-TORCH = re.compile(rf"^\s*(import|from) torch\b|\brlbook_lib(\.| import .*\b)({'|'.join(sorted(NEED_TORCH))})\b", re.MULTILINE)
+TORCH = re.compile(
+    rf"^\s*(import|from) torch\b|\brlbook_lib(\.| import .*\b)({'|'.join(sorted(NEED_TORCH))})\b", re.MULTILINE
+)
 
 # How chapters write the folder of the benchmarks' results, and what a copy far from the book says instead.
 RESULTS = [
@@ -37,7 +39,7 @@ RESULTS = [
     (re.compile(r'\w+\.parent\.parent / "tools" / "bench" / "results"'), "Path(MEASURED)"),
 ]
 
-CELL = '''\
+CELL = """\
 # Installs the book's library where this notebook runs without it, as on Colab; elsewhere this cell does nothing.
 import importlib
 import subprocess
@@ -62,17 +64,18 @@ if not all(map(find_spec, NEEDED)):
     if done.returncode:
         raise RuntimeError(f"The book's library could not be installed. What pip says:\\n{{done.stderr}}")
     importlib.invalidate_caches()
-'''
+"""
 
-MEASURED = '''
+MEASURED = """
 # What the benchmarks measured, which a cell below reads, came with the library.
 LIBRARY = Path(find_spec("rlbook_lib").origin).parent
 MEASURED = str(next(filter(Path.is_dir, (LIBRARY / "measured", LIBRARY.parent / "tools/bench/results"))))
-'''
+"""
 
 # The copy that a reader gets names the address that the page has now. From a disk, where pages may not read files, and
 # without scripts, the link does what links do.
-SCRIPT = """<script>
+SCRIPT = (
+    """<script>
 document.addEventListener("click", (event) => {
   const link = event.target.closest('a[href$=".ipynb"]');
   const wheel = document.querySelector('a[href$=".whl"]');
@@ -85,7 +88,9 @@ document.addEventListener("click", (event) => {
     copy.click();
   }).catch(() => location.assign(link.href));
 });
-</script>""" % ADDRESS
+</script>"""
+    % ADDRESS
+)
 
 
 # ---------------------------------------------------------------- the wheel
@@ -116,7 +121,12 @@ def build_wheel(root: Path, folder: Path) -> Path:
         code = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
         environment = os.environ | {"SOURCE_DATE_EPOCH": "1577836800"}  # the first second of 2020
         done = subprocess.run(
-            [sys.executable, "-c", code, str(folder.resolve())], cwd=copy, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-c", code, str(folder.resolve())],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if done.returncode:
         raise RuntimeError(f"the library's wheel could not be built:\n{done.stderr[-2000:]}")
@@ -131,7 +141,9 @@ def cell_for(notebook: dict[str, Any], wheel: str, address: str = ADDRESS) -> st
     code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
     deep = bool(TORCH.search(code))
     needed = ["rlbook_lib", "torch"] if deep else ["rlbook_lib"]
-    return CELL.format(needed=json.dumps(needed), wheel=wheel, address=address, extra="[deep]" if deep else "").rstrip("\n")
+    return CELL.format(needed=json.dumps(needed), wheel=wheel, address=address, extra="[deep]" if deep else "").rstrip(
+        "\n"
+    )
 
 
 def add_cell(path: Path, wheel: str, address: str = ADDRESS) -> None:
@@ -147,7 +159,14 @@ def add_cell(path: Path, wheel: str, address: str = ADDRESS) -> None:
     if read_elsewhere(notebook):
         text += "\n" + MEASURED.rstrip("\n")
     source = text.splitlines(keepends=True)
-    cell = {"cell_type": "code", "execution_count": None, "id": CELL_ID, "metadata": {}, "outputs": [], "source": source}
+    cell = {
+        "cell_type": "code",
+        "execution_count": None,
+        "id": CELL_ID,
+        "metadata": {},
+        "outputs": [],
+        "source": source,
+    }
     first = next((number for number, cell in enumerate(cells) if cell["cell_type"] == "code"), len(cells))
     cells.insert(first, cell)
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -187,7 +206,9 @@ def add_line(app: Sphinx, page: str, template: str, context: dict[str, Any], doc
         line = "The first code cell of each notebook"
     else:
         return
-    context["body"] += f'<p class="d-print-none">{line} installs the book\'s library, {library}, where it is missing.</p>\n{SCRIPT}'
+    context["body"] += (
+        f'<p class="d-print-none">{line} installs the book\'s library, {library}, where it is missing.</p>\n{SCRIPT}'
+    )
 
 
 def is_download(node: nodes.Node) -> bool:

@@ -199,7 +199,12 @@ class EquationIndex(SphinxDirective):
     ) -> nodes.Node:
         """A reference that Sphinx resolves, with its own text or with ours; a missing target is a warning."""
         reference = addnodes.pending_xref(
-            "", refdomain=domain, reftype=role, reftarget=target, refdoc=self.env.docname, refwarn=True,
+            "",
+            refdomain=domain,
+            reftype=role,
+            reftarget=target,
+            refdoc=self.env.docname,
+            refwarn=True,
             refexplicit=explicit,
         )
         reference += nodes.literal(text=text) if literal else nodes.inline(text=text)

@@ -51,7 +51,9 @@ def setting(variable: str, value: str, pattern: re.Pattern[str], name: str, expe
 
 def read_settings(app: Sphinx, config: Config) -> None:
     """Check both settings, and hand them to the theme and to the descriptions for shared links."""
-    site = setting("BOOK_URL", config.html_baseurl, SITE, "html_baseurl", "an address such as https://owner.github.io/name/")
+    site = setting(
+        "BOOK_URL", config.html_baseurl, SITE, "html_baseurl", "an address such as https://owner.github.io/name/"
+    )
     if site:
         config.html_baseurl = site[0].rstrip("/") + "/"
         config.ogp_site_url = config.html_baseurl
@@ -62,8 +64,11 @@ def read_settings(app: Sphinx, config: Config) -> None:
         address = f"https://{repository['host']}.com/{repository['owner']}/{repository['name']}"
         binder = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"}
         config.html_theme_options |= {
-            "repository_url": address, "repository_branch": BRANCH, "use_edit_page_button": True, "launch_buttons": binder,
-        }  # fmt: skip
+            "repository_url": address,
+            "repository_branch": BRANCH,
+            "use_edit_page_button": True,
+            "launch_buttons": binder,
+        }
 
 
 def colab_address(repository: re.Match[str], page: str) -> str:
@@ -78,10 +83,15 @@ def add_colab(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         return
     for group in context.get("header_buttons", []):
         if group.get("label") == "launch-buttons":
-            group["buttons"].append({
-                "type": "link", "text": "Colab", "tooltip": "Launch on Colab", "icon": "_static/images/logo_colab.png",
-                "url": colab_address(repository, page),
-            })  # fmt: skip
+            group["buttons"].append(
+                {
+                    "type": "link",
+                    "text": "Colab",
+                    "tooltip": "Launch on Colab",
+                    "icon": "_static/images/logo_colab.png",
+                    "url": colab_address(repository, page),
+                }
+            )
 
 
 # ---------------------------------------------------------------- the dates

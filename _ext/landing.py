@@ -23,8 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 LOG = logging.getLogger(__name__)
 
 NEEDS = re.compile(
-    r"(?:\*\*You need\*\*|What you need)(?P<needs>.*?)(?P<minutes>\d+) minutes; with\s+\{doc\}",
-    re.DOTALL,
+    r"(?:\*\*You need\*\*|What you need)(?P<needs>.*?)(?P<minutes>\d+) minutes; with\s+\{doc\}", re.DOTALL
 )
 NOT_NEEDED = re.compile(r"Nothing [^.]*\.")
 DOC = re.compile(r"\{doc\}`[^`]*<(\d\d_\w+?)>`")
@@ -42,16 +41,14 @@ class StoredFigure(SphinxDirective):
         cells = json.loads(path.read_text("utf-8"))["cells"] if path.is_file() else []
         found = [
             "".join(output["data"]["text/html"])
-            for one in cells if one.get("id") == cell
-            for output in one.get("outputs", []) if "text/html" in output.get("data", {})
-        ]  # fmt: skip
+            for one in cells
+            if one.get("id") == cell
+            for output in one.get("outputs", [])
+            if "text/html" in output.get("data", {})
+        ]
         if len(found) != 1:
             LOG.warning(
-                "stored-figure: %s has %d figures in a cell %r",
-                page,
-                len(found),
-                cell,
-                location=self.get_location(),
+                "stored-figure: %s has %d figures in a cell %r", page, len(found), cell, location=self.get_location()
             )
             return []
         return [
@@ -87,7 +84,9 @@ def read_needs(root: Path, page: str) -> tuple[int, tuple[str, ...]]:
     """Minutes of a lesson and the chapters it needs, as its own page says them; 0 minutes where it does not."""
     for text in markdown_of(root / f"{page}.ipynb"):
         if found := NEEDS.search(text):
-            return int(found["minutes"]), tuple(f"chapters/{name}" for name in DOC.findall(NOT_NEEDED.sub("", found["needs"])))
+            return int(found["minutes"]), tuple(
+                f"chapters/{name}" for name in DOC.findall(NOT_NEEDED.sub("", found["needs"]))
+            )
     return 0, ()
 
 
@@ -124,7 +123,9 @@ def arrow(start: Stop, end: Stop, lane: int) -> str:
 
 def lanes(stops: dict[str, Stop], row: int) -> list[str]:
     """The chapters from which arrows lead down to a row, the nearest to the left margin first."""
-    return sorted({start.page for start, end in direct(stops) if start.row < end.row == row}, key=lambda page: stops[page].column)
+    return sorted(
+        {start.page for start, end in direct(stops) if start.row < end.row == row}, key=lambda page: stops[page].column
+    )
 
 
 def box(stop: Stop, address: str) -> str:
@@ -166,10 +167,7 @@ class ChapterMap(SphinxDirective):
         for stop in stops.values():
             if unknown := set(stop.needs) - stops.keys():
                 LOG.warning(
-                    "chapter map: %s needs %s, not on the map",
-                    stop.page,
-                    unknown,
-                    location=self.get_location(),
+                    "chapter map: %s needs %s, not on the map", stop.page, unknown, location=self.get_location()
                 )
                 return []
         width = max(place(stop)[0] for stop in stops.values()) + BOX
@@ -181,7 +179,8 @@ class ChapterMap(SphinxDirective):
         relative = self.env.app.builder.get_relative_uri
         drawing = "".join(box(stop, relative(self.env.docname, stop.page)) for stop in stops.values())
         arrows = "".join(
-            arrow(start, end, lanes(stops, end.row).index(start.page) if start.row < end.row else 0) for start, end in direct(stops)
+            arrow(start, end, lanes(stops, end.row).index(start.page) if start.row < end.row else 0)
+            for start, end in direct(stops)
         )
         total = sum(stop.minutes for stop in stops.values())
         svg = (

@@ -15,7 +15,9 @@ SCRIPT = re.compile(r"(?<=</script>)<script>(?:(?!</script>).)*</script>(?=</div
 STATES = re.compile(r'<script type="application/json">(?:(?!</script>).)*</script>', re.DOTALL)
 CONTROLS = '<form class="rlx-controls"'
 NAME = re.compile(r"\brlx[0-9a-f]{8}-[a-z][0-9a-f]{8}\b")  # of a clip region or a hatch
-PICTURE = re.compile(r'(<svg xmlns="http://www.w3.org/2000/svg"[^>]* fill="currentColor"[^>]*>)(.*?)(?=</svg>)', re.DOTALL)
+PICTURE = re.compile(
+    r'(<svg xmlns="http://www.w3.org/2000/svg"[^>]* fill="currentColor"[^>]*>)(.*?)(?=</svg>)', re.DOTALL
+)
 WIDTH = re.compile(r' width="([\d.]+)"')
 WIDE = 560  # CSS pixels: on a phone it would shrink to half or less, and its text with it
 SHORT_NAME = re.compile(r"\brlx(\d+)\b")
@@ -39,7 +41,9 @@ def lighter_figures(body: str) -> str:
         return "".join([*styles, body, *scripts])
     if len(states) != body.count(CONTROLS):
         raise ValueError(f"{len(states)} tables of states on a page with {body.count(CONTROLS)} interactive figures")
-    return "".join([*styles, STATES.sub("", body), '<div class="rlx-states" hidden>', *states, "</div>", PUT_BACK, *scripts])
+    return "".join(
+        [*styles, STATES.sub("", body), '<div class="rlx-states" hidden>', *states, "</div>", PUT_BACK, *scripts]
+    )
 
 
 def shorter_names(body: str) -> str:

@@ -30,15 +30,56 @@ RULES = (
 PLAIN = {"mord", "mbin", "mrel", "mopen", "mclose", "mpunct", "minner", "mop", "mtight", "text"}
 FACES = {"mathnormal", "mathrm", "mathbb", "mathcal", "mathbf", "mathit", "amsrm", "textbf", "textit", "textrm"}
 # Rules that look at what stands directly below these: their children, and children of those, stay as they are.
-PARENTS = {"vlist-t", "vlist-r", "vlist", "mfrac", "clap", "llap", "rlap", "delim-size1", "delim-size4", "scripts",
-           "katex-inner", "katex-fix", "katex-vbox", "katex-thinbox", "katex-html"}  # fmt: skip
+PARENTS = {
+    "vlist-t",
+    "vlist-r",
+    "vlist",
+    "mfrac",
+    "clap",
+    "llap",
+    "rlap",
+    "delim-size1",
+    "delim-size4",
+    "scripts",
+    "katex-inner",
+    "katex-fix",
+    "katex-vbox",
+    "katex-thinbox",
+    "katex-html",
+}
 # The classes of a script's size, the class that says the same, and its factor. A script of a script of a script is no smaller.
-SIZES = [({"katex-sizing", "reset-size6", "size3"}, "script", 0.7), ({"katex-sizing", "reset-size3", "size1"}, "script2", 5 / 7), (set(), "script3", 1.0)]
+SIZES = [
+    ({"katex-sizing", "reset-size6", "size3"}, "script", 0.7),
+    ({"katex-sizing", "reset-size3", "size1"}, "script2", 5 / 7),
+    (set(), "script3", 1.0),
+]
 FACTORS = {name: factor for _, name, factor in SIZES}
 SHIFTS = {"top", "margin-left", "margin-right"}
-DRAWING_ONLY = {"stretchy", "lspace", "rspace", "minsize", "maxsize", "fence", "separator", "rowspacing", "columnspacing", "columnalign",
-                "columnlines", "rowlines", "scriptlevel", "displaystyle"}  # fmt: skip
-ROWS = {"math", "mrow", "mtd", "mstyle", "msqrt", "mpadded", "mphantom"}  # elements that lay their children out side by side
+DRAWING_ONLY = {
+    "stretchy",
+    "lspace",
+    "rspace",
+    "minsize",
+    "maxsize",
+    "fence",
+    "separator",
+    "rowspacing",
+    "columnspacing",
+    "columnalign",
+    "columnlines",
+    "rowlines",
+    "scriptlevel",
+    "displaystyle",
+}
+ROWS = {
+    "math",
+    "mrow",
+    "mtd",
+    "mstyle",
+    "msqrt",
+    "mpadded",
+    "mphantom",
+}  # elements that lay their children out side by side
 
 
 @dataclass
@@ -80,7 +121,9 @@ def read(element: ElementTree.Element) -> Box:
         return Box(markup=markup)
     parts = [part.partition(":") for part in element.get("style", "").split(";") if part]
     box = Box(element.get("class", "").split(), {name.strip(): value.strip() for name, _, value in parts})
-    box.other = "".join(f' {name}="{escape(value)}"' for name, value in element.items() if name not in {"class", "style"})
+    box.other = "".join(
+        f' {name}="{escape(value)}"' for name, value in element.items() if name not in {"class", "style"}
+    )
     box.children = [element.text] if element.text else []
     for child in element:
         box.children += [read(child), *([child.tail] if child.tail else [])]
@@ -154,7 +197,9 @@ def script_of(box: Box) -> Box | None:
         return None
     name, factor = size
     margins = {side: in_em(em(value) / factor) for side, value in box.style.items() if side != "top"}
-    return Box([name], {"top": in_em((em(box.style["top"]) + em(strut.style["height"])) / factor), **margins}, sized.children)
+    return Box(
+        [name], {"top": in_em((em(box.style["top"]) + em(strut.style["height"])) / factor), **margins}, sized.children
+    )
 
 
 def flat(child: Box | str) -> bool:
@@ -163,7 +208,9 @@ def flat(child: Box | str) -> bool:
         return True
     if child.markup or child.style.keys() - {"margin-right", "margin-left", "top"}:
         return False
-    return set(child.classes) <= PLAIN | FACES | {"mspace", "script2", "script3", "scripts"} and all(map(flat, child.children))
+    return set(child.classes) <= PLAIN | FACES | {"mspace", "script2", "script3", "scripts"} and all(
+        map(flat, child.children)
+    )
 
 
 def join_spaces(box: Box) -> None:
@@ -174,7 +221,12 @@ def join_spaces(box: Box) -> None:
         if isinstance(child, Box):
             join_spaces(child)
             empty = not child.children and not child.markup
-            if empty and set(child.classes) <= {"mspace", "mtight"} and "mspace" in child.classes and child.style.keys() == {"margin-right"}:
+            if (
+                empty
+                and set(child.classes) <= {"mspace", "mtight"}
+                and "mspace" in child.classes
+                and child.style.keys() == {"margin-right"}
+            ):
                 if isinstance(before, Box) and add_space(before, em(child.style["margin-right"])):
                     continue
             elif empty and child.named("mclose", "nulldelimiter") and isinstance(before, Box) and before.named("mfrac"):
@@ -192,7 +244,13 @@ def add_space(box: Box, width: float) -> bool:
     last = box.children[-1] if box.children else None
     if isinstance(last, Box) and not box.style and set(box.classes) <= PLAIN:
         return add_space(last, width)
-    if box.markup or not set(box.classes) <= PLAIN | FACES | FACTORS.keys() | {"scripts", "mfrac", "op-symbol", "small-op", "large-op"}:
+    if box.markup or not set(box.classes) <= PLAIN | FACES | FACTORS.keys() | {
+        "scripts",
+        "mfrac",
+        "op-symbol",
+        "small-op",
+        "large-op",
+    }:
         return False
     factor = FACTORS.get(box.classes[0] if box.classes else "", 1.0)
     box.style["margin-right"] = in_em(em(box.style.get("margin-right", "0em")) + width / factor)
@@ -207,7 +265,11 @@ def join_struts(box: Box) -> None:
         if not isinstance(first, Box):
             continue
         names = {}
-        if child.named("katex-base") and first.named("katex-strut") and first.style.keys() <= {"height", "vertical-align"}:
+        if (
+            child.named("katex-base")
+            and first.named("katex-strut")
+            and first.style.keys() <= {"height", "vertical-align"}
+        ):
             names = {"height": "--h", "vertical-align": "--v"}
         elif "vlist" in box.classes and first.named("pstrut") and first.style.keys() == {"height"}:
             names = {"height": "--h"}
@@ -218,13 +280,19 @@ def join_struts(box: Box) -> None:
 
 def leave_out_plain(box: Box, parent: Box | None) -> None:
     """Classes without a rule go, and elements that have nothing else, except where a rule counts children."""
-    fixed = bool(PARENTS & set(box.classes)) or parent is not None and bool(PARENTS - {"scripts", "katex-html"} & set(parent.classes))
+    fixed = (
+        bool(PARENTS & set(box.classes))
+        or parent is not None
+        and bool(PARENTS - {"scripts", "katex-html"} & set(parent.classes))
+    )
     kept: list[Box | str] = []
     for child in box.children:
         if isinstance(child, Box) and not child.markup:
             leave_out_plain(child, box)
             child.classes = [name for name in child.classes if name not in PLAIN]
-            child.style = {name: value for name, value in child.style.items() if not (name in SHIFTS and em(value) == 0)}
+            child.style = {
+                name: value for name, value in child.style.items() if not (name in SHIFTS and em(value) == 0)
+            }
             if child.named("mathnormal") and not fixed:
                 child.tag, child.classes = "var", []
             elif not child.classes and not child.style and not child.other:

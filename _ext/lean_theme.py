@@ -45,9 +45,17 @@ KATEX = Path(__file__).parent / "katex"
 THEME_SHEETS = ["basic.css", "styles/bootstrap.css", "styles/pydata-sphinx-theme.css"]
 # Scripts of the theme and of extensions, whose part in this book _static/book.js does, or that nothing here uses.
 REPLACED = {
-    "documentation_options.js", "doctools.js", "sphinx_highlight.js", "sphinx-book-theme.js", "pydata-sphinx-theme.js",
-    "clipboard.min.js", "clipboard.js", "copybutton.js", "copybutton_funcs.js", "togglebutton.js",
-}  # fmt: skip
+    "documentation_options.js",
+    "doctools.js",
+    "sphinx_highlight.js",
+    "sphinx-book-theme.js",
+    "pydata-sphinx-theme.js",
+    "clipboard.min.js",
+    "clipboard.js",
+    "copybutton.js",
+    "copybutton_funcs.js",
+    "togglebutton.js",
+}
 REPLACED_INLINE = re.compile(r"DOCUMENTATION_OPTIONS|toggleHint|toggleOpenOnPrint|togglebuttonSelector")
 NEEDED_BY = {"design-tabs.js": r"sd-tab-set"}  # a script and the pattern that a page must hold to need it
 WORD = re.compile(r"-?[A-Za-z_][\w-]*")
@@ -63,11 +71,7 @@ def drop_duplicates(app: Sphinx, config: Config) -> None:
     for option in ("html_css_files", "html_js_files"):
         files = getattr(config, option)
         names = [file if isinstance(file, str) else file[0] for file in files]
-        setattr(
-            config,
-            option,
-            list(dict(zip(reversed(names), reversed(files), strict=True)).values())[::-1],
-        )
+        setattr(config, option, list(dict(zip(reversed(names), reversed(files), strict=True)).values())[::-1])
 
 
 NO_SCRIPT = (
@@ -77,11 +81,7 @@ NO_SCRIPT = (
 
 
 def lighten_page(
-    app: Sphinx,
-    page: str,
-    template: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
     """Keep the scripts this page needs, once and deferred; take its style sheets over into the one sheet."""
     body = lighter_figures(mended(context.get("body") or ""))
@@ -127,8 +127,7 @@ def mended(body: str) -> str:
     body = EMPTY_HEAD.sub(r"<td\1></td>", body)  # the corner of a table heads nothing
     # a signature of several lines is written as a list of descriptions that describe nothing
     return SIGNATURE_LINES.sub(
-        lambda match: match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>"),
-        body,
+        lambda match: match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>"), body
     )
 
 
@@ -177,10 +176,7 @@ def write_style_sheet(app: Sphinx, error: Exception | None) -> None:
     pages = [path.read_text("utf-8") for path in out.rglob("*.html") if "_static" not in path.parts]
     own_scripts = [
         path.read_text("utf-8")
-        for path in [
-            *Path(app.srcdir, "_static").glob("*.js"),
-            search_client.FOLDER / "search.js",
-        ]
+        for path in [*Path(app.srcdir, "_static").glob("*.js"), search_client.FOLDER / "search.js"]
     ]
     scripts = "".join([*own_scripts, *{script for page in pages for script in SCRIPT.findall(page)}])
     words = set(WORD.findall("".join([*pages, *own_scripts])))
@@ -193,17 +189,17 @@ def write_style_sheet(app: Sphinx, error: Exception | None) -> None:
     sheet = "\n".join([*others, formula_sheet(), *(read_sheet(static, name) for name in own)])
 
     rules = tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)
-    text = icon_rules(words, sheet) + "".join(kept_rules(rules, Pages(pages, scripts, set(re.findall(r"#([\w-]+)", sheet)))))
+    text = icon_rules(words, sheet) + "".join(
+        kept_rules(rules, Pages(pages, scripts, set(re.findall(r"#([\w-]+)", sheet))))
+    )
     styles = "".join({style for page in pages for style in STYLE.findall(page)})
     text = '@charset "utf-8";' + without_unused_properties(text, styles + scripts)
     (static / "lean.css").write_text(text, "utf-8")
     for path in Path(app.srcdir, "_static").glob("*.js"):  # readers load no remarks and no indents
-        (static / path.name).write_text(re.sub(r"(?m)^\s*(//.*)?\n|^\s+|\s+// .*$", "", path.read_text("utf-8")), "utf-8")
-    LOG.info(
-        "lean.css: %d KB, of %d KB of style sheets",
-        len(text) // 1024,
-        len(sheet) // 1024,
-    )
+        (static / path.name).write_text(
+            re.sub(r"(?m)^\s*(//.*)?\n|^\s+|\s+// .*$", "", path.read_text("utf-8")), "utf-8"
+        )
+    LOG.info("lean.css: %d KB, of %d KB of style sheets", len(text) // 1024, len(sheet) // 1024)
     write_formula_fonts(static / "katex", letters_by_font(pages))
     shutil.rmtree(static / "vendor" / "fontawesome", ignore_errors=True)
     for leftover in static.rglob("*.map"):
@@ -215,11 +211,7 @@ def read_sheet(static: Path, name: str) -> str:
     text = (static / name).read_text("utf-8")
     folder = Path(name).parent.as_posix()
     if folder != ".":
-        text = re.sub(
-            r"url\((?!data:|https?:|#|[\"']?data:)([\"']?)",
-            rf"url(\g<1>{folder}/",
-            text,
-        )
+        text = re.sub(r"url\((?!data:|https?:|#|[\"']?data:)([\"']?)", rf"url(\g<1>{folder}/", text)
     return re.sub(r"/\*# sourceMappingURL.*?\*/", "", text)
 
 
@@ -263,11 +255,24 @@ DRAWN = re.compile(r'<span class="katex-html"[^>]*>')
 PIECE = re.compile(r'<(/?)(\w+)(?:[^>]*? class="([^"]*)")?[^>]*?(/?)>|([^<]+)')
 UPRIGHT = "Main-Regular"
 FACES = {
-    "var": "Math-Italic", "mathnormal": "Math-Italic", "mathit": "Main-Italic", "textit": "Main-Italic", "mathbf": "Main-Bold", "textbf": "Main-Bold",
-    "boldsymbol": "Math-BoldItalic", "mathbb": "AMS-Regular", "textbb": "AMS-Regular", "amsrm": "AMS-Regular",
-    "mathcal": "Caligraphic-Regular", "mathfrak": "Fraktur-Regular", "mathscr": "Script-Regular", "texttt": "Typewriter-Regular",
-    "mathtt": "Typewriter-Regular", "mathsf": "SansSerif-Regular", "textsf": "SansSerif-Regular",
-}  # fmt: skip
+    "var": "Math-Italic",
+    "mathnormal": "Math-Italic",
+    "mathit": "Main-Italic",
+    "textit": "Main-Italic",
+    "mathbf": "Main-Bold",
+    "textbf": "Main-Bold",
+    "boldsymbol": "Math-BoldItalic",
+    "mathbb": "AMS-Regular",
+    "textbb": "AMS-Regular",
+    "amsrm": "AMS-Regular",
+    "mathcal": "Caligraphic-Regular",
+    "mathfrak": "Fraktur-Regular",
+    "mathscr": "Script-Regular",
+    "texttt": "Typewriter-Regular",
+    "mathtt": "Typewriter-Regular",
+    "mathsf": "SansSerif-Regular",
+    "textsf": "SansSerif-Regular",
+}
 SIZES = ["Size1-Regular", "Size2-Regular", "Size3-Regular", "Size4-Regular"]
 
 
@@ -299,7 +304,8 @@ def write_formula_fonts(folder: Path, wanted: dict[str, set[str]]) -> None:
     """KaTeX's fonts, cut down to the letters that the book's formulas draw with them."""
     folder.mkdir(parents=True, exist_ok=True)
     fonts = {
-        path.stem.removeprefix("KaTeX_"): TTFont(path, recalcTimestamp=False) for path in sorted((KATEX / "fonts").glob("*.woff2"))
+        path.stem.removeprefix("KaTeX_"): TTFont(path, recalcTimestamp=False)
+        for path in sorted((KATEX / "fonts").glob("*.woff2"))
     }
     known = {name: set(map(chr, font.getBestCmap())) for name, font in fonts.items()}
     for name, letters in wanted.items():  # what a face lacks is drawn upright
@@ -338,12 +344,7 @@ def depart_citation(self: Any, node: nodes.citation) -> None:
 def check_pictures(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for image in doctree.findall(nodes.image):
         if not image.get("alt"):
-            LOG.warning(
-                "picture without alternative text: %s",
-                image.get("uri"),
-                location=image,
-                type="lean",
-            )
+            LOG.warning("picture without alternative text: %s", image.get("uri"), location=image, type="lean")
 
 
 def check_notebooks(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -356,12 +357,7 @@ def check_notebooks(app: Sphinx, docname: str, source: list[str]) -> None:
         if any(output["output_type"] == "error" for output in cell.get("outputs", [])):
             LOG.warning("cell %d holds an error output", number, location=where, type="lean")
         if cell["cell_type"] == "code" and cell["execution_count"] is None and "".join(cell["source"]).strip():
-            LOG.warning(
-                "cell %d was never executed: run `make execute`",
-                number,
-                location=where,
-                type="lean",
-            )
+            LOG.warning("cell %d was never executed: run `make execute`", number, location=where, type="lean")
 
 
 def start(app: Sphinx) -> None:

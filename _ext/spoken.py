@@ -27,12 +27,16 @@ PICTURE = re.compile(r'<div class="rlx-picture">(<svg [^>]*?) role="img" (aria-l
 CODE = re.compile(r'<div class="(highlight-\w+ notranslate)">')
 OUTPUT = re.compile(r'<div class="cell_output docutils container">')
 CELL = re.compile(r'<div class="cell[ _]')
-EQUATION = re.compile(r'(?<!equation )(?<!Equation )(?<!equations )(<a class="reference internal" href="[^"]*#equation-[^"]*")>(\([^<]*\))</a>')
+EQUATION = re.compile(
+    r'(?<!equation )(?<!Equation )(?<!equations )(<a class="reference internal" href="[^"]*#equation-[^"]*")>(\([^<]*\))</a>'
+)
 TITLE = re.compile(r'<p class="admonition-title">')
 BOX = re.compile(r'<div class="[^"]*\b(?:quiz|exercise)\b[^"]*"[^>]*>\s*\Z')
 HEADING = re.compile(r"<h([1-6])\b")
 ADDRESS = re.compile(r' URL: [^"]*(?=")')
-ICON = re.compile(r'content:\s*(var\(--pst-icon-[\w-]+\)|"(?:\\f[0-9a-f]{3}|[\ue000-\uf8ff])")((?:\s*!important)?)(?=[;}])')
+ICON = re.compile(
+    r'content:\s*(var\(--pst-icon-[\w-]+\)|"(?:\\f[0-9a-f]{3}|[\ue000-\uf8ff])")((?:\s*!important)?)(?=[;}])'
+)
 SIGNS = {"′": " prime", "∗": " star", "⋆": " star"}  # raised, they are read with the letter and not as an exponent
 ACCENTS = {"^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˉ": "bar", "¯": "bar"}
 
@@ -42,7 +46,9 @@ def spoken(body: str) -> str:
     body = PICTURE.sub(r'<div class="rlx-picture" role="img" \2>\1 aria-hidden="true"', body)
     body = CODE.sub(r'<div class="\1" role="group" aria-label="Code">', body)
     body = EQUATION.sub(r'\1 aria-label="equation \2">\2</a>', body)
-    body = re.sub(r'(?<=class="reference internal" )href="[^"]*" title="[^"]*"', lambda match: ADDRESS.sub("", match[0]), body)
+    body = re.sub(
+        r'(?<=class="reference internal" )href="[^"]*" title="[^"]*"', lambda match: ADDRESS.sub("", match[0]), body
+    )
     return worded_formulas(headed_boxes(named_outputs(body)))
 
 

@@ -17,21 +17,7 @@ TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)((?:[^>\"']|\"[^\"]*\"|'[^']*')*)>")
 NAMES = re.compile(r"""\b(class|id)=["']([^"']*)["']""")
 # pictures have rules of their own: their insides are looked through once, not placed in the tree
 INSIDE = re.compile(r"<(svg|math|script|style|template|noscript)\b.*?</\1>", re.DOTALL)
-VOID = {
-    "area",
-    "base",
-    "br",
-    "col",
-    "embed",
-    "hr",
-    "img",
-    "input",
-    "link",
-    "meta",
-    "source",
-    "track",
-    "wbr",
-}
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 MADE_BY_SCRIPTS = re.compile(r"createElement\(\"(\w+)\"\)|<([a-z]\w*)")
 SPELLED = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|`[^`]*`")
 
@@ -71,11 +57,12 @@ class Pages:
                 stack.append((above, tag, formula or ".katex-html" in names))
 
     def names(self, tag: str, attributes: str) -> list[str]:
-        found = [("." if kind == "class" else "#") + name for kind, names in NAMES.findall(attributes) for name in names.split()]
-        return [
-            tag,
-            *sorted({name for name in found if name[0] == "." or name[1:] in self.ids}),
+        found = [
+            ("." if kind == "class" else "#") + name
+            for kind, names in NAMES.findall(attributes)
+            for name in names.split()
         ]
+        return [tag, *sorted({name for name in found if name[0] == "." or name[1:] in self.ids})]
 
     def place(self, parent: int, names: list[str]) -> int:
         key = (parent, names[0], " ".join(names[1:]))

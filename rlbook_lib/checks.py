@@ -29,17 +29,56 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import (
-    TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, dataclass_transform, get_args, get_origin,
-    get_type_hints, overload,
-)  # fmt: skip
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import numpy as np
 
 __all__ = [
-    "Array", "Range", "Finite", "Positive", "NotNegative", "UnitInterval", "OpenUnitInterval", "Count", "Natural", "Seed",
-    "Offers", "Environment", "Space", "Actor", "Network", "Values", "Settings", "Axes", "Floats", "Numbers", "Probabilities", "LogProbs", "Integers", "Flags", "Mask", "MaskedFloats",
-    "checked", "unchecked", "settings", "check", "library_of",
-]  # fmt: skip
+    "Array",
+    "Range",
+    "Finite",
+    "Positive",
+    "NotNegative",
+    "UnitInterval",
+    "OpenUnitInterval",
+    "Count",
+    "Natural",
+    "Seed",
+    "Offers",
+    "Environment",
+    "Space",
+    "Actor",
+    "Network",
+    "Values",
+    "Settings",
+    "Axes",
+    "Floats",
+    "Numbers",
+    "Probabilities",
+    "LogProbs",
+    "Integers",
+    "Flags",
+    "Mask",
+    "MaskedFloats",
+    "checked",
+    "unchecked",
+    "settings",
+    "check",
+    "library_of",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -145,7 +184,12 @@ else:
             return Annotated[array, Axes(words, self.kind, *limits)]
 
     Floats, Numbers, Integers, Flags = _Kind("floats"), _Kind("numbers"), _Kind("integers"), _Kind("flags")
-    Probabilities, LogProbs, Mask, MaskedFloats = _Kind("probabilities"), _Kind("log_probs"), _Kind("mask"), _Kind("masked")
+    Probabilities, LogProbs, Mask, MaskedFloats = (
+        _Kind("probabilities"),
+        _Kind("log_probs"),
+        _Kind("mask"),
+        _Kind("masked"),
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- decorators
@@ -436,7 +480,9 @@ def _tensor(name: str, value: Any, kind: str, device: Any = None) -> Any:
 
     if not isinstance(value, torch.Tensor):
         array = _ndarray(name, value, kind)
-        if array.ndim == 0 and kind == "floats" and device is not None:  # a number takes the type of the tensors around it
+        if (
+            array.ndim == 0 and kind == "floats" and device is not None
+        ):  # a number takes the type of the tensors around it
             return torch.tensor(float(array), device=device)
         return torch.as_tensor(array, device=device)
     if value.is_complex() or (value.dtype == torch.bool and kind not in ("flags", "mask")):
@@ -510,7 +556,9 @@ def _check_entries(name: str, array: Any, axes: Axes) -> None:
         raise ValueError(f"{name} holds fractions; expected whole numbers")
     limits = Range(0) if axes.kind == "probabilities" else axes.range
     if limits != ANY_FINITE and bool((outside := limits.outside(array)).any()):
-        raise ValueError(f"{name} holds {array[outside].reshape(-1)[0].item():g}; expected {_entries(axes.kind)}, {limits}")
+        raise ValueError(
+            f"{name} holds {array[outside].reshape(-1)[0].item():g}; expected {_entries(axes.kind)}, {limits}"
+        )
     if axes.kind == "probabilities":
         sums = array.sum(-1).reshape(-1)
         worst = float(sums[abs(sums - 1.0).argmax()])

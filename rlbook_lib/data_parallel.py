@@ -20,8 +20,22 @@ from torch import Tensor
 
 from rlbook_lib.checks import Positive, checked, unchecked
 
-__all__ = ["join", "leave", "processes", "rank", "my_part", "total", "largest", "same_everywhere", "add_gradients", "mean_of_metrics", "any_process",
-           "PerProcess", "require_as_many", "ProcessLost"]  # fmt: skip
+__all__ = [
+    "join",
+    "leave",
+    "processes",
+    "rank",
+    "my_part",
+    "total",
+    "largest",
+    "same_everywhere",
+    "add_gradients",
+    "mean_of_metrics",
+    "any_process",
+    "PerProcess",
+    "require_as_many",
+    "ProcessLost",
+]
 
 T = TypeVar("T")
 
@@ -50,7 +64,9 @@ def join(device: str | torch.device = "cpu", minutes: Positive = 30.0) -> bool:
     if on_gpu:
         local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if local >= count:
-            raise ValueError(f"device is 'cuda', and process {local} of this machine has no GPU of its own; expected at most {count} processes")
+            raise ValueError(
+                f"device is 'cuda', and process {local} of this machine has no GPU of its own; expected at most {count} processes"
+            )
         torch.cuda.set_device(local)
     distributed.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(minutes=minutes))
     return True
@@ -161,7 +177,7 @@ def add_gradients(parameters: Iterable[Any]) -> None:
     parameters = list(parameters)
     for p in parameters:
         p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-    flat = torch.cat([p.grad.reshape(-1) for p in parameters])              # one message in the place of many
+    flat = torch.cat([p.grad.reshape(-1) for p in parameters])  # one message in the place of many
     _collective(lambda: distributed.all_reduce(flat))
     for p, part in zip(parameters, flat.split([p.numel() for p in parameters])):
         p.grad.copy_(part.view_as(p))
@@ -235,5 +251,7 @@ def _collective(talk: Callable[[], Any]) -> None:
         talk()
     except RuntimeError as error:
         late = "timed out" in str(error).lower()
-        raise ProcessLost(f"process {rank()} of {processes()} {'waited too long for' if late else 'lost'} another one; "
-                          "start the same command again to go on from the last checkpoint") from error
+        raise ProcessLost(
+            f"process {rank()} of {processes()} {'waited too long for' if late else 'lost'} another one; "
+            "start the same command again to go on from the last checkpoint"
+        ) from error

@@ -31,6 +31,7 @@ RECORDED_BY_EXPERIMENT = ("config", "seeds", "curve", "summary")
 
 # ---------------------------------------------------------------------- where and how
 
+
 @checked
 def choose_device(name: str = "auto") -> torch.device:
     """The device to compute on.
@@ -49,8 +50,7 @@ def choose_device(name: str = "auto") -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     there = ["cpu"] + ["cuda"] * (count > 0) + [f"cuda:{i}" for i in range(count)]
     if name not in there:
-        raise ValueError(f"name is {name!r}; expected 'auto' or a device that this machine has "
-                         f"({', '.join(there)})")
+        raise ValueError(f"name is {name!r}; expected 'auto' or a device that this machine has ({', '.join(there)})")
     return torch.device(name)
 
 
@@ -80,8 +80,14 @@ def describe_machine(device: Device = None) -> dict[str, str]:
     device = _device_here(device)
     processor = _processor()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
-    return {"device": name, "processor": processor, "system": platform.system(),
-            "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    return {
+        "device": name,
+        "processor": processor,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def _device_here(device: Device) -> torch.device:
@@ -107,6 +113,7 @@ def _processor() -> str:
 
 # ---------------------------------------------------------------------- what a run costs
 
+
 @checked
 def peak_memory(device: Device = None) -> int:
     """The most memory in use so far, in bytes.
@@ -123,9 +130,9 @@ def peak_memory(device: Device = None) -> int:
     device = _device_here(device)
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    import resource                                           # not on Windows
+    import resource  # not on Windows
 
-    unit = 1 if sys.platform == "darwin" else 1024           # macOS counts bytes, Linux units of 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux units of 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
@@ -154,9 +161,13 @@ class Throughput:
         """Items, seconds of the clock and of the processor since the start, and items per second of each."""
         wall, cpu = self._clocks()
         wall, cpu = wall - self._wall, cpu - self._cpu
-        return {"items": self.items, "seconds": wall, "cpu_seconds": cpu,
-                "per_second": self.items / wall if wall else math.inf,
-                "per_cpu_second": self.items / cpu if cpu else math.inf}
+        return {
+            "items": self.items,
+            "seconds": wall,
+            "cpu_seconds": cpu,
+            "per_second": self.items / wall if wall else math.inf,
+            "per_cpu_second": self.items / cpu if cpu else math.inf,
+        }
 
     def _clocks(self) -> tuple[float, float]:
         if self.device.type == "cuda":
@@ -166,9 +177,14 @@ class Throughput:
 
 # ---------------------------------------------------------------------- runs on a GPU, recorded
 
+
 @checked
-def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
-            summary: Callable[[dict[str, Any]], str] | None = None) -> dict[str, Any] | None:
+def gpu_run(
+    name: str,
+    experiment: Callable[[torch.device], dict[str, Any]],
+    *,
+    summary: Callable[[dict[str, Any]], str] | None = None,
+) -> dict[str, Any] | None:
     """Run an experiment on the GPU if there is one; else show the recorded run; else say that there is none.
 
     One line is printed that says which of the three it was.
@@ -193,8 +209,10 @@ def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
         print(f"Run here, on {record['device']}, in {record['seconds']:.0f} s.")
     elif path.is_file():
         record = read_record(path)
-        print(f"No GPU here. Recorded run: on {record['device']}, {record['date']}, "
-              f"in {record['seconds']:.0f} s, seeds {', '.join(map(str, record['seeds']))}.")
+        print(
+            f"No GPU here. Recorded run: on {record['device']}, {record['date']}, "
+            f"in {record['seconds']:.0f} s, seeds {', '.join(map(str, record['seeds']))}."
+        )
     else:
         print(f"No GPU here, and not recorded yet: {name}.")
         return None
@@ -204,8 +222,9 @@ def gpu_run(name: str, experiment: Callable[[torch.device], dict[str, Any]], *,
 
 
 @checked
-def make_record(name: str, experiment: Callable[[torch.device], dict[str, Any]], device: torch.device
-                ) -> dict[str, Any]:
+def make_record(
+    name: str, experiment: Callable[[torch.device], dict[str, Any]], device: torch.device
+) -> dict[str, Any]:
     """Run an experiment and describe the run.
 
     Args:
@@ -224,19 +243,24 @@ def make_record(name: str, experiment: Callable[[torch.device], dict[str, Any]],
     result = experiment(device)
     seconds = clock.read()["seconds"]
     if not isinstance(result, dict) or not set(RECORDED_BY_EXPERIMENT) <= result.keys():
-        raise ValueError(f"experiment returned {result!r}; expected a dict with "
-                         f"{', '.join(RECORDED_BY_EXPERIMENT)}")
+        raise ValueError(f"experiment returned {result!r}; expected a dict with {', '.join(RECORDED_BY_EXPERIMENT)}")
     for part, kind in zip(RECORDED_BY_EXPERIMENT, (dict, list, dict, dict)):
         if not isinstance(result[part], kind):
             raise ValueError(f"experiment returned {result[part]!r} as {part!r}; expected a {kind.__name__}")
-    lengths = {key: len(column) if isinstance(column, list) else None
-               for key, column in result["curve"].items()}
+    lengths = {key: len(column) if isinstance(column, list) else None for key, column in result["curve"].items()}
     if None in lengths.values() or len(set(lengths.values())) > 1:
         raise ValueError(f"experiment returned a curve of lengths {lengths}; expected equally long lists")
     versions = describe_machine(device)
-    record = {**result, "name": name, "device": versions.pop("device"), "rehearsal": device.type != "cuda",
-              "versions": versions, "date": datetime.date.today().isoformat(), "seconds": round(seconds, 2),
-              "peak_memory": peak_memory(device)}
+    record = {
+        **result,
+        "name": name,
+        "device": versions.pop("device"),
+        "rehearsal": device.type != "cuda",
+        "versions": versions,
+        "date": datetime.date.today().isoformat(),
+        "seconds": round(seconds, 2),
+        "peak_memory": peak_memory(device),
+    }
     try:
         json.dumps(record, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -134,9 +134,7 @@ def kl_divergence(p: Rows, q: Rows, base: Base = None) -> Array:
 
 
 @checked(arrays="either")
-def gaussian_kl(
-    mean_p: Floats[Array, "*"], std_p: Deviations, mean_q: Floats[Array, "*"], std_q: Deviations
-) -> Array:
+def gaussian_kl(mean_p: Floats[Array, "*"], std_p: Deviations, mean_q: Floats[Array, "*"], std_q: Deviations) -> Array:
     """KL(p || q) of two Gaussians with independent components, in nats.
 
     Equation: eq-gaussian-kl
@@ -189,9 +187,7 @@ def _unit(base: float | None) -> float:
 
 
 @checked(arrays="either")
-def kl_estimate(
-    log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, "..."], kind: Kind = "k3"
-) -> Array:
+def kl_estimate(log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, "..."], kind: Kind = "k3") -> Array:
     """An estimate of KL(p || ref) from each sample of p: k1, k2 or k3.
 
     Equation: eq-k1, eq-k2, eq-k3

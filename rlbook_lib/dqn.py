@@ -17,17 +17,40 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlbook_lib.checks import (
-    Array, Count, Environment, Flags, Floats, Integers, Natural, Positive, Probabilities, Range, Seed,
-    UnitInterval, checked, library_of, settings, unchecked,
-)  # fmt: skip
+    Array,
+    Count,
+    Environment,
+    Flags,
+    Floats,
+    Integers,
+    Natural,
+    Positive,
+    Probabilities,
+    Range,
+    Seed,
+    UnitInterval,
+    checked,
+    library_of,
+    settings,
+    unchecked,
+)
 from rlbook_lib.devices import choose_device
 from rlbook_lib.environments import VectorStep, opened
 from rlbook_lib.experience import linear_decay
 from rlbook_lib.networks import QNetwork
 from rlbook_lib.replay_buffer import Batch as ReplayBatch, ReplayBuffer
 from rlbook_lib.training import (
-    Adam, Optimizer, Run, State, TrainingResult, Update, frozen_copy, gradient_step, split_seed, train,
-)  # fmt: skip
+    Adam,
+    Optimizer,
+    Run,
+    State,
+    TrainingResult,
+    Update,
+    frozen_copy,
+    gradient_step,
+    split_seed,
+    train,
+)
 
 Share = Annotated[float, Range(0, 1, open_low=True)]  # above 0, at most 1
 
@@ -62,8 +85,9 @@ class DQNConfig:
     def check_together(self) -> None:
         """Learning starts before the run ends."""
         if self.learning_starts >= self.total_steps:
-            raise ValueError(f"learning_starts is {self.learning_starts}; expected less than total_steps, "
-                             f"{self.total_steps}")  # fmt: skip
+            raise ValueError(
+                f"learning_starts is {self.learning_starts}; expected less than total_steps, {self.total_steps}"
+            )
 
 
 # ---------------------------------------------------------------------------------- targets, loss, update, loop
@@ -71,9 +95,11 @@ class DQNConfig:
 
 @checked(arrays="tensors")
 def n_step_targets(
-    returns: Floats[Array, "B"], discounts: Floats[Array, "B", Range(0, 1)], next_q: Floats[Array, "B A"],
+    returns: Floats[Array, "B"],
+    discounts: Floats[Array, "B", Range(0, 1)],
+    next_q: Floats[Array, "B A"],
     next_q_online: Floats[Array, "B A"] | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     """``y = G + discount * max_a Q_target(s', a)``: s' is up to n steps later, G holds the rewards before.
 
     Equation: eq-dqn-n-step
@@ -103,9 +129,11 @@ def n_step_targets(
 
 @checked(arrays="tensors")
 def dqn_loss(
-    q_values: Floats[Array, "B A"], actions: Integers[Array, "B", Range(0)], targets: Floats[Array, "B"],
+    q_values: Floats[Array, "B A"],
+    actions: Integers[Array, "B", Range(0)],
+    targets: Floats[Array, "B"],
     kind: Literal["huber", "squared"] = "huber",
-) -> Array:  # fmt: skip
+) -> Array:
     """How far the values of the actions taken are from their targets: half the mean square, or Huber's form.
 
     Equation: eq-dqn-loss
@@ -195,8 +223,18 @@ def iterate_dqn(
         buffer = ReplayBuffer(config.buffer_capacity, size, seed=buffer_seed, device=choose_device(config.device))
         window = NStepWindow(environments.copies, size, config.n_step, config.gamma)
         epsilon = linear_decay(config.epsilon_start, config.epsilon_end, config.epsilon_steps)
-        run = Run(config, seed, online, environments=environments, online=online, target=target, optimizer=optimizer,
-                  buffer=buffer, window=window, rng=rng)  # fmt: skip
+        run = Run(
+            config,
+            seed,
+            online,
+            environments=environments,
+            online=online,
+            target=target,
+            optimizer=optimizer,
+            buffer=buffer,
+            window=window,
+            rng=rng,
+        )
         run.go_on(state)
         observations = environments.reset() if state is None else environments.observations
         if run.env_steps >= config.total_steps:  # a state of a run that had ended
@@ -224,13 +262,22 @@ def iterate_dqn(
 def _q_network(environments: Any, config: DQNConfig, seed: int) -> QNetwork:
     actions = environments.action_space
     if environments.in_tensors:
-        raise ValueError(f"env is {environments}, which works with tensors; expected an environment that works with "
-                         "numpy")  # fmt: skip
+        raise ValueError(
+            f"env is {environments}, which works with tensors; expected an environment that works with numpy"
+        )
     if not isinstance(actions, Discrete):
-        raise ValueError(f"env is {environments.name} with the action space {actions}; expected a Discrete action "
-                         "space, for DQN compares finitely many actions")  # fmt: skip
-    network = QNetwork(environments.observation_size, int(actions.n), hidden=config.hidden, seed=seed,
-                       activation=config.activation, scale=config.return_scale)  # fmt: skip
+        raise ValueError(
+            f"env is {environments.name} with the action space {actions}; expected a Discrete action "
+            "space, for DQN compares finitely many actions"
+        )
+    network = QNetwork(
+        environments.observation_size,
+        int(actions.n),
+        hidden=config.hidden,
+        seed=seed,
+        activation=config.activation,
+        scale=config.return_scale,
+    )
     return network.to(choose_device(config.device))
 
 
@@ -285,9 +332,12 @@ def dqn_targets(
 
 @checked(arrays="tensors")
 def double_dqn_targets(
-    rewards: Floats[Array, "B"], next_q_online: Floats[Array, "B A"], next_q_target: Floats[Array, "B A"],
-    terminated: Flags[Array, "B"], gamma: UnitInterval,
-) -> Array:  # fmt: skip
+    rewards: Floats[Array, "B"],
+    next_q_online: Floats[Array, "B A"],
+    next_q_target: Floats[Array, "B A"],
+    terminated: Flags[Array, "B"],
+    gamma: UnitInterval,
+) -> Array:
     """Double DQN: the online network picks the next action, the target network says what it is worth.
 
     Equation: eq-double-dqn-target
@@ -420,14 +470,15 @@ class NStepWindow:
     @checked
     def __init__(self, copies: Count, observation_size: Count, n: Count, gamma: UnitInterval) -> None:
         self.n, self.gamma = n, gamma
-        self.slot = 0                                            # where the next window begins
+        self.slot = 0  # where the next window begins
         self.observations = np.zeros((n, copies, observation_size), dtype=np.float32)
         self.actions = np.zeros((n, copies), dtype=np.int64)
         self.returns, self.discounts = np.zeros((2, n, copies))
         self.open = np.zeros((n, copies), dtype=bool)
 
-    def push(self, observations: NDArray[Any], actions: NDArray[Any], step: VectorStep
-             ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    def push(
+        self, observations: NDArray[Any], actions: NDArray[Any], step: VectorStep
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Take in one step of all copies.
 
         Args:
@@ -439,19 +490,24 @@ class NStepWindow:
             The transitions that this step completes: observations (m, d), actions (m,), returns (m,), next
             observations (m, d), discounts (m,); what ``ReplayBuffer.add`` takes.
         """
-        new, self.slot = self.slot, (self.slot + 1) % self.n     # self.slot is now the oldest window
+        new, self.slot = self.slot, (self.slot + 1) % self.n  # self.slot is now the oldest window
         self.observations[new], self.actions[new] = observations, actions
         self.returns[new], self.discounts[new], self.open[new] = 0.0, 1.0, True
         self.returns += self.discounts * step.rewards
         self.discounts *= self.gamma
 
-        closing = self.open & (step.terminated | step.truncated)              # (n, N)
+        closing = self.open & (step.terminated | step.truncated)  # (n, N)
         closing[self.slot] = self.open[self.slot]
         self.open ^= closing
-        window, copy_ = closing.nonzero()                                     # (m,) each
+        window, copy_ = closing.nonzero()  # (m,) each
         discounts = self.discounts[window, copy_] * ~step.terminated[copy_]
-        return (self.observations[window, copy_], self.actions[window, copy_], self.returns[window, copy_],
-                step.next_observations[copy_], discounts)
+        return (
+            self.observations[window, copy_],
+            self.actions[window, copy_],
+            self.returns[window, copy_],
+            step.next_observations[copy_],
+            discounts,
+        )
 
     def state(self) -> State:
         """The open windows, as tensors.
@@ -505,8 +561,8 @@ def maximization_bias(
     Source: Thrun & Schwartz (1993); van Hasselt (2010).
     """
     x, p = outcomes, np.full(outcomes.shape, 1 / outcomes.shape[1]) if probabilities is None else probabilities
-    values = np.unique(x)                                                     # (V,) sorted
-    at_most = (p[:, :, None] * (x[:, :, None] <= values)).sum(1).prod(0)      # (V,) P(max <= v)
+    values = np.unique(x)  # (V,) sorted
+    at_most = (p[:, :, None] * (x[:, :, None] <= values)).sum(1).prod(0)  # (V,) P(max <= v)
     mean_of_maximum = (values * np.diff(at_most, prepend=0.0)).sum()
     return float(mean_of_maximum - (p * x).sum(1).max())
 
@@ -529,10 +585,10 @@ def double_estimator_bias(
     Source: van Hasselt (2010).
     """
     x, p = outcomes, np.full(outcomes.shape, 1 / outcomes.shape[1]) if probabilities is None else probabilities
-    picked = np.empty(len(x))                                                 # (A,) P(a* = a)
+    picked = np.empty(len(x))  # (A,) P(a* = a)
     for a, (own, chance) in enumerate(zip(x, p)):
-        below = (p[:a, :, None] * (x[:a, :, None] < own)).sum(1).prod(0)      # (K,) the first best wins a tie
-        not_above = (p[a + 1:, :, None] * (x[a + 1:, :, None] <= own)).sum(1).prod(0)
+        below = (p[:a, :, None] * (x[:a, :, None] < own)).sum(1).prod(0)  # (K,) the first best wins a tie
+        not_above = (p[a + 1 :, :, None] * (x[a + 1 :, :, None] <= own)).sum(1).prod(0)
         picked[a] = (chance * below * not_above).sum()
     means = (p * x).sum(1)
     return float(picked @ means - means.max())
@@ -543,9 +599,11 @@ def double_estimator_bias(
 
 @checked(arrays="either")
 def naf_q(
-    value: Floats[Array, "n"], mean: Floats[Array, "n d"], precision: Floats[Array, "n d d"],
+    value: Floats[Array, "n"],
+    mean: Floats[Array, "n d"],
+    precision: Floats[Array, "n d d"],
     actions: Floats[Array, "n d"],
-) -> Array:  # fmt: skip
+) -> Array:
     """A ``Q`` that is a parabola in the action: its maximum is known without a search.
 
     Equation: eq-naf
@@ -571,5 +629,5 @@ def naf_q(
     symmetric = library.allclose(precision, precision.swapaxes(1, 2))
     if not symmetric or bool((library.linalg.eigvalsh(precision) <= 0).any()):
         raise ValueError("precision holds other matrices; expected symmetric and positive definite ones")
-    offset = actions - mean                                                   # (n, d)
+    offset = actions - mean  # (n, d)
     return value - 0.5 * ((precision @ offset[..., None])[..., 0] * offset).sum(-1)

@@ -106,8 +106,7 @@ def iterate_value_iteration(
 
 
 def _sweeps(
-    mdp: MDP, values: FloatArray, tolerance: float, accuracy: _Accuracy,
-    choose: Choose, advance: Advance | None = None,
+    mdp: MDP, values: FloatArray, tolerance: float, accuracy: _Accuracy, choose: Choose, advance: Advance | None = None
 ) -> Iterator[Sweep]:
     """Back up until the error bound is small enough; ``choose`` makes a policy and V out of Q."""
     for iteration in itertools.count(1):
@@ -283,6 +282,7 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> I
 
 # ---------------------------------------------------------------------- what solvers return
 
+
 @dataclass(frozen=True)
 class Sweep:
     """What one sweep of a solver has reached.
@@ -325,6 +325,7 @@ class Solution:
 
 
 # ---------------------------------------------------------------------- backups and links
+
 
 @checked
 def q_from_values(mdp: MDP, values: Floats[Array, "S"]) -> FloatArray:
@@ -443,6 +444,7 @@ def greedy_policy(q_values: Floats[Array, "S A"]) -> IntArray:
 
 # ---------------------------------------------------------------------- exact evaluation
 
+
 @checked
 def policy_evaluation(mdp: MDP, policy: Policy) -> FloatArray:
     """Exact values of a policy: the solution of (I - gamma P_pi) V = r_pi.
@@ -510,9 +512,7 @@ def iterate_policy_evaluation(
 
 
 @checked
-def truncated_policy_evaluation(
-    mdp: MDP, policy: Policy, values: Floats[Array, "S"], sweeps: Natural
-) -> FloatArray:
+def truncated_policy_evaluation(mdp: MDP, policy: Policy, values: Floats[Array, "S"], sweeps: Natural) -> FloatArray:
     """Evaluate a policy for a few sweeps only: apply V <- r_pi + gamma P_pi V so many times.
 
     With the policy that is greedy on the values this is one step of modified policy iteration.
@@ -634,6 +634,7 @@ def policy_improvement(mdp: MDP, policy: Policy) -> IntArray:
 
 # ---------------------------------------------------------------------- how an episode ends
 
+
 @checked
 def absorption_probabilities(mdp: MDP, policy: Policy) -> FloatArray:
     """Where an episode ends: the probability of ending in each terminal state.
@@ -706,6 +707,7 @@ def expected_visits(mdp: MDP, policy: Policy, gamma: UnitInterval | None = None)
 
 
 # ---------------------------------------------------------------------- error bounds
+
 
 @checked
 def value_error_bound(residual: NotNegative, gamma: UnitInterval) -> float:
@@ -838,8 +840,7 @@ class _Accuracy:
     def interval(self, change: FloatArray) -> tuple[np.floating | float, np.floating | float]:
         """Bounds (low, high) on x - Tv from change = Tv - v, in exact arithmetic."""
         low, high = change.min(), change.max()
-        return (_times(low, self.most if low < 0 else self.least),
-                _times(high, self.most if high > 0 else self.least))
+        return (_times(low, self.most if low < 0 else self.least), _times(high, self.most if high > 0 else self.least))
 
     def backup_rounding(self, values: FloatArray, more: float = 0.0) -> float:
         """How far off a computed backup of values of this size, plus some more, can be."""
@@ -1046,6 +1047,7 @@ def _solve(transitions: scipy.sparse.csr_array, right: FloatArray) -> FloatArray
 
 # ---------------------------------------------------------------------- without a discount
 
+
 def _can_reach(transitions: scipy.sparse.csr_array, target: BoolArray) -> BoolArray:
     """States from which the target is reached with positive probability."""
     reached = target.copy()
@@ -1087,8 +1089,10 @@ def _require_no_paying_loop(mdp: MDP, transitions: scipy.sparse.csr_array) -> No
     if mdp.gamma == 1:
         stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
         if len(stuck):
-            raise PayingLoop(f"gamma = 1 needs finite returns; a loop through states {_some(stuck)} "
-                             "collects more than zero and can go on forever")
+            raise PayingLoop(
+                f"gamma = 1 needs finite returns; a loop through states {_some(stuck)} "
+                "collects more than zero and can go on forever"
+            )
 
 
 def _some(states: IntArray) -> str:

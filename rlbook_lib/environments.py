@@ -40,6 +40,7 @@ Tensor = torch.Tensor
 
 # ---------------------------------------------------------------------- what all environments share
 
+
 class VectorStep(NamedTuple):
     """One transition in each of the N copies.
 
@@ -56,9 +57,6 @@ class VectorStep(NamedTuple):
     terminated: Any
     truncated: Any
     next_observations: Any
-
-
-Step = VectorStep  # its old name
 
 
 class VectorEnvironment:
@@ -89,9 +87,9 @@ class VectorEnvironment:
         self.raw_observation_space = _usable_space(name, "observation", observation_space)
         self.observation_space = _encoded_space(observation_space)
         self.observation_size = int(self.observation_space.shape[0])
-        self.steps = 0                                                        # steps of every copy so far
+        self.steps = 0  # steps of every copy so far
         self._returns, self._lengths = np.zeros(copies), np.zeros(copies, dtype=np.int64)
-        self._finished: Any = []                    # (returns, lengths) of each step with ends
+        self._finished: Any = []  # (returns, lengths) of each step with ends
 
     @checked
     def generator(self, seed: Seed) -> np.random.Generator | torch.Generator:
@@ -199,24 +197,31 @@ class VectorEnvironment:
         actions = np.asarray(actions)
         if isinstance(self.action_space, Discrete):
             choices = int(self.action_space.n)
-            if actions.shape != (self.copies,) or actions.dtype.kind not in "iu" \
-                    or actions.min() < 0 or actions.max() >= choices:
-                raise ValueError(f"{self.name}: actions must be ({self.copies},) integers from 0 to "
-                                 f"{choices - 1}, got {_described(actions)}")
+            if (
+                actions.shape != (self.copies,)
+                or actions.dtype.kind not in "iu"
+                or actions.min() < 0
+                or actions.max() >= choices
+            ):
+                raise ValueError(
+                    f"{self.name}: actions must be ({self.copies},) integers from 0 to "
+                    f"{choices - 1}, got {_described(actions)}"
+                )
             return actions
         size = math.prod(self.action_space.shape)
-        if actions.shape != (self.copies, size) or actions.dtype.kind not in "fiu" \
-                or not np.isfinite(actions).all():
-            raise ValueError(f"{self.name}: actions must be ({self.copies}, {size}) finite numbers, "
-                             f"got {_described(actions)}")
+        if actions.shape != (self.copies, size) or actions.dtype.kind not in "fiu" or not np.isfinite(actions).all():
+            raise ValueError(
+                f"{self.name}: actions must be ({self.copies}, {size}) finite numbers, got {_described(actions)}"
+            )
         return actions
 
     def _require_finite(self, what: str, values: Array) -> None:
         """Stop at the first NaN or infinity, and say in which copy and at which step."""
         if not np.isfinite(values).all():
             copy = int(np.flatnonzero(~np.isfinite(values.reshape(self.copies, -1)).all(axis=1))[0])
-            raise ValueError(f"{self.name}: {what} of copy {copy} at step {self.steps} is {values[copy]}; "
-                             "expected finite numbers")
+            raise ValueError(
+                f"{self.name}: {what} of copy {copy} at step {self.steps} is {values[copy]}; expected finite numbers"
+            )
 
     def _encode(self, observations: Any) -> Array:
         """Observations of the environment as (n, d) float32 rows, a copy: flattened, or one-hot."""
@@ -224,28 +229,40 @@ class VectorEnvironment:
         if isinstance(space, Discrete):
             first, size = int(space.start), int(space.n)
             index = np.asarray(observations)
-            if index.shape != (n,) or index.dtype.kind not in "iu" or index.min() < first \
-                    or index.max() >= first + size:
-                raise ValueError(f"{self.name}: observations must be integers from {first} to "
-                                 f"{first + size - 1}, got {observations!r}")
+            if (
+                index.shape != (n,)
+                or index.dtype.kind not in "iu"
+                or index.min() < first
+                or index.max() >= first + size
+            ):
+                raise ValueError(
+                    f"{self.name}: observations must be integers from {first} to "
+                    f"{first + size - 1}, got {observations!r}"
+                )
             return np.eye(size, dtype=np.float32)[index - first]
         try:
             return np.array(observations, dtype=np.float32).reshape(n, self.observation_size)
         except (TypeError, ValueError):
             shapes = sorted({np.shape(observation) for observation in observations})
-            raise ValueError(f"{self.name}: observations must be numbers of shape {space.shape}, got "
-                             f"{type(observations[0]).__name__} of shape {shapes}") from None
+            raise ValueError(
+                f"{self.name}: observations must be numbers of shape {space.shape}, got "
+                f"{type(observations[0]).__name__} of shape {shapes}"
+            ) from None
 
     def _base_state(self) -> dict[str, Any]:
         return {
-            "kind": type(self).__name__, "name": self.name, "copies": self.copies, "steps": self.steps,
+            "kind": type(self).__name__,
+            "name": self.name,
+            "copies": self.copies,
+            "steps": self.steps,
             "finished": [(torch.tensor(r), torch.tensor(n)) for r, n in self._finished],
-            "returns": torch.tensor(self._returns), "lengths": torch.tensor(self._lengths),
+            "returns": torch.tensor(self._returns),
+            "lengths": torch.tensor(self._lengths),
         }
 
     def _load_base_state(self, state: dict[str, Any]) -> None:
         _require_same_kind(self, state)
-        self.__dict__.pop("observations", None)          # set again, unless the state is from before a reset
+        self.__dict__.pop("observations", None)  # set again, unless the state is from before a reset
         self.steps = state["steps"]
         self._finished = [(r.numpy(), n.numpy()) for r, n in state["finished"]]
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
@@ -257,8 +274,10 @@ def _require_same_kind(environment: Any, state: dict[str, Any]) -> None:
     ours = (type(environment).__name__, environment.name, environment.copies)
     theirs = tuple(state.get(key) for key in ("kind", "name", "copies"))
     if ours != theirs:
-        raise ValueError(f"the state belongs to {theirs[0]}({theirs[1]!r}, copies={theirs[2]}), "
-                         f"this is {ours[0]}({ours[1]!r}, copies={ours[2]})")
+        raise ValueError(
+            f"the state belongs to {theirs[0]}({theirs[1]!r}, copies={theirs[2]}), "
+            f"this is {ours[0]}({ours[1]!r}, copies={ours[2]})"
+        )
 
 
 def _described(array: Array) -> str:
@@ -282,11 +301,11 @@ def _encoded_space(space: Any) -> Box:
 
 # ---------------------------------------------------------------------- CartPole
 
-GRAVITY, MASS_CART, MASS_POLE, HALF_LENGTH = 9.8, 1.0, 0.1, 0.5              # m/s^2, kg, kg, m
+GRAVITY, MASS_CART, MASS_POLE, HALF_LENGTH = 9.8, 1.0, 0.1, 0.5  # m/s^2, kg, kg, m
 TOTAL_MASS = MASS_CART + MASS_POLE
 POLE_SHARE = MASS_POLE / TOTAL_MASS
-FORCE, TIME_STEP = 10.0, 0.02                                                # N, s
-POSITION_LIMIT, ANGLE_LIMIT = 2.4, 12 * 2 * math.pi / 360                    # m, rad
+FORCE, TIME_STEP = 10.0, 0.02  # N, s
+POSITION_LIMIT, ANGLE_LIMIT = 2.4, 12 * 2 * math.pi / 360  # m, rad
 LIMITS = np.array([[POSITION_LIMIT], [ANGLE_LIMIT]])
 START_BOUND = 0.05
 _HIGH = np.array([2 * POSITION_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], dtype=np.float32)
@@ -307,7 +326,7 @@ def cartpole_change(state: Any, actions: Any, cos: Any, sin: Any) -> tuple[Any, 
     Source: Barto, Sutton & Anderson (1983); Gymnasium's CartPole-v1.
     """
     _, speed, _, spin = state
-    push = (2 * FORCE / TOTAL_MASS) * actions - FORCE / TOTAL_MASS              # acceleration of the whole
+    push = (2 * FORCE / TOTAL_MASS) * actions - FORCE / TOTAL_MASS  # acceleration of the whole
     pull = push + (POLE_SHARE * HALF_LENGTH) * (spin * spin * sin)
     inertia = HALF_LENGTH * 4 / 3 - (HALF_LENGTH * POLE_SHARE) * (cos * cos)
     spin_up = (GRAVITY * sin - cos * pull) / inertia
@@ -334,7 +353,7 @@ class BatchedCartPole(VectorEnvironment):
         self._rng = np.random.default_rng(seed)
         self._ones = np.ones(copies)
         self._ones.flags.writeable = False
-        self.physics = np.zeros((4, copies))       # position, speed, angle, angular speed of every copy
+        self.physics = np.zeros((4, copies))  # position, speed, angle, angular speed of every copy
 
     def reset(self) -> Array:
         """Start a new episode in every copy: all four numbers uniform in [-0.05, 0.05].
@@ -361,21 +380,21 @@ class BatchedCartPole(VectorEnvironment):
         """
         actions, angle = self._usable_actions(actions), self.physics[2]
         change = cartpole_change(self.physics, actions, np.cos(angle), np.sin(angle))
-        physics = np.array(change)                                                       # (4, N)
+        physics = np.array(change)  # (4, N)
         physics *= TIME_STEP
         physics += self.physics
         self.physics = physics
         self._lengths += 1
         self.steps += 1
-        out = np.abs(physics[::2]) > LIMITS                                              # (2, N)
+        out = np.abs(physics[::2]) > LIMITS  # (2, N)
         terminated = out[0] | out[1]
         truncated = self._lengths >= self.max_steps
         truncated &= ~terminated
         ended = (terminated | truncated).nonzero()[0]
-        next_observations = self.observations = physics.T.astype(np.float32)             # (N, 4)
+        next_observations = self.observations = physics.T.astype(np.float32)  # (N, 4)
         if ended.size:
             lengths = self._lengths[ended]
-            self._finished.append((lengths.astype(float), lengths))          # reward 1 a step
+            self._finished.append((lengths.astype(float), lengths))  # reward 1 a step
             self._lengths[ended] = 0
             physics[:, ended] = self._starts(ended.size)
             self.observations = physics.T.astype(np.float32)
@@ -387,8 +406,12 @@ class BatchedCartPole(VectorEnvironment):
         Returns:
             Tensors and plain data.
         """
-        return {**self._base_state(), "physics": torch.tensor(self.physics),
-                "generator": self._rng.bit_generator.state, "running": hasattr(self, "observations")}
+        return {
+            **self._base_state(),
+            "physics": torch.tensor(self.physics),
+            "generator": self._rng.bit_generator.state,
+            "running": hasattr(self, "observations"),
+        }
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
@@ -409,8 +432,12 @@ class BatchedCartPole(VectorEnvironment):
     def _usable_actions(self, actions: Any) -> Array:
         actions = np.asarray(actions)
         # one pass instead of two: the bits of zeros and ones, or-ed together, are zero or one
-        if actions.shape == (self.copies,) and actions.dtype.kind in "iu" \
-                and np.bitwise_or.reduce(actions) in (0, 1) and hasattr(self, "observations"):
+        if (
+            actions.shape == (self.copies,)
+            and actions.dtype.kind in "iu"
+            and np.bitwise_or.reduce(actions) in (0, 1)
+            and hasattr(self, "observations")
+        ):
             return actions
         return super()._usable_actions(actions)
 
@@ -435,7 +462,7 @@ class TorchCartPole(VectorEnvironment):
     """
 
     in_tensors = True
-    kept_steps = 1000                              # pop_episodes looks back at most so many steps
+    kept_steps = 1000  # pop_episodes looks back at most so many steps
 
     @checked
     def __init__(self, copies: Count, *, seed: Seed, device: str | torch.device, max_steps: Count = 500) -> None:
@@ -445,7 +472,7 @@ class TorchCartPole(VectorEnvironment):
         self._ones = torch.ones(copies, device=self.device)
         self.physics = torch.zeros(4, copies, device=self.device)
         self._lengths: Any = torch.zeros(copies, dtype=torch.int32, device=self.device)
-        self._finished = deque(maxlen=self.kept_steps)   # (N,) lengths where ended, else 0
+        self._finished = deque(maxlen=self.kept_steps)  # (N,) lengths where ended, else 0
 
     def reset(self) -> Tensor:
         """Start a new episode in every copy.
@@ -479,7 +506,7 @@ class TorchCartPole(VectorEnvironment):
             raise ValueError(f"{self.name}: actions must be a tensor of ({self.copies},) integers, got {got}")
         angle = self.physics[2]
         change = cartpole_change(self.physics, actions.to(torch.float32), angle.cos(), angle.sin())
-        moved = self.physics + TIME_STEP * torch.stack(change)                           # (4, N)
+        moved = self.physics + TIME_STEP * torch.stack(change)  # (4, N)
         self.steps += 1
         lengths = self._lengths + 1
         terminated = (moved[0].abs() > POSITION_LIMIT) | (moved[2].abs() > ANGLE_LIMIT)
@@ -511,9 +538,14 @@ class TorchCartPole(VectorEnvironment):
             Tensors (on the CPU) and plain data.
         """
         return {
-            "kind": type(self).__name__, "name": self.name, "copies": self.copies, "steps": self.steps,
-            "device": self.device.type, "physics": self.physics.cpu().clone(),
-            "lengths": self._lengths.cpu().clone(), "generator": self._generator.get_state(),
+            "kind": type(self).__name__,
+            "name": self.name,
+            "copies": self.copies,
+            "steps": self.steps,
+            "device": self.device.type,
+            "physics": self.physics.cpu().clone(),
+            "lengths": self._lengths.cpu().clone(),
+            "generator": self._generator.get_state(),
             "finished": [lengths.cpu() for lengths in self._finished],
             "running": hasattr(self, "observations"),
         }
@@ -530,8 +562,10 @@ class TorchCartPole(VectorEnvironment):
         """
         _require_same_kind(self, state)
         if state["device"] != self.device.type:
-            raise ValueError(f"the state was taken on {state['device']!r}, this is on {self.device.type!r}: "
-                             "random numbers would differ")
+            raise ValueError(
+                f"the state was taken on {state['device']!r}, this is on {self.device.type!r}: "
+                "random numbers would differ"
+            )
         self.steps = state["steps"]
         self.physics, self._lengths = state["physics"].to(self.device), state["lengths"].to(self.device)
         self._generator.set_state(state["generator"].cpu())
@@ -546,6 +580,7 @@ class TorchCartPole(VectorEnvironment):
 
 
 # ---------------------------------------------------------------------- any Gymnasium environment
+
 
 class GymnasiumEnvironments(VectorEnvironment):
     """N Gymnasium environments, stepped one after another.
@@ -567,22 +602,23 @@ class GymnasiumEnvironments(VectorEnvironment):
 
     @checked
     def __init__(
-        self, environments: Sequence[gymnasium.Env[Any, Any] | Callable[[], Any]], *, seed: Seed,
+        self,
+        environments: Sequence[gymnasium.Env[Any, Any] | Callable[[], Any]],
+        *,
+        seed: Seed,
         name: str | None = None,
     ) -> None:
         self.environments = [_made(environment) for environment in environments]
         if not self.environments:
             raise ValueError("environments is empty; expected at least one")
         first = self.environments[0]
-        super().__init__(name or _name_of(first), len(self.environments), first.observation_space,
-                         first.action_space)
+        super().__init__(name or _name_of(first), len(self.environments), first.observation_space, first.action_space)
         for copy, other in enumerate(self.environments):
             if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
-                raise ValueError(f"{self.name}: copy {copy} has other spaces than copy 0; expected equal "
-                                 "ones")
+                raise ValueError(f"{self.name}: copy {copy} has other spaces than copy 0; expected equal ones")
         self._seed = seed
-        self._episode = np.full(self.copies, -1)                 # number of each copy's episode
-        self._actions: list[list[Any]] = [[] for _ in self.environments]         # of the episodes under way
+        self._episode = np.full(self.copies, -1)  # number of each copy's episode
+        self._actions: list[list[Any]] = [[] for _ in self.environments]  # of the episodes under way
 
     def reset(self) -> Array:
         """Start a new episode in every copy.
@@ -617,7 +653,7 @@ class GymnasiumEnvironments(VectorEnvironment):
             observation, rewards[copy], terminated[copy], truncated[copy], _ = environment.step(action)
             seen.append(observation)
         truncated &= ~terminated
-        next_observations = self._encode(seen)                                           # (N, d)
+        next_observations = self._encode(seen)  # (N, d)
         ended = (terminated | truncated).nonzero()[0]
         self._count(rewards, ended)
         self._require_finite("the reward", rewards)
@@ -635,9 +671,13 @@ class GymnasiumEnvironments(VectorEnvironment):
         Returns:
             Tensors and plain data.
         """
-        return {**self._base_state(), "seed": self._seed, "episode": self._episode.tolist(),
-                "actions": [torch.tensor(np.array(actions)) for actions in self._actions],
-                "observations": torch.tensor(getattr(self, "observations", ()))}
+        return {
+            **self._base_state(),
+            "seed": self._seed,
+            "episode": self._episode.tolist(),
+            "actions": [torch.tensor(np.array(actions)) for actions in self._actions],
+            "observations": torch.tensor(getattr(self, "observations", ())),
+        }
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
@@ -655,14 +695,16 @@ class GymnasiumEnvironments(VectorEnvironment):
         self._episode = np.array(state["episode"])
         self._actions = [[] for _ in self.environments]
         if (self._episode < 0).any():
-            return                                               # the state was taken before the first reset
-        self.observations = self._encode([
-            self._replay(copy, actions.numpy()) for copy, actions in enumerate(state["actions"])
-        ])
+            return  # the state was taken before the first reset
+        self.observations = self._encode(
+            [self._replay(copy, actions.numpy()) for copy, actions in enumerate(state["actions"])]
+        )
         if not np.array_equal(self.observations, state["observations"].numpy()):
-            raise ValueError(f"{self.name}: the replayed episodes differ from those of the state; the "
-                             "environment is not deterministic given its seed, so a run in it cannot be "
-                             "resumed exactly")
+            raise ValueError(
+                f"{self.name}: the replayed episodes differ from those of the state; the "
+                "environment is not deterministic given its seed, so a run in it cannot be "
+                "resumed exactly"
+            )
 
     def close(self) -> None:
         """Close the environments."""
@@ -710,6 +752,7 @@ def _name_of(environment: Any) -> str:
 
 # ---------------------------------------------------------------------- a Gymnasium vector environment
 
+
 class GymnasiumVector(VectorEnvironment):
     """A Gymnasium vector environment of the caller, with the resets made explicit.
 
@@ -733,8 +776,12 @@ class GymnasiumVector(VectorEnvironment):
     @checked
     def __init__(self, environment: VectorEnv[Any, Any, Any], *, seed: Seed) -> None:
         single = getattr(environment.unwrapped, "envs", [environment])[0]
-        super().__init__(_name_of(single), environment.num_envs, environment.single_observation_space,
-                         environment.single_action_space)
+        super().__init__(
+            _name_of(single),
+            environment.num_envs,
+            environment.single_observation_space,
+            environment.single_action_space,
+        )
         self.environment, self._seed = environment, seed % 2**31
         self._mode = _autoreset_mode(environment, self.name)
 
@@ -770,7 +817,7 @@ class GymnasiumVector(VectorEnvironment):
         rewards, terminated = np.array(rewards, dtype=float), np.array(terminated, dtype=bool)
         truncated = np.array(truncated, dtype=bool) & ~terminated
         ended = terminated | truncated
-        self.observations = next_observations = self._encode(observations)               # (N, d)
+        self.observations = next_observations = self._encode(observations)  # (N, d)
         if ended.any():
             if self._mode is AutoresetMode.SAME_STEP:
                 next_observations = next_observations.copy()
@@ -795,8 +842,12 @@ class GymnasiumVector(VectorEnvironment):
         cartpole = self._cartpole()
         if not hasattr(self, "observations"):
             raise ValueError(f"{self.name}: call reset() before state()")
-        return {**self._base_state(), "physics": torch.tensor(cartpole.state),
-                "clock": torch.tensor(cartpole.steps), "generator": cartpole.np_random.bit_generator.state}
+        return {
+            **self._base_state(),
+            "physics": torch.tensor(cartpole.state),
+            "clock": torch.tensor(cartpole.steps),
+            "generator": cartpole.np_random.bit_generator.state,
+        }
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
@@ -828,36 +879,43 @@ class GymnasiumVector(VectorEnvironment):
     def _final_observations(self, info: dict[str, Any], ended: Array) -> Array:
         final = info.get("final_obs")
         if final is None or any(final[copy] is None for copy in ended.nonzero()[0]):
-            raise ValueError(f"{self.name}: resets in the same step, but its info has no 'final_obs'; "
-                             "without the final observation a truncation cannot be learned from")
+            raise ValueError(
+                f"{self.name}: resets in the same step, but its info has no 'final_obs'; "
+                "without the final observation a truncation cannot be learned from"
+            )
         return self._encode([final[copy] for copy in ended.nonzero()[0]])
 
     def _restart(self, ended: Array) -> Array:
         """Reset the copies that ended, and only those; all current observations."""
         environment: Any = self.environment
-        if _is_cartpole(environment):                            # its reset knows no mask
+        if _is_cartpole(environment):  # its reset knows no mask
             count = int(ended.sum())
-            environment.state[:, ended] = environment.np_random.uniform(
-                environment.low, environment.high, (4, count))
+            environment.state[:, ended] = environment.np_random.uniform(environment.low, environment.high, (4, count))
             environment.steps[ended] = 0
             environment.prev_done[:] = False
             return self._encode(environment.state.T)
         observations, _ = environment.reset(options={"reset_mask": ended.copy()})
         observations = self._encode(observations)
         if not np.array_equal(observations[~ended], self.observations[~ended]):
-            raise ValueError(f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies "
-                             f"outside the mask; {HOW_TO_MAKE}")
+            raise ValueError(
+                f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies "
+                f"outside the mask; {HOW_TO_MAKE}"
+            )
         return observations
 
     def _cartpole(self) -> Any:
         if _is_cartpole(self.environment):
             return self.environment
-        raise ValueError(f"{self.name}: the state of {type(self.environment).__name__} cannot be read from "
-                         f"outside, so a run in it cannot be resumed exactly; {HOW_TO_MAKE}")
+        raise ValueError(
+            f"{self.name}: the state of {type(self.environment).__name__} cannot be read from "
+            f"outside, so a run in it cannot be resumed exactly; {HOW_TO_MAKE}"
+        )
 
 
-HOW_TO_MAKE = ("pass the environment's id or a constructor, or make it with "
-               "gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync')")
+HOW_TO_MAKE = (
+    "pass the environment's id or a constructor, or make it with "
+    "gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync')"
+)
 
 
 def _is_cartpole(environment: Any) -> bool:
@@ -869,19 +927,26 @@ def _autoreset_mode(environment: VectorEnv[Any, Any, Any], name: str) -> Autores
     """How the environment resets; an error where that cannot be made exact."""
     mode = environment.metadata.get("autoreset_mode")
     if mode is None:
-        raise ValueError(f"{name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are "
-                         f"real; {HOW_TO_MAKE}")
+        raise ValueError(
+            f"{name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are real; {HOW_TO_MAKE}"
+        )
     mode, inner = AutoresetMode(mode), environment.unwrapped
-    own_reset = _is_cartpole(environment) or isinstance(inner, SyncVectorEnv) or (
-        isinstance(inner, AsyncVectorEnv) and inner.shared_memory)
+    own_reset = (
+        _is_cartpole(environment)
+        or isinstance(inner, SyncVectorEnv)
+        or (isinstance(inner, AsyncVectorEnv) and inner.shared_memory)
+    )
     if mode is AutoresetMode.NEXT_STEP and not own_reset:
-        raise ValueError(f"{name}: {type(environment).__name__} resets in the step after an end (NEXT_STEP), "
-                         f"so that some of its steps are not transitions; {HOW_TO_MAKE}, or make it with "
-                         "autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP")
+        raise ValueError(
+            f"{name}: {type(environment).__name__} resets in the step after an end (NEXT_STEP), "
+            f"so that some of its steps are not transitions; {HOW_TO_MAKE}, or make it with "
+            "autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP"
+        )
     return mode
 
 
 # ---------------------------------------------------------------------- the front door
+
 
 @checked
 def is_ready_made(env: Any) -> bool:
@@ -918,7 +983,7 @@ def vectorize(env: Environment, copies: Count = 16, *, seed: Seed) -> VectorEnvi
     if isinstance(env, VectorEnvironment):
         return env
     if isinstance(env, VectorEnv):
-        if type(env) is SyncVectorEnv:                           # its environments can be stepped directly
+        if type(env) is SyncVectorEnv:  # its environments can be stepped directly
             return GymnasiumEnvironments(env.envs, seed=seed)
         return GymnasiumVector(env, seed=seed)
     if isinstance(env, str):
@@ -927,8 +992,10 @@ def vectorize(env: Environment, copies: Count = 16, *, seed: Seed) -> VectorEnvi
         return GymnasiumEnvironments([lambda: _make(env)] * copies, seed=seed, name=env)
     if callable(env) and not isinstance(env, gymnasium.Env):
         return GymnasiumEnvironments([env] * copies, seed=seed)
-    raise TypeError(f"env is {env!r}; expected a Gymnasium id, a constructor of an environment (a function without "
-                    "arguments), or a vector environment")
+    raise TypeError(
+        f"env is {env!r}; expected a Gymnasium id, a constructor of an environment (a function without "
+        "arguments), or a vector environment"
+    )
 
 
 @checked

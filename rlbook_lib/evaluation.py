@@ -27,8 +27,15 @@ import numpy as np
 from rlbook_lib.checks import Array, Count, Floats, OpenUnitInterval, Seed, check, checked, unchecked
 
 __all__ = [
-    "sweep", "kept_run", "keep_run", "stored_runs", "interquartile_mean", "bootstrap_interval", "probability_of_improvement", "performance_profile",
-]  # fmt: skip
+    "sweep",
+    "kept_run",
+    "keep_run",
+    "stored_runs",
+    "interquartile_mean",
+    "bootstrap_interval",
+    "probability_of_improvement",
+    "performance_profile",
+]
 
 Runs = dict[str, dict[str, np.ndarray]]  # case -> curve -> (seeds, points)
 
@@ -38,10 +45,17 @@ CHUNK = 4_000_000  # numbers held at once while resampling: 32 MB
 
 # ---------------------------------------------------------------------- many runs
 
+
 @checked
 def sweep(
-    train: Callable[..., Mapping[str, Any]], configs: Mapping[str, Mapping[str, Any]], seeds: Iterable[int], *,
-    folder: str | Path, workers: Count | None = None, backend: Literal["loky", "sequential", "dask", "ray"] = "loky", progress: bool = True,
+    train: Callable[..., Mapping[str, Any]],
+    configs: Mapping[str, Mapping[str, Any]],
+    seeds: Iterable[int],
+    *,
+    folder: str | Path,
+    workers: Count | None = None,
+    backend: Literal["loky", "sequential", "dask", "ray"] = "loky",
+    progress: bool = True,
 ) -> Runs:
     """Train with every config and every seed, side by side, and keep each run in a file of its own.
 
@@ -76,12 +90,20 @@ def sweep(
     if not seeds:
         raise ValueError("seeds is empty; expected one or more")
     arguments = {case: _described(case, config) for case, config in configs.items()}
-    missing = [(case, seed) for seed in seeds for case in configs
-               if kept_run(folder, case, seed).get("arguments") != arguments[case]]
+    missing = [
+        (case, seed)
+        for seed in seeds
+        for case in configs
+        if kept_run(folder, case, seed).get("arguments") != arguments[case]
+    ]
     calls = ((train, case, seed, dict(configs[case])) for case, seed in missing)
     failed, kept = [], 0
-    with tqdm((_rows_of_cluster if backend in ("dask", "ray") else _rows_here)(calls, backend, workers),
-              desc="runs", total=len(missing), disable=not progress) as rows:
+    with tqdm(
+        (_rows_of_cluster if backend in ("dask", "ray") else _rows_here)(calls, backend, workers),
+        desc="runs",
+        total=len(missing),
+        disable=not progress,
+    ) as rows:
         try:
             for row in rows:
                 if "error" in row:
@@ -90,11 +112,16 @@ def sweep(
                     keep_run(folder, {"arguments": arguments[row["case"]], **row})
                     kept += 1
         except BrokenExecutor as error:
-            raise RuntimeError(f"a worker process died (was memory short?); {kept} of {len(missing)} runs were kept: "
-                               "call again to go on, with fewer workers") from error
+            raise RuntimeError(
+                f"a worker process died (was memory short?); {kept} of {len(missing)} runs were kept: "
+                "call again to go on, with fewer workers"
+            ) from error
     if failed:
         raise _failure(failed, len(missing))
-    return {case: _curves({str(seed): _whole(folder, case, seed, arguments[case]) for seed in seeds}, case) for case in configs}
+    return {
+        case: _curves({str(seed): _whole(folder, case, seed, arguments[case]) for seed in seeds}, case)
+        for case in configs
+    }
 
 
 Call = tuple[Callable[..., Mapping[str, Any]], str, int, dict[str, Any]]  # the arguments of _one_run
@@ -137,11 +164,18 @@ def _dask() -> Cluster:
     from distributed import get_client, wait
 
     try:
-        client = get_client()  # it makes the run of a worker that died again, as often as its setting allowed-failures says
+        client = (
+            get_client()
+        )  # it makes the run of a worker that died again, as often as its setting allowed-failures says
     except ValueError as error:
-        raise ValueError("backend is 'dask', and this process is connected to no cluster; expected a distributed.Client") from error
-    return (lambda *call: client.submit(_one_run, *call, pure=False),
-            lambda tasks: wait(tasks, return_when="FIRST_COMPLETED").done, lambda task: task.result())
+        raise ValueError(
+            "backend is 'dask', and this process is connected to no cluster; expected a distributed.Client"
+        ) from error
+    return (
+        lambda *call: client.submit(_one_run, *call, pure=False),
+        lambda tasks: wait(tasks, return_when="FIRST_COMPLETED").done,
+        lambda task: task.result(),
+    )
 
 
 def _ray() -> Cluster:
@@ -170,13 +204,20 @@ def _one_run(train: Callable[..., Mapping[str, Any]], case: str, seed: int, conf
 
 def _failed(case: str, seed: int, error: Exception) -> dict[str, Any]:
     """A run without a result."""
-    return {"case": case, "seed": seed, "error": f"{type(error).__name__}: {error}", "where": "".join(traceback.format_exception(error))}
+    return {
+        "case": case,
+        "seed": seed,
+        "error": f"{type(error).__name__}: {error}",
+        "where": "".join(traceback.format_exception(error)),
+    }
 
 
 def _plain_curve(name: str, values: Any) -> list[float]:
     """One curve as a list; a number is a curve of one point."""
     if name in ("seeds", "cpu_seconds"):
-        raise ValueError(f"train returned a curve with the name {name!r}; expected another name: sweep uses this one itself")
+        raise ValueError(
+            f"train returned a curve with the name {name!r}; expected another name: sweep uses this one itself"
+        )
     if np.ndim(values) > 1:
         raise ValueError(f"train returned the curve {name!r} of shape {np.shape(values)}; expected (points,)")
     return [float(x) for x in np.ravel(values)]
@@ -186,7 +227,9 @@ def _failure(failed: list[dict[str, Any]], of: int) -> RuntimeError:
     """What is raised when runs failed: the first of them, how many more, and where it was raised."""
     first = min(failed, key=lambda row: (row["seed"], row["case"]))
     others = f"; so did {len(failed) - 1} others of {of}" if len(failed) > 1 else ""
-    error = RuntimeError(f"the run of case {first['case']!r} with seed {first['seed']} failed: {first['error']}{others}")
+    error = RuntimeError(
+        f"the run of case {first['case']!r} with seed {first['seed']} failed: {first['error']}{others}"
+    )
     error.add_note(first["where"])
     return error
 
@@ -195,19 +238,23 @@ def _whole(folder: Path, case: str, seed: int, arguments: Any) -> dict[str, Any]
     """A run that was just kept, or was kept before."""
     row = kept_run(folder, case, seed)
     if row.get("arguments") != arguments:
-        raise RuntimeError(f"{_path(folder, case, seed)} was changed while the sweep ran; expected no other program to write "
-                           "runs of another config there: give each sweep a folder of its own")
+        raise RuntimeError(
+            f"{_path(folder, case, seed)} was changed while the sweep ran; expected no other program to write "
+            "runs of another config there: give each sweep a folder of its own"
+        )
     return row
 
 
 def _described(case: str, config: Mapping[str, Any]) -> Any:
     """A config as JSON gives it back, to compare it with a stored one."""
+
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return dataclasses.asdict(value)
         if isinstance(value, np.generic):
             return value.item()
         raise TypeError(f"configs[{case!r}] holds {value!r}; expected numbers, strings, lists, or dataclasses of them")
+
     return json.loads(json.dumps(config, default=plain))
 
 
@@ -249,14 +296,18 @@ def keep_run(folder: str | Path, row: dict[str, Any]) -> None:
     """
     path = _path(Path(folder), row["case"], row["seed"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.part")  # of this call alone: another program may write the same run
+    part = path.with_name(
+        f"{path.stem}-{uuid.uuid4().hex}.part"
+    )  # of this call alone: another program may write the same run
     try:
         part.write_text(json.dumps(row), "utf-8")
         os.replace(part, path)
     except BaseException as error:
         part.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise OSError(error.errno, f"{error.strerror}; this run was not kept, those before it were", str(path)) from error
+            raise OSError(
+                error.errno, f"{error.strerror}; this run was not kept, those before it were", str(path)
+            ) from error
         raise
 
 
@@ -294,9 +345,14 @@ def _curves(runs: dict[str, Any], case: str) -> dict[str, np.ndarray]:
     seeds = sorted(runs, key=int)
     for seed in seeds:
         if (names := sorted(runs[seed]["curves"])) != (first := sorted(runs[seeds[0]]["curves"])):
-            raise ValueError(f"case {case!r}: the run with seed {seed} has the curves {names}, that with seed {seeds[0]} {first}; "
-                             "expected the same names from every run")
-    found = {"seeds": np.array([int(seed) for seed in seeds]), "cpu_seconds": np.array([runs[seed]["cpu_seconds"] for seed in seeds])}
+            raise ValueError(
+                f"case {case!r}: the run with seed {seed} has the curves {names}, that with seed {seeds[0]} {first}; "
+                "expected the same names from every run"
+            )
+    found = {
+        "seeds": np.array([int(seed) for seed in seeds]),
+        "cpu_seconds": np.array([runs[seed]["cpu_seconds"] for seed in seeds]),
+    }
     for name in runs[seeds[0]]["curves"]:
         rows = [runs[seed]["curves"][name] for seed in seeds]
         found[name] = np.array([row + [math.nan] * (max(map(len, rows)) - len(row)) for row in rows])
@@ -304,6 +360,7 @@ def _curves(runs: dict[str, Any], case: str) -> dict[str, np.ndarray]:
 
 
 # ---------------------------------------------------------------------- what they show
+
 
 @checked
 def interquartile_mean(x: Floats[Array, "..."], axis: int | None = 0) -> Any:
@@ -411,7 +468,7 @@ def probability_of_improvement(x: Floats[Array, "N ..."], y: Floats[Array, "M ..
 
     Source: Agarwal et al. (2021), section 4.3.
     """
-    wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)                            # (N, M, tasks)
+    wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)  # (N, M, tasks)
     return float(wins.mean())
 
 

@@ -24,9 +24,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook_lib.checks import (
-    Array, Count, Environment, Floats, Positive, Seed, UnitInterval, check, checked, unchecked,
-)  # fmt: skip
+from rlbook_lib.checks import Array, Count, Environment, Floats, Positive, Seed, UnitInterval, check, checked, unchecked
 from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
 
 Schedule: TypeAlias = UnitInterval | Callable[[int], float]  # one number, or a number for each count from 1
@@ -35,6 +33,7 @@ DEFAULT_MAX_STEPS = 10_000
 
 
 # ---------------------------------------------------------------------- results
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -73,6 +72,7 @@ class Control:
 
 
 # ---------------------------------------------------------------------- schedules
+
 
 @checked
 def harmonic(first: UnitInterval = 1.0, delay: Positive = 1.0) -> Callable[[int], float]:
@@ -137,6 +137,7 @@ class ScheduleTable:
 
 # ---------------------------------------------------------------------- epsilon-greedy
 
+
 @checked
 def epsilon_greedy_probabilities(q_values: Floats[Array, "... A"], epsilon: UnitInterval) -> FloatArray:
     """Mostly a best action, sometimes any: ``epsilon / A``, and ``(1 - epsilon) / ties`` more for the best.
@@ -162,7 +163,7 @@ def epsilon_greedy_rows(q: FloatArray, epsilon: float | FloatArray) -> FloatArra
     return epsilon / len(q) + is_best * ((1 - epsilon) / is_best.sum(axis=0))
 
 
-JUST_BELOW_ONE = 1 - 2.0**-40                                         # keeps a product below the next integer
+JUST_BELOW_ONE = 1 - 2.0**-40  # keeps a product below the next integer
 
 
 def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray | float, u: FloatArray) -> IntArray:
@@ -170,13 +171,13 @@ def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray | float, u: FloatA
 
     Below epsilon, ``u`` picks any action; above, what is left of it picks one of the best.
     """
-    is_best = (q == np.maximum.reduce(q, axis=0)).astype(float)           # (A, n)
-    passed = _lower_triangle(len(q)) @ is_best                     # best actions among the first 1, 2, ..., A
+    is_best = (q == np.maximum.reduce(q, axis=0)).astype(float)  # (A, n)
+    passed = _lower_triangle(len(q)) @ is_best  # best actions among the first 1, 2, ..., A
     exploit = JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1))
-    rank = (u - epsilon) * exploit * passed[-1]                    # which of the best, from 0, and a fraction
-    action = np.add.reduce(passed <= rank, axis=0, dtype=np.int32).astype(np.int64)    # all actions before it
+    rank = (u - epsilon) * exploit * passed[-1]  # which of the best, from 0, and a fraction
+    action = np.add.reduce(passed <= rank, axis=0, dtype=np.int32).astype(np.int64)  # all actions before it
     explore = JUST_BELOW_ONE * len(q) / (epsilon + (epsilon == 0))
-    np.copyto(action, u * explore, where=u < epsilon, casting="unsafe")   # rounds down
+    np.copyto(action, u * explore, where=u < epsilon, casting="unsafe")  # rounds down
     return action
 
 
@@ -187,6 +188,7 @@ def _lower_triangle(n: int) -> FloatArray:
 
 
 # ---------------------------------------------------------------------- experience, for all runs at once
+
 
 class Walk(Protocol):
     """Where experience comes from. The arrays are (n,), one entry for each run that is under way.
@@ -238,21 +240,30 @@ class TableWalk:
     With ``together`` runs wait for each other: the next episode begins when all have ended the last.
     """
 
-    run: IntArray                                                          # (n,) each, n runs under way
+    run: IntArray  # (n,) each, n runs under way
     offset: IntArray
     state: IntArray
     episode: IntArray
-    began: IntArray                                                        # the clock when the episode began
-    total: FloatArray                                                      # rewards of the episode so far
+    began: IntArray  # the clock when the episode began
+    total: FloatArray  # rewards of the episode so far
 
-    def __init__(self, table: TransitionTable, *, runs: int, episodes: int, max_steps: int,
-                 rng: np.random.Generator, columns: tuple[str, ...], together: bool) -> None:
+    def __init__(
+        self,
+        table: TransitionTable,
+        *,
+        runs: int,
+        episodes: int,
+        max_steps: int,
+        rng: np.random.Generator,
+        columns: tuple[str, ...],
+        together: bool,
+    ) -> None:
         self.table, self.runs, self.episodes, self.max_steps = table, runs, episodes, max_steps
         self.n_states, self.n_actions, self.together = table.n_states, table.n_actions, together
         self.random = UniformColumns(rng, table.needs + columns, runs)
-        self.flat_returns = np.zeros(episodes * runs)                 # run r of episode e stands at e * R + r
+        self.flat_returns = np.zeros(episodes * runs)  # run r of episode e stands at e * R + r
         self.flat_lengths = np.zeros(episodes * runs, dtype=np.int64)
-        self.returns = self.flat_returns.reshape(episodes, runs).T         # (R, episodes), the same memory
+        self.returns = self.flat_returns.reshape(episodes, runs).T  # (R, episodes), the same memory
         self.lengths = self.flat_lengths.reshape(episodes, runs).T
         self.all_ended, self.clock = False, 0
         self._everyone(episode=0)
@@ -281,8 +292,12 @@ class TableWalk:
         reward, terminated = self.table.reward.take(transition), self.table.terminated.take(transition)
         self.clock += 1
         self.total += reward
-        return (self.table.next_state.take(transition), reward, terminated,
-                terminated | (self.began <= self.clock - self.max_steps))
+        return (
+            self.table.next_state.take(transition),
+            reward,
+            terminated,
+            terminated | (self.began <= self.clock - self.max_steps),
+        )
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
         """Go to the next states, or on to a new episode; returns which entries stay, None for all."""
@@ -300,7 +315,7 @@ class TableWalk:
             else:
                 self.state = next_state.copy()
                 self.state[ended] = self._first_states(place % self.runs)
-                if place.max() >= (self.episodes - 1) * self.runs:        # somebody played the last episode
+                if place.max() >= (self.episodes - 1) * self.runs:  # somebody played the last episode
                     keep = self._keep(self.episode < self.episodes)
         return keep
 
@@ -334,22 +349,31 @@ class TableWalk:
 class EnvironmentWalk:
     """A real Gymnasium environment, one run after another: the arrays have one entry."""
 
-    run: IntArray                                                          # (1,) each
+    run: IntArray  # (1,) each
     offset: IntArray
     state: IntArray
     episode: IntArray
     steps: IntArray
     total: FloatArray
 
-    def __init__(self, env: Any, *, runs: int, episodes: int, max_steps: int, rng: np.random.Generator,
-                 columns: tuple[str, ...], close: bool) -> None:
+    def __init__(
+        self,
+        env: Any,
+        *,
+        runs: int,
+        episodes: int,
+        max_steps: int,
+        rng: np.random.Generator,
+        columns: tuple[str, ...],
+        close: bool,
+    ) -> None:
         self.env, self.runs, self.episodes, self.max_steps = env, runs, episodes, max_steps
         self.n_states, self.n_actions = discrete_size("observation", env), discrete_size("action", env)
         self.first_state, self.first_action = int(env.observation_space.start), int(env.action_space.start)
         self.columns, self.close = columns, close
         self.returns = np.zeros((runs, episodes))
         self.lengths = np.zeros((runs, episodes), dtype=np.int64)
-        self.seeds = rng.integers(2**31, size=runs)                # each run on its own, whatever came before
+        self.seeds = rng.integers(2**31, size=runs)  # each run on its own, whatever came before
         self.all_ended = False
         self._begin(run=0)
 
@@ -368,8 +392,7 @@ class EnvironmentWalk:
         self.steps = self.steps + 1
         self.total = self.total + float(reward)
         over = bool(terminated or truncated or self.steps[0] >= self.max_steps)
-        return (self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]),
-                np.array([over]))
+        return (self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]), np.array([over]))
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
         """Go to the next state, or on to a new episode, or on to the next run."""
@@ -406,8 +429,7 @@ class EnvironmentWalk:
     def _state(self, observation: Any) -> IntArray:
         state = int(observation) - self.first_state
         if not 0 <= state < self.n_states:
-            raise ValueError(f"env_or_mdp gave the observation {observation!r}, "
-                             f"outside {self.env.observation_space}")
+            raise ValueError(f"env_or_mdp gave the observation {observation!r}, outside {self.env.observation_space}")
         return np.array([state])
 
 
@@ -437,9 +459,13 @@ class UniformColumns:
         """
         while True:
             self.advance()
-            here = self.block[self.step:, :, 0]                            # (steps, columns)
-            yield zip(*(here[:, self.columns[name]].tolist() if name in self.columns
-                        else repeat(0.0, len(here)) for name in columns))
+            here = self.block[self.step :, :, 0]  # (steps, columns)
+            yield zip(
+                *(
+                    here[:, self.columns[name]].tolist() if name in self.columns else repeat(0.0, len(here))
+                    for name in columns
+                )
+            )
             self.step = len(self.block) - 1
 
     def row(self, column: str, run: IntArray) -> FloatArray:
@@ -456,27 +482,36 @@ class TransitionTable:
         start: probabilities (S,) of the first state.
     """
 
-    def __init__(self, n_states: int, n_actions: int, pair: ArrayLike, chance: ArrayLike,
-                 next_state: ArrayLike, reward: ArrayLike, terminated: ArrayLike, start: FloatArray) -> None:
+    def __init__(
+        self,
+        n_states: int,
+        n_actions: int,
+        pair: ArrayLike,
+        chance: ArrayLike,
+        next_state: ArrayLike,
+        reward: ArrayLike,
+        terminated: ArrayLike,
+        start: FloatArray,
+    ) -> None:
         self.n_states, self.n_actions = n_states, n_actions
         order = np.argsort(np.asarray(pair), kind="stable")
         pair = np.asarray(pair)[order]
         self.pairs = n_states * n_actions
-        slot = np.arange(len(pair)) - np.searchsorted(pair, pair)          # k-th transition of its pair
+        slot = np.arange(len(pair)) - np.searchsorted(pair, pair)  # k-th transition of its pair
         self.slots = int(slot.max()) + 1
 
         def spread(values: ArrayLike, dtype: Any) -> NDArray[Any]:
-            array = np.zeros((self.slots, self.pairs), dtype=dtype)        # (K, S*A)
+            array = np.zeros((self.slots, self.pairs), dtype=dtype)  # (K, S*A)
             array[slot, pair] = np.asarray(values)[order]
             return array
 
-        self.cumulative = cumulative_chances(spread(chance, float))        # (K-1, S*A)
-        self.next_state = spread(next_state, np.int64).ravel()          # slot k of pair p stands at k*S*A + p
+        self.cumulative = cumulative_chances(spread(chance, float))  # (K-1, S*A)
+        self.next_state = spread(next_state, np.int64).ravel()  # slot k of pair p stands at k*S*A + p
         self.reward = spread(reward, float).ravel()
         self.terminated = spread(terminated, bool).ravel()
         self.start_states = np.flatnonzero(start)
         after, over = np.asarray(next_state), np.asarray(terminated, dtype=bool)
-        self.ends = np.zeros(n_states, dtype=bool)                         # states in which episodes only end
+        self.ends = np.zeros(n_states, dtype=bool)  # states in which episodes only end
         self.ends[after[over]] = True
         self.ends[after[~over]] = False
         self.ends[self.start_states] = False
@@ -494,10 +529,12 @@ class TransitionTable:
         That is (next_state, reward, discount, terminated); the discount is gamma, or 0 at an end.
         """
         columns = (self.next_state, self.reward, gamma * ~self.terminated, self.terminated)
-        results = [list(zip(*slots)) for slots in
-                   zip(*(column.reshape(self.slots, self.pairs).T.tolist() for column in columns))]
+        results = [
+            list(zip(*slots))
+            for slots in zip(*(column.reshape(self.slots, self.pairs).T.tolist() for column in columns))
+        ]
         pairs = list(zip(self.cumulative.T.tolist(), results))
-        return [pairs[first:first + self.n_actions] for first in range(0, self.pairs, self.n_actions)]
+        return [pairs[first : first + self.n_actions] for first in range(0, self.pairs, self.n_actions)]
 
     def first_state(self, u: float) -> int:
         """One first state."""
@@ -523,15 +560,19 @@ class TransitionTable:
         start = np.where(mdp.terminal, 0.0, mdp.start)
         if start.sum() == 0:
             raise ValueError("env_or_mdp starts in a terminal state; expected a start in another state")
-        return cls(mdp.n_states, mdp.n_actions, pair, chance, after, reward, mdp.terminal[after],
-                   start / start.sum())
+        return cls(mdp.n_states, mdp.n_actions, pair, chance, after, reward, mdp.terminal[after], start / start.sum())
 
     @classmethod
     def from_p(cls, p: Any, start: ArrayLike) -> TransitionTable:
         """The table of a Gymnasium environment, ``P[s][a] = [(chance, next_state, reward, done), ...]``."""
         n_actions = len(p[0])
-        rows = [(s * n_actions + a, *entry) for s in range(len(p)) for a in range(n_actions)
-                for entry in p[s][a] if entry[0] > 0]
+        rows = [
+            (s * n_actions + a, *entry)
+            for s in range(len(p))
+            for a in range(n_actions)
+            for entry in p[s][a]
+            if entry[0] > 0
+        ]
         pair, chance, after, reward, done = (np.array(column) for column in zip(*rows))
         return cls(len(p), n_actions, pair, chance, after, reward, done, np.asarray(start, dtype=float))
 
@@ -541,7 +582,7 @@ class PolicySampler:
 
     def __init__(self, policy: Policy, n_states: int, n_actions: int) -> None:
         rows = unchecked(policy_rows)(policy, n_states, n_actions)
-        self.cumulative = cumulative_chances(rows.T)                       # (A-1, S)
+        self.cumulative = cumulative_chances(rows.T)  # (A-1, S)
 
     def actions(self, state: IntArray, u: FloatArray) -> IntArray:
         """One action per entry of ``state``, (n,)."""
@@ -550,18 +591,25 @@ class PolicySampler:
 
 def cumulative_chances(chances: FloatArray) -> FloatArray:
     """Cumulative sums down the first axis, without the last; nothing after the last chance can be drawn."""
-    more = np.flip(np.maximum.accumulate(np.flip(chances > 0, 0), 0), 0)   # something at k or later
+    more = np.flip(np.maximum.accumulate(np.flip(chances > 0, 0), 0), 0)  # something at k or later
     cumulative = chances.cumsum(axis=0)[:-1]
-    cumulative[~more[1:]] = 2.0                                            # above any uniform number
+    cumulative[~more[1:]] = 2.0  # above any uniform number
     return cumulative
 
 
 # ---------------------------------------------------------------------- opening an environment
 
+
 @checked
 def open_walk(
-    env_or_mdp: MDP | Environment, *, runs: Count, episodes: Count, seed: Seed, max_steps: Count | None,
-    columns: tuple[str, ...] = ("action",), together: bool = False,
+    env_or_mdp: MDP | Environment,
+    *,
+    runs: Count,
+    episodes: Count,
+    seed: Seed,
+    max_steps: Count | None,
+    columns: tuple[str, ...] = ("action",),
+    together: bool = False,
 ) -> Walk:
     """Experience for a learner: a ``TableWalk`` if the dynamics are known, else an ``EnvironmentWalk``.
 
@@ -570,18 +618,33 @@ def open_walk(
     """
     rng = np.random.default_rng(seed)
     if isinstance(env_or_mdp, MDP):
-        return TableWalk(TransitionTable.from_mdp(env_or_mdp), runs=runs, episodes=episodes, rng=rng,
-                         max_steps=max_steps or DEFAULT_MAX_STEPS, columns=columns, together=together)
+        return TableWalk(
+            TransitionTable.from_mdp(env_or_mdp),
+            runs=runs,
+            episodes=episodes,
+            rng=rng,
+            max_steps=max_steps or DEFAULT_MAX_STEPS,
+            columns=columns,
+            together=together,
+        )
     env = _make(env_or_mdp)
     for space in ("observation", "action"):
         discrete_size(space, env)
     table, own_limit = _known_dynamics(env)
     shortest = min((x for x in (max_steps, own_limit) if x is not None), default=DEFAULT_MAX_STEPS)
     if table is not None:
-        return TableWalk(table, runs=runs, episodes=episodes, max_steps=shortest, rng=rng, columns=columns,
-                         together=together)
-    return EnvironmentWalk(env, runs=runs, episodes=episodes, max_steps=shortest, rng=rng, columns=columns,
-                           close=isinstance(env_or_mdp, str))
+        return TableWalk(
+            table, runs=runs, episodes=episodes, max_steps=shortest, rng=rng, columns=columns, together=together
+        )
+    return EnvironmentWalk(
+        env,
+        runs=runs,
+        episodes=episodes,
+        max_steps=shortest,
+        rng=rng,
+        columns=columns,
+        close=isinstance(env_or_mdp, str),
+    )
 
 
 def _make(env_or_id: Any) -> Any:
@@ -607,13 +670,16 @@ def _known_dynamics(env: Any) -> tuple[TransitionTable | None, int | None]:
         if type(env) is TimeLimit:
             limit = min(limit or env._max_episode_steps, env._max_episode_steps)
         elif type(env) not in (OrderEnforcing, PassiveEnvChecker):
-            return None, None                                          # it may change anything, the limit too
+            return None, None  # it may change anything, the limit too
         env = env.env
     if type(env) is Maze:
         return TransitionTable.from_mdp(env.to_mdp(0.0)), limit
     sources = {getattr(env, name).__module__ for name in ("step", "reset")}  # a subclass may have its own
-    if all(source.startswith("gymnasium.envs.toy_text") for source in sources) and hasattr(env, "P") \
-            and not getattr(env, "fickle_passenger", False):
+    if (
+        all(source.startswith("gymnasium.envs.toy_text") for source in sources)
+        and hasattr(env, "P")
+        and not getattr(env, "fickle_passenger", False)
+    ):
         return TransitionTable.from_p(env.P, env.initial_state_distrib), limit
     return None, limit
 
@@ -629,6 +695,7 @@ def discrete_size(which: str, env: Any) -> int:
 
 
 # ---------------------------------------------------------------------- small things that learners share
+
 
 def new_history(wanted: bool, episodes: int, table: FloatArray) -> FloatArray | None:
     """Room for the tables before the first and after every episode, filled with the first; or None."""

@@ -47,9 +47,7 @@ TALL = 0.7  # a picture whose height is more than this share of its width has it
 # ---------------------------------------------------------------------------------------------------
 
 
-def _column(
-    values: Sequence[str | None], sizes: Sequence[int]
-) -> tuple[list[int], list[str | None], list[int]]:
+def _column(values: Sequence[str | None], sizes: Sequence[int]) -> tuple[list[int], list[str | None], list[int]]:
     """One value per state becomes the controls it depends on, a value table and indices into it."""
     table = list(dict.fromkeys(values))
     number = {value: index for index, value in enumerate(table)}
@@ -89,11 +87,7 @@ class _Changes:
 
 
 def _encode(
-    states: Sequence[Mapping[int, list[Element]]],
-    order: Sequence[int],
-    base: int,
-    first: int,
-    changes: _Changes,
+    states: Sequence[Mapping[int, list[Element]]], order: Sequence[int], base: int, first: int, changes: _Changes
 ) -> dict[int, int]:
     """Fill ``changes`` with what differs between the states; returns the bytes that each artist costs.
 
@@ -164,11 +158,7 @@ class _Control:
         for index, value in enumerate(self.values):
             if value is initial or (type(value) is not bool and value == initial):
                 return index
-            if (
-                self.numeric
-                and isinstance(initial, (int, float))
-                and math.isclose(value, initial, abs_tol=1e-9)
-            ):
+            if self.numeric and isinstance(initial, (int, float)) and math.isclose(value, initial, abs_tol=1e-9):
                 return index
         raise ValueError(f"initial[{self.name!r}] is {initial!r}; it must be one of {_some(self.values)}")
 
@@ -289,12 +279,11 @@ def _readout_html(readouts: Sequence[str | None], start: str | None) -> str:
 
 def _page(picture: str, controls: Sequence[_Control], play: str | None, line: str, data: dict, tall: bool) -> str:
     form = "".join(_control_html(c, i, c.name == play) for i, c in enumerate(controls))
-    text = (
-        json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-        .replace("</", "<\\/")
-        .replace("<!--", "<\\!--")
-    )
-    parts = [f'<div class="rlx-picture">{picture}</div>', f'<form class="rlx-controls" autocomplete="off">{form}</form>']
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/").replace("<!--", "<\\!--")
+    parts = [
+        f'<div class="rlx-picture">{picture}</div>',
+        f'<form class="rlx-controls" autocomplete="off">{form}</form>',
+    ]
     return _finish(
         f'<div class="rlx">{_style()}{"".join(reversed(parts) if tall else parts)}{line}'
         f'<script type="application/json">{text}</script><script>{_asset("explore.js")}</script></div>'
@@ -372,9 +361,15 @@ class Explore:
     """
 
     def __init__(
-        self, setup: Callable[[], Any], update: Callable[..., Any], controls: list[_Control],
-        play: str | None, alt: str | None, handle: Mapping[str, Any], ghost: bool,
-    ):  # fmt: skip
+        self,
+        setup: Callable[[], Any],
+        update: Callable[..., Any],
+        controls: list[_Control],
+        play: str | None,
+        alt: str | None,
+        handle: Mapping[str, Any],
+        ghost: bool,
+    ):
         self.alt = alt
         self._update, self._controls, self._play = update, controls, play
         self._handle, self._ghost = handle, ghost
@@ -417,8 +412,7 @@ class Explore:
             changes.add(0, "#readout", [readout or "" for readout in readouts])
         self._order, self._definitions = order, definitions
         frames = max(
-            (size for c, size in zip(self._controls, self._sizes, strict=True) if c.name == self._play),
-            default=1,
+            (size for c, size in zip(self._controls, self._sizes, strict=True) if c.name == self._play), default=1
         )
         data = {
             "sizes": self._sizes,
@@ -519,9 +513,16 @@ class LiveExplore(Explore):
     """
 
     def __init__(
-        self, setup: Callable[[], Any], update: Callable[..., Any], controls: list[_Control],
-        play: str | None, alt: str | None, handle: Mapping[str, Any], ghost: bool, stored: Mapping[str, _Control],
-    ):  # fmt: skip
+        self,
+        setup: Callable[[], Any],
+        update: Callable[..., Any],
+        controls: list[_Control],
+        play: str | None,
+        alt: str | None,
+        handle: Mapping[str, Any],
+        ghost: bool,
+        stored: Mapping[str, _Control],
+    ):
         self._fine = controls
         kept = [stored.get(control.name, control) for control in controls] if stored else _coarser(controls, handle)
         super().__init__(setup, update, kept, play, alt, handle, ghost)
@@ -536,7 +537,9 @@ class LiveExplore(Explore):
         try:
             import ipywidgets
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("live=True needs ipywidgets: pip install ipywidgets, then restart the kernel.") from error
+            raise ModuleNotFoundError(
+                "live=True needs ipywidgets: pip install ipywidgets, then restart the kernel."
+            ) from error
 
         picture, line = ipywidgets.HTML(), ipywidgets.HTML()
         boxes, rows = [], []
@@ -672,9 +675,7 @@ def explore(
     ):
         for name in names:
             if name not in controls:
-                raise ValueError(
-                    f"{what} names {name!r}, which is no control; expected one of {list(controls)}"
-                )
+                raise ValueError(f"{what} names {name!r}, which is no control; expected one of {list(controls)}")
 
     def build(name: str, spec: Any) -> _Control:
         return _Control(name, spec, labels.get(name, name.replace("_", " ")), initial.get(name), name in initial)
@@ -706,7 +707,11 @@ def _require_alt(alt: str | None) -> None:
 
 def _handle_parts(where: Any) -> tuple[Any, tuple[int, ...]]:
     """An axis or points, and the numbers of the axes that can be pressed: those of the first if none are named."""
-    if isinstance(where, tuple) and len(where) == 2 and (isinstance(where[0], str) or not isinstance(where[0][0], (int, float))):
+    if (
+        isinstance(where, tuple)
+        and len(where) == 2
+        and (isinstance(where[0], str) or not isinstance(where[0][0], (int, float)))
+    ):
         place, numbers = where
         if isinstance(numbers, int) or (isinstance(numbers, tuple) and all(isinstance(n, int) for n in numbers)):
             return place, (numbers,) if isinstance(numbers, int) else numbers
@@ -718,7 +723,9 @@ def _require_handle(control: _Control, where: Any) -> None:
     place, _ = _handle_parts(where)
     if isinstance(place, str) and place in ("x", "y"):
         if not control.numeric:
-            raise ValueError(f"handle[{control.name!r}] is {where!r}, but the control's values are no numbers; expected points")
+            raise ValueError(
+                f"handle[{control.name!r}] is {where!r}, but the control's values are no numbers; expected points"
+            )
     elif np.shape(place) != (len(control.values), 2):
         wanted = f'"x", "y" or {len(control.values)} points (x, y), one per value'
         raise ValueError(f"handle[{control.name!r}] is {where!r}; expected {wanted}")

@@ -21,8 +21,17 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from rlbook_lib.checks import (
-    Array, Floats, Integers, Natural, Numbers, Offers, OpenUnitInterval, Positive, Seed, checked,
-)  # fmt: skip
+    Array,
+    Floats,
+    Integers,
+    Natural,
+    Numbers,
+    Offers,
+    OpenUnitInterval,
+    Positive,
+    Seed,
+    checked,
+)
 from rlbook_lib.evaluation import bootstrap_interval
 from rlbook_lib.explore import StaticFigure, static_figure
 from rlbook_lib.svg import PALETTE
@@ -32,7 +41,12 @@ MazeLike = Annotated[Any, Offers("a maze", ("rows", "columns", "wall_states", "g
 _LINES = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), (0, (8, 2))]
 _TINT = 0.5  # the strongest tint of a cell, so that text stays readable on it in light and dark
 Direction: TypeAlias = Literal["up", "down", "left", "right"]
-_DIRECTIONS: dict[str, tuple[float, float]] = {"up": (0.0, -1.0), "down": (0.0, 1.0), "left": (-1.0, 0.0), "right": (1.0, 0.0)}
+_DIRECTIONS: dict[str, tuple[float, float]] = {
+    "up": (0.0, -1.0),
+    "down": (0.0, 1.0),
+    "left": (-1.0, 0.0),
+    "right": (1.0, 0.0),
+}
 
 
 def use_style() -> None:
@@ -184,9 +198,7 @@ class MazeDrawing:
         self._tiles: dict[int, Rectangle] = {}
         for state in range(self._n_states):
             x, y = self._place(state)
-            tile = Rectangle(
-                (x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor=COLORS["gray"], linewidth=0.8
-            )
+            tile = Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none", edgecolor=COLORS["gray"], linewidth=0.8)
             if state in self._walls:
                 tile.set_facecolor((*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6))
             elif state in self._marks:
@@ -198,9 +210,7 @@ class MazeDrawing:
             self._tiles[state] = tile
         x, y = self._place(self._start)
         self._text(x - 0.41, y - 0.4, "S", 0.13)
-        outline = Rectangle(
-            (0, 0), self._columns, self._rows, fill=False, edgecolor=COLORS["text"], linewidth=1.4
-        )
+        outline = Rectangle((0, 0), self._columns, self._rows, fill=False, edgecolor=COLORS["text"], linewidth=1.4)
         ax.add_patch(outline)
 
     def _text(self, x: float, y: float, text: str, size: float, **style: Any) -> Text:
@@ -213,40 +223,23 @@ class MazeDrawing:
         self._q_texts: dict[tuple[int, int], Text] = {}
         self._value_texts: dict[int, Text] = {}
         self._arrows: dict[int, PathPatch] = {}
-        thin: dict[str, Any] = {
-            "edgecolor": (*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6),
-            "linewidth": 0.6,
-        }
+        thin: dict[str, Any] = {"edgecolor": (*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6), "linewidth": 0.6}
         for state in self._open:
             x, y = self._place(state)
             for action, (dx, dy) in enumerate(self._directions):
-                corners = [
-                    (x, y),
-                    (x + (dx - dy) / 2, y + (dy + dx) / 2),
-                    (x + (dx + dy) / 2, y + (dy - dx) / 2),
-                ]
+                corners = [(x, y), (x + (dx - dy) / 2, y + (dy + dx) / 2), (x + (dx + dy) / 2, y + (dy - dx) / 2)]
                 triangle = Polygon(corners, facecolor="none", visible=False, **thin)
                 self.ax.add_patch(triangle)
                 self._triangles[state, action] = triangle
                 number = self._text(x + 0.29 * dx, y + 0.36 * dy, "", 0.125, visible=False)
                 self._q_texts[state, action] = number
             self._value_texts[state] = self._text(x, y, "", 0.19, visible=False)
-            arrow = PathPatch(
-                Path(np.zeros((0, 2))), facecolor=COLORS["text"], edgecolor="none", visible=False
-            )
+            arrow = PathPatch(Path(np.zeros((0, 2))), facecolor=COLORS["text"], edgecolor="none", visible=False)
             self.ax.add_patch(arrow)
             self._arrows[state] = arrow
-        (self._path,) = self.ax.plot(
-            [], [], color=COLORS["purple"], linewidth=2.6, alpha=0.8, linestyle="-", zorder=4
-        )
+        (self._path,) = self.ax.plot([], [], color=COLORS["purple"], linewidth=2.6, alpha=0.8, linestyle="-", zorder=4)
         (self._agent,) = self.ax.plot(
-            [],
-            [],
-            "o",
-            color=COLORS["purple"],
-            markersize=0.26 * self._size,
-            markeredgecolor="white",
-            zorder=5,
+            [], [], "o", color=COLORS["purple"], markersize=0.26 * self._size, markeredgecolor="white", zorder=5
         )
 
     # What an update may call.
@@ -369,9 +362,7 @@ def _cell_points(ax: Axes, rows: int, columns: int) -> float:
 def _arrow(x: float, y: float, direction: tuple[float, float], inner: float, length: float) -> Path:
     """A flat arrow from ``inner`` outwards; a short arrow is a small one."""
     head = min(0.11, 0.7 * length)
-    outline = np.array(
-        [(0, -0.18 * head), (length - head, -0.18 * head), (length - head, -0.6 * head), (length, 0)]
-    )
+    outline = np.array([(0, -0.18 * head), (length - head, -0.18 * head), (length - head, -0.6 * head), (length, 0)])
     outline = np.concatenate([outline, outline[:3][::-1] * [1, -1]])
     dx, dy = direction
     turned = (outline + [inner, 0]) @ np.array([[dx, dy], [-dy, dx]])
@@ -618,9 +609,14 @@ def agent_environment_loop() -> Figure:
     for y, name, color in ((2.1, "Agent", "blue"), (0.6, "Environment", "green")):
         ground = (*matplotlib.colors.to_rgb(COLORS[color]), 0.18)
         box = FancyBboxPatch(
-            (2.05, y - 0.3), 1.9, 0.6, boxstyle="round,pad=0,rounding_size=0.12", facecolor=ground,
-            edgecolor=COLORS[color], linewidth=1.6,
-        )  # fmt: skip
+            (2.05, y - 0.3),
+            1.9,
+            0.6,
+            boxstyle="round,pad=0,rounding_size=0.12",
+            facecolor=ground,
+            edgecolor=COLORS[color],
+            linewidth=1.6,
+        )
         ax.add_patch(box)
         ax.text(3, y, name, ha="center", va="center_baseline", fontsize=13)
     ways = (
@@ -630,9 +626,15 @@ def agent_environment_loop() -> Figure:
     )
     for points in ways:
         arrow = FancyArrowPatch(
-            path=Path(points), arrowstyle="-|>", mutation_scale=13, color=COLORS["text"], linewidth=1.4,
-            joinstyle="round", shrinkA=0, shrinkB=0,
-        )  # fmt: skip
+            path=Path(points),
+            arrowstyle="-|>",
+            mutation_scale=13,
+            color=COLORS["text"],
+            linewidth=1.4,
+            joinstyle="round",
+            shrinkA=0,
+            shrinkB=0,
+        )
         ax.add_patch(arrow)
     ax.text(5.1, 1.35, "action $a_t$", ha="left", va="center")
     ax.text(1.25, 1.35, "reward $r_t$", ha="left", va="center")

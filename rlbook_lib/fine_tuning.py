@@ -8,23 +8,24 @@ from typing import Any
 import numpy as np
 
 from rlbook_lib.checks import (
-    Array, Count, Mask, MaskedFloats, Natural, NotNegative, Positive, Seed, UnitInterval, checked, settings,
+    Array,
+    Count,
+    Mask,
+    MaskedFloats,
+    Natural,
+    NotNegative,
+    Positive,
+    Seed,
+    UnitInterval,
+    checked,
+    settings,
     unchecked,
-)  # fmt: skip
+)
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, encode_completions
 from rlbook_lib.text_tasks import TextTask
-from rlbook_lib.training import (  # frozen_copy is not used here; readers import it from here
-    Adam, Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,  # noqa: F401
-)  # fmt: skip
+from rlbook_lib.training import Adam, Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train
 
-__all__ = [
-    "SFTConfig",
-    "masked_mean",
-    "sft_loss",
-    "demonstrations",
-    "iterate_sft",
-    "train_sft",
-]
+__all__ = ["SFTConfig", "masked_mean", "sft_loss", "demonstrations", "iterate_sft", "train_sft"]
 
 
 @settings
@@ -87,12 +88,7 @@ def sft_loss(log_prob: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> 
 
 @checked
 def iterate_sft(
-    model: LanguageModel,
-    task: TextTask,
-    config: SFTConfig | None = None,
-    *,
-    seed: Seed,
-    state: State | None = None,
+    model: LanguageModel, task: TextTask, config: SFTConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
     """Train a model on fresh demonstrations, one gradient step an update.
 
@@ -141,9 +137,7 @@ def train_sft(
 
 
 @checked
-def demonstrations(
-    model: LanguageModel, task: TextTask, count: Count, rng: np.random.Generator
-) -> Completions:
+def demonstrations(model: LanguageModel, task: TextTask, count: Count, rng: np.random.Generator) -> Completions:
     """Fresh training prompts with what the demonstrators answer.
 
     Args:

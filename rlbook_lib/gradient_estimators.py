@@ -18,12 +18,21 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook_lib.checks import (
-    Array, Count, Flags, Floats, Integers, Numbers, Probabilities, Range, UnitInterval, check, checked,
-    library_of, unchecked,
-)  # fmt: skip
-from rlbook_lib.dynamic_programming import (
-    action_values, expected_visits, policy_evaluation, q_from_values,
-)  # fmt: skip
+    Array,
+    Count,
+    Flags,
+    Floats,
+    Integers,
+    Numbers,
+    Probabilities,
+    Range,
+    UnitInterval,
+    check,
+    checked,
+    library_of,
+    unchecked,
+)
+from rlbook_lib.dynamic_programming import action_values, expected_visits, policy_evaluation, q_from_values
 from rlbook_lib.mdp import MDP, Trajectory, enumerate_trajectories
 from rlbook_lib.networks import softmax_log_probs
 from rlbook_lib.returns import NextValues, Steps, gae, lambda_returns, n_step_returns, td_residuals
@@ -45,6 +54,7 @@ StateBaseline: TypeAlias = Baseline | Floats[Array, ""] | Floats[Array, "S"]
 
 
 # ---------------------------------------------------------------------- scores
+
 
 @checked
 def softmax_policy(logits: Logits) -> FloatArray:
@@ -76,7 +86,7 @@ def softmax_score(logits: Floats[Array, "A"] | Logits) -> FloatArray:
     Source: Sutton & Barto (2018), exercise 13.3.
     """
     probabilities = np.exp(unchecked(softmax_log_probs)(logits.astype(float)))
-    return np.eye(logits.shape[-1]) - probabilities[..., None, :]              # (..., A, A)
+    return np.eye(logits.shape[-1]) - probabilities[..., None, :]  # (..., A, A)
 
 
 @checked
@@ -142,6 +152,7 @@ def expected_score(logits: Logits) -> FloatArray:
 
 
 # ---------------------------------------------------------------------- the gradient by states
+
 
 @checked
 def discounted_state_distribution(mdp: MDP, policy: PolicyTable) -> FloatArray:
@@ -215,6 +226,7 @@ def td_advantage(mdp: MDP, values: Floats[Array, "S"]) -> FloatArray:
 
 # ---------------------------------------------------------------------- the gradient by trajectories
 
+
 class GradientMoments(NamedTuple):
     """Mean and total variance of what one trajectory says about the gradient."""
 
@@ -224,9 +236,16 @@ class GradientMoments(NamedTuple):
 
 @checked
 def trajectory_gradient(
-    mdp: MDP, logits: Logits, horizon: Count, psi: SampledKind | ExactKind | PsiFunction = "reward_to_go", *,
-    values: Floats[Array, "S"] | None = None, lam: UnitInterval | None = None, n: Count | None = None,
-    baseline: StateBaseline = "none", discount_time: bool = True,
+    mdp: MDP,
+    logits: Logits,
+    horizon: Count,
+    psi: SampledKind | ExactKind | PsiFunction = "reward_to_go",
+    *,
+    values: Floats[Array, "S"] | None = None,
+    lam: UnitInterval | None = None,
+    n: Count | None = None,
+    baseline: StateBaseline = "none",
+    discount_time: bool = True,
 ) -> GradientMoments:
     """Mean and variance of ``sum_t Psi_t grad log pi(a_t | s_t)`` over all trajectories, by listing them.
 
@@ -257,17 +276,25 @@ def trajectory_gradient(
     Source: Schulman et al. (2016), equation 1, computed by enumeration.
     """
     gradients, probabilities = unchecked(gradient_samples)(
-        mdp, logits, horizon, psi, values=values, lam=lam, n=n, baseline=baseline,
-        discount_time=discount_time)
-    return GradientMoments(np.einsum("k,ksa->sa", probabilities, gradients),
-                           unchecked(gradient_variance)(gradients, probabilities))
+        mdp, logits, horizon, psi, values=values, lam=lam, n=n, baseline=baseline, discount_time=discount_time
+    )
+    return GradientMoments(
+        np.einsum("k,ksa->sa", probabilities, gradients), unchecked(gradient_variance)(gradients, probabilities)
+    )
 
 
 @checked
 def gradient_samples(
-    mdp: MDP, logits: Logits, horizon: Count, psi: SampledKind | ExactKind | PsiFunction = "reward_to_go", *,
-    values: Floats[Array, "S"] | None = None, lam: UnitInterval | None = None, n: Count | None = None,
-    baseline: StateBaseline = "none", discount_time: bool = True,
+    mdp: MDP,
+    logits: Logits,
+    horizon: Count,
+    psi: SampledKind | ExactKind | PsiFunction = "reward_to_go",
+    *,
+    values: Floats[Array, "S"] | None = None,
+    lam: UnitInterval | None = None,
+    n: Count | None = None,
+    baseline: StateBaseline = "none",
+    discount_time: bool = True,
 ) -> tuple[FloatArray, FloatArray]:
     """Every trajectory's ``sum_t Psi_t grad log pi(a_t | s_t)``, and its probability.
 
@@ -317,13 +344,21 @@ def causality(mdp: MDP, logits: Logits, horizon: Count) -> FloatArray:
 
 
 def _enumerated_weights(
-    mdp: MDP, policy: FloatArray, trajectories: list[Trajectory], psi: str | PsiFunction,
-    values: FloatArray | None, lam: float | None, n: int | None, baseline: str | FloatArray,
+    mdp: MDP,
+    policy: FloatArray,
+    trajectories: list[Trajectory],
+    psi: str | PsiFunction,
+    values: FloatArray | None,
+    lam: float | None,
+    n: int | None,
+    baseline: str | FloatArray,
     discount_time: bool,
 ) -> list[FloatArray]:
     """Psi_t of every step of every trajectory, (T,) each."""
-    paths = [tuple(np.array(x, dtype=kind) for x, kind in zip(trajectory[:3], (np.int64, np.int64, float)))
-             for trajectory in trajectories]
+    paths = [
+        tuple(np.array(x, dtype=kind) for x, kind in zip(trajectory[:3], (np.int64, np.int64, float)))
+        for trajectory in trajectories
+    ]
     if callable(psi):
         return [np.asarray(psi(*path), dtype=float) for path in paths]
     v = np.where(mdp.terminal, 0.0, policy_evaluation(mdp, policy) if values is None else values)
@@ -339,19 +374,36 @@ def _enumerated_weights(
     return [w * d for w, d in zip(weights, discounts)] if discount_time and psi != "return" else weights
 
 
-def _core_of_path(mdp: MDP, kind: str, states: Any, rewards: FloatArray, v: FloatArray, lam: float | None,
-                  n: int | None) -> FloatArray:
+def _core_of_path(
+    mdp: MDP, kind: str, states: Any, rewards: FloatArray, v: FloatArray, lam: float | None, n: int | None
+) -> FloatArray:
     """Psi_t of one trajectory, (T,), without baseline and without gamma^t."""
     if len(rewards) == 0:
         return rewards
     terminated = mdp.terminal[states[1:]]
-    bootstraps = kind not in ("return", "reward_to_go")               # those are of the trajectory as cut
-    return _core(kind, rewards, v[states[:-1]], v[states[1:]] if bootstraps else np.zeros(len(rewards)),
-                 terminated, np.zeros(len(rewards), dtype=bool), mdp.gamma, lam, n)
+    bootstraps = kind not in ("return", "reward_to_go")  # those are of the trajectory as cut
+    return _core(
+        kind,
+        rewards,
+        v[states[:-1]],
+        v[states[1:]] if bootstraps else np.zeros(len(rewards)),
+        terminated,
+        np.zeros(len(rewards), dtype=bool),
+        mdp.gamma,
+        lam,
+        n,
+    )
 
 
-def _state_baseline(mdp: MDP, policy: FloatArray, psi: str, cores: list[FloatArray], chances: list[float],
-                    v: FloatArray, baseline: str | FloatArray) -> FloatArray:
+def _state_baseline(
+    mdp: MDP,
+    policy: FloatArray,
+    psi: str,
+    cores: list[FloatArray],
+    chances: list[float],
+    v: FloatArray,
+    baseline: str | FloatArray,
+) -> FloatArray:
     """b(s), (S,)."""
     b = np.zeros(()) if isinstance(baseline, str) else baseline
     if not (isinstance(baseline, str) and baseline == "none"):
@@ -362,13 +414,15 @@ def _state_baseline(mdp: MDP, policy: FloatArray, psi: str, cores: list[FloatArr
     elif isinstance(baseline, str) and baseline == "value":
         b = v
     elif isinstance(baseline, str) and baseline == "optimal":
-        _require_takes_baseline(psi, TAKES_BASELINE[1:])              # R(tau) holds past rewards too
+        _require_takes_baseline(psi, TAKES_BASELINE[1:])  # R(tau) holds past rewards too
         b = unchecked(optimal_baseline)(
-            1 - 2 * policy + (policy**2).sum(1, keepdims=True), action_values(mdp, policy), policy)
+            1 - 2 * policy + (policy**2).sum(1, keepdims=True), action_values(mdp, policy), policy
+        )
     return np.broadcast_to(b, (mdp.n_states,))
 
 
 # ---------------------------------------------------------------------- estimates from samples
+
 
 @checked
 def gradient_estimate(scores: Floats[Array, "T N ..."], psi: Floats[Array, "T N"]) -> FloatArray:
@@ -405,14 +459,15 @@ def gradient_variance(
 
     Source: Greensmith, Bartlett & Baxter (2004).
     """
-    flat = gradients.reshape(len(gradients), -1)                       # (K, P)
+    flat = gradients.reshape(len(gradients), -1)  # (K, P)
     p = np.full(len(flat), 1 / len(flat)) if probabilities is None else probabilities
     return float(p @ ((flat - p @ flat) ** 2).sum(1))
 
 
 @checked
 def optimal_baseline(
-    squared_scores: Floats[Array, "... K", Range(-1e-12)], returns: Floats[Array, "... K"],
+    squared_scores: Floats[Array, "... K", Range(-1e-12)],
+    returns: Floats[Array, "... K"],
     probabilities: Probabilities[Array, "... K"] | None = None,
 ) -> Any:
     """The b that makes ``(G - b) grad log pi`` vary least: ``E[|grad log pi|^2 G] / E[|grad log pi|^2]``.
@@ -438,8 +493,13 @@ def optimal_baseline(
 
 @checked(arrays="either")
 def n_step_advantage(
-    rewards: Steps, values: Steps, next_values: NextValues, terminated: Flags[Array, "T ..."],
-    truncated: Flags[Array, "T ..."], gamma: UnitInterval, n: Count,
+    rewards: Steps,
+    values: Steps,
+    next_values: NextValues,
+    terminated: Flags[Array, "T ..."],
+    truncated: Flags[Array, "T ..."],
+    gamma: UnitInterval,
+    n: Count,
 ) -> Array:
     """The n-step return minus V(s_t): ``sum_{k<n} gamma^k r_{t+k} + gamma^n V(s_{t+n}) - V(s_t)``.
 
@@ -460,10 +520,19 @@ def n_step_advantage(
 
 @checked(arrays="either")
 def psi_weights(
-    kind: SampledKind, rewards: Steps, terminated: Flags[Array, "T ..."], truncated: Flags[Array, "T ..."], *,
-    values: Numbers[Array, "T ..."] | None = None, next_values: NextValues | None = None, gamma: UnitInterval,
-    lam: UnitInterval | None = None, n: Count | None = None, baseline: Baseline = "none",
-    discount_time: bool = False, mask: Flags[Array, "T ..."] | None = None,
+    kind: SampledKind,
+    rewards: Steps,
+    terminated: Flags[Array, "T ..."],
+    truncated: Flags[Array, "T ..."],
+    *,
+    values: Numbers[Array, "T ..."] | None = None,
+    next_values: NextValues | None = None,
+    gamma: UnitInterval,
+    lam: UnitInterval | None = None,
+    n: Count | None = None,
+    baseline: Baseline = "none",
+    discount_time: bool = False,
+    mask: Flags[Array, "T ..."] | None = None,
     squared_scores: Numbers[Array, "T ..."] | None = None,
 ) -> Array:
     """The weight Psi_t of each step's score in the gradient's estimate.
@@ -509,8 +578,9 @@ def psi_weights(
     if baseline != "none":
         _require_takes_baseline(kind, TAKES_BASELINE)
     rewards, values, next_values, squared_scores = (
-        x.detach() if isinstance(x, Tensor) else x for x in (rewards, values, next_values, squared_scores))
-    counted = rewards == rewards if mask is None else mask                  # (T,) or (T, N) bool
+        x.detach() if isinstance(x, Tensor) else x for x in (rewards, values, next_values, squared_scores)
+    )
+    counted = rewards == rewards if mask is None else mask  # (T,) or (T, N) bool
     if not bool(counted.any()):
         raise ValueError("mask is 0 everywhere; expected at least one step that counts")
     if values is not None and "values" in needed:  # as a baseline they may be anything where nothing counts
@@ -530,8 +600,17 @@ def psi_weights(
     return weights * discount * counted
 
 
-def _core(kind: str, rewards: Array, values: Array, next_values: Array, terminated: Array, truncated: Array,
-          gamma: float, lam: float | None, n: int | None) -> Array:
+def _core(
+    kind: str,
+    rewards: Array,
+    values: Array,
+    next_values: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: float,
+    lam: float | None,
+    n: int | None,
+) -> Array:
     """Psi_t without baseline and without gamma^t."""
     steps = (rewards, next_values, terminated, truncated)
     if kind == "td_error":
@@ -544,7 +623,7 @@ def _core(kind: str, rewards: Array, values: Array, next_values: Array, terminat
         if lam is None:
             raise ValueError("lam is None; the kind 'gae' needs it")
         return unchecked(gae)(rewards, values, *steps[1:], gamma, lam)[0]
-    returns = unchecked(lambda_returns)(*steps, gamma, 1.0)               # G_t
+    returns = unchecked(lambda_returns)(*steps, gamma, 1.0)  # G_t
     return returns if kind == "reward_to_go" else _first_of_episode(returns, terminated | truncated)
 
 

@@ -17,17 +17,40 @@ import torch
 from torch import Tensor
 
 from rlbook_lib.checks import (
-    Array, Count, Floats, LogProbs, Mask, MaskedFloats, Natural, NotNegative, OpenUnitInterval, Positive,
-    Range, Seed, UnitInterval, checked, settings, unchecked,
-)  # fmt: skip
+    Array,
+    Count,
+    Floats,
+    LogProbs,
+    Mask,
+    MaskedFloats,
+    Natural,
+    NotNegative,
+    OpenUnitInterval,
+    Positive,
+    Range,
+    Seed,
+    UnitInterval,
+    checked,
+    settings,
+    unchecked,
+)
 from rlbook_lib.data_parallel import PerProcess, largest, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_estimate
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, generate
 from rlbook_lib.ppo import clip_objective
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
-    Adam, Optimizer, Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
-)  # fmt: skip
+    Adam,
+    Optimizer,
+    Run,
+    State,
+    TrainingResult,
+    Update,
+    frozen_copy,
+    gradient_step,
+    learning_rate_share,
+    train,
+)
 
 __all__ = [
     "GRPOConfig",
@@ -102,9 +125,7 @@ class GRPOConfig:
         """Every minibatch has as many completions."""
         size = self.prompts * self.group
         if size % self.minibatches:
-            raise ValueError(
-                f"minibatches is {self.minibatches}; expected a divisor of prompts * group = {size}"
-            )
+            raise ValueError(f"minibatches is {self.minibatches}; expected a divisor of prompts * group = {size}")
 
 
 # --------------------------------------------------------------------------------- the advantage and the loss
@@ -178,9 +199,7 @@ def token_objective(
 
 
 @checked(arrays="tensors")
-def token_kl(
-    log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, "..."], kind: Estimator = "k3"
-) -> Array:
+def token_kl(log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, "..."], kind: Estimator = "k3") -> Array:
     """The estimate, token by token, of how far the policy is from the reference; part of the loss.
 
     Equation: eq-grpo-kl
@@ -343,9 +362,12 @@ def iterate_grpo(
         # sample G completions of each prompt
         drawn = my_part(task.prompts(config.prompts, rng, "train"))
         batch = unchecked(generate)(
-            model, [prompt for prompt in drawn for _ in range(config.group)],
-            max_new_tokens=task.max_new_tokens, temperature=config.temperature, generator=draws.generator,
-        )  # fmt: skip
+            model,
+            [prompt for prompt in drawn for _ in range(config.group)],
+            max_new_tokens=task.max_new_tokens,
+            temperature=config.temperature,
+            generator=draws.generator,
+        )
         # compare each reward with those of its group
         rewards = unchecked(score_with)(reward, batch).view(len(drawn), config.group)  # (P, G)
         advantages = unchecked(group_advantages)(rewards, config.scale, config.ddof).view(-1)  # (B,)
@@ -367,9 +389,15 @@ def iterate_grpo(
 
 
 def _learn(
-    model: LanguageModel, optimizer: Optimizer, batch: Completions, advantages: Tensor,
-    reference: LanguageModel | None, config: GRPOConfig, learning_rate: float, rng: np.random.Generator,
-) -> dict[str, float]:  # fmt: skip
+    model: LanguageModel,
+    optimizer: Optimizer,
+    batch: Completions,
+    advantages: Tensor,
+    reference: LanguageModel | None,
+    config: GRPOConfig,
+    learning_rate: float,
+    rng: np.random.Generator,
+) -> dict[str, float]:
     """The epochs of gradient steps over one round of completions; the mean of what the minibatches showed."""
     log_prob_ref = None
     if config.beta > 0 and reference is not None:
@@ -383,10 +411,17 @@ def _learn(
             ref = None if log_prob_ref is None else log_prob_ref[index, : part.mask.shape[1]]
             log_prob, entropy = unchecked(completion_log_probs)(model, part, config.temperature)
             loss = unchecked(grpo_loss)(
-                log_prob, part.log_probs, advantages[index], part.mask, log_prob_ref=ref,
-                clip=config.clip, beta=config.beta, kl=config.kl, normalize=config.normalize,
+                log_prob,
+                part.log_probs,
+                advantages[index],
+                part.mask,
+                log_prob_ref=ref,
+                clip=config.clip,
+                beta=config.beta,
+                kl=config.kl,
+                normalize=config.normalize,
                 denominator=_whole_denominator(part.mask, config.normalize),
-            )  # fmt: skip
+            )
             norm = unchecked(gradient_step)(optimizer, loss, learning_rate, config.max_gradient_norm)
             found = _diagnose(log_prob.detach(), entropy.detach(), part, ref, config)
             rows.append(found | {"gradient_norm": norm})

@@ -30,8 +30,16 @@ from torch import Tensor
 
 from rlbook_lib.checks import Count, check, checked
 from rlbook_lib.data_parallel import (
-    ProcessLost, any_process, join, leave, my_part, processes, rank, require_as_many, same_everywhere,
-)  # fmt: skip
+    ProcessLost,
+    any_process,
+    join,
+    leave,
+    my_part,
+    processes,
+    rank,
+    require_as_many,
+    same_everywhere,
+)
 from rlbook_lib.devices import choose_device
 from rlbook_lib.grpo import GRPOConfig, train_grpo
 from rlbook_lib.language_model import Completions, HuggingFaceModel, load_hugging_face
@@ -84,23 +92,35 @@ def _prepare(options: argparse.Namespace) -> tuple[torch.device, GRPOConfig, Hug
     for name in ("max_new_tokens", "checkpoint_every", "evaluation_prompts"):
         check(name, getattr(options, name), Count)
     if not options.model.is_dir():
-        raise ValueError(f"--model {options.model} is no folder; expected one with a causal language model and its tokenizer")
+        raise ValueError(
+            f"--model {options.model} is no folder; expected one with a causal language model and its tokenizer"
+        )
     device = choose_device(options.device)
     if join(device, options.minutes):
         my_part(range(config.prompts))
         if device.type == "cuda":
             device = choose_device(f"cuda:{os.environ['LOCAL_RANK']}")
     model = load_hugging_face(str(options.model), dtype=options.dtype, device=device)
-    task = PromptFile(options.task, options.rule, options.max_new_tokens, model.tokenizer.chat if options.chat else None)
+    task = PromptFile(
+        options.task, options.rule, options.max_new_tokens, model.tokenizer.chat if options.chat else None
+    )
     for prompt in task.answers:  # now, not when it is drawn after hours
         if (tokens := len(model.tokenizer.encode(prompt))) + options.max_new_tokens > model.max_length:
-            raise ValueError(f"{options.task}: the prompt {prompt[:80]!r} has {tokens} tokens and its answer may have {options.max_new_tokens}; "
-                             f"expected at most {model.max_length} together")
+            raise ValueError(
+                f"{options.task}: the prompt {prompt[:80]!r} has {tokens} tokens and its answer may have {options.max_new_tokens}; "
+                f"expected at most {model.max_length} together"
+            )
     return device, config, model, task
 
 
-def _train(options: argparse.Namespace, device: torch.device, config: GRPOConfig, model: HuggingFaceModel, task: PromptFile,
-           folder: _Folder | None) -> None:  # fmt: skip
+def _train(
+    options: argparse.Namespace,
+    device: torch.device,
+    config: GRPOConfig,
+    model: HuggingFaceModel,
+    task: PromptFile,
+    folder: _Folder | None,
+) -> None:
     """From the last checkpoint to the end; process 0 writes."""
     path = options.output / "checkpoint.pt"
     reference = frozen_copy(model) if config.beta > 0 else None  # before a state is loaded
@@ -109,20 +129,36 @@ def _train(options: argparse.Namespace, device: torch.device, config: GRPOConfig
     if state is not None:
         require_as_many(state["generator"])
     if not same_everywhere(0 if state is None else int(state["update"])):
-        raise ValueError(f"--output {options.output} shows the processes different checkpoints; expected a folder that all machines share")
+        raise ValueError(
+            f"--output {options.output} shows the processes different checkpoints; expected a folder that all machines share"
+        )
     notes: dict[str, Any] = {}
     if folder is not None:
         folder.go_on(state, options.checkpoint_every)
-        print(f"{sum(p.numel() for p in model.parameters()):,} parameters on {device}, {processes()} process(es); {folder.folder}", flush=True)
+        print(
+            f"{sum(p.numel() for p in model.parameters()):,} parameters on {device}, {processes()} process(es); {folder.folder}",
+            flush=True,
+        )
         measured = folder.first_accuracy()
         before = evaluate_accuracy(model, task, count=options.evaluation_prompts) if measured is None else measured
         folder.note({"update": 0, "accuracy": before})
         notes = {"watch": folder.watch, "stop": folder.note_update, "progress": not options.quiet}
-    train_grpo(model, task, config, seed=options.seed, reference=reference, state=state,
-               checkpoint=path, checkpoint_every=options.checkpoint_every, **notes)  # fmt: skip
+    train_grpo(
+        model,
+        task,
+        config,
+        seed=options.seed,
+        reference=reference,
+        state=state,
+        checkpoint=path,
+        checkpoint_every=options.checkpoint_every,
+        **notes,
+    )
     if folder is not None:
         after = evaluate_accuracy(model, task, count=options.evaluation_prompts)
-        print(f"accuracy on {options.evaluation_prompts} prompts that were not trained on: {before:.3f} before, {after:.3f} after")
+        print(
+            f"accuracy on {options.evaluation_prompts} prompts that were not trained on: {before:.3f} before, {after:.3f} after"
+        )
         model.save(folder.folder / "model")
 
 
@@ -136,7 +172,9 @@ class _Folder:
         self.lock = (folder / ".lock").open("a")  # freed when this process ends, however it ends
         if not _locked(self.lock):
             self.close()
-            raise ValueError(f"--output {folder} is in use: another command writes there; wait for its end, or name another folder")
+            raise ValueError(
+                f"--output {folder} is in use: another command writes there; wait for its end, or name another folder"
+            )
         try:
             self._compare(folder / "settings.json", settings)
         except BaseException:
@@ -150,10 +188,14 @@ class _Folder:
         try:
             known = json.loads(path.read_text("utf-8"))
         except ValueError as error:
-            raise ValueError(f"{path} is damaged: {error}; remove it if the other files are of a run with these settings") from error
+            raise ValueError(
+                f"{path} is damaged: {error}; remove it if the other files are of a run with these settings"
+            ) from error
         if known != settings:
             other = sorted(key for key in settings.keys() | known.keys() if settings.get(key) != known.get(key))
-            raise ValueError(f"--output {self.folder} holds a run with other settings ({', '.join(other)}); name another folder")
+            raise ValueError(
+                f"--output {self.folder} holds a run with other settings ({', '.join(other)}); name another folder"
+            )
 
     def close(self) -> None:
         """Let another command write here."""
@@ -167,7 +209,10 @@ class _Folder:
             rows = [row for row in _rows(path) if row["update"] <= self.update]
             if path == self.metrics:
                 self.noted = {row["update"] for row in rows}
-                rows = sorted(rows + [row for update, row in lost.items() if update not in self.noted], key=lambda row: row["update"])
+                rows = sorted(
+                    rows + [row for update, row in lost.items() if update not in self.noted],
+                    key=lambda row: row["update"],
+                )
             _write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def first_accuracy(self) -> float | None:
@@ -194,7 +239,12 @@ class _Folder:
         if (self.update + 1) % self.every == 0:
             with self.samples.open("a", encoding="utf-8") as file:
                 for text, reward in list(zip(batch.texts, rewards.view(-1).tolist()))[:SAMPLES]:
-                    file.write(json.dumps({"update": self.update + 1, "prompt": batch.prompts[0], "text": text, "reward": reward}) + "\n")
+                    file.write(
+                        json.dumps(
+                            {"update": self.update + 1, "prompt": batch.prompts[0], "text": text, "reward": reward}
+                        )
+                        + "\n"
+                    )
         return {}
 
 
@@ -244,30 +294,60 @@ def _locked(file: TextIO) -> bool:
 def _described(options: argparse.Namespace, config: GRPOConfig) -> dict[str, Any]:
     """What decides over the result, as JSON gives it back."""
     kept = ("task", "rule", "max_new_tokens", "chat", "seed", "dtype")
-    return json.loads(json.dumps({"model": str(options.model), **{name: str(getattr(options, name)) for name in kept}, "config": dataclasses.asdict(config)}))  # type: ignore[no-any-return]
+    return json.loads(
+        json.dumps(
+            {
+                "model": str(options.model),
+                **{name: str(getattr(options, name)) for name in kept},
+                "config": dataclasses.asdict(config),
+            }
+        )
+    )  # type: ignore[no-any-return]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rlbook_lib.grpo_command", description="GRPO on a model of your own.")
-    parser.add_argument("--model", type=Path, required=True, help="folder with a causal language model and its tokenizer")
+    parser = argparse.ArgumentParser(
+        prog="python -m rlbook_lib.grpo_command", description="GRPO on a model of your own."
+    )
+    parser.add_argument(
+        "--model", type=Path, required=True, help="folder with a causal language model and its tokenizer"
+    )
     parser.add_argument("--task", type=Path, required=True, help='JSON lines: {"prompt": ..., "answer": ...}')
-    parser.add_argument("--rule", default="equal", choices=["equal", "contains", "last number"], help="when an answer is right")
+    parser.add_argument(
+        "--rule", default="equal", choices=["equal", "contains", "last number"], help="when an answer is right"
+    )
     parser.add_argument("--output", type=Path, required=True, help="folder of the run")
     parser.add_argument("--max-new-tokens", type=int, default=64, help="longest answer")
     parser.add_argument("--chat", action="store_true", help="put each prompt into the tokenizer's chat template")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"],
-                        help="of the weights while they are used; the optimizer keeps them in float32 besides")
+    parser.add_argument(
+        "--dtype",
+        default="float32",
+        choices=["float32", "bfloat16"],
+        help="of the weights while they are used; the optimizer keeps them in float32 besides",
+    )
     parser.add_argument("--checkpoint-every", type=int, default=10, help="updates")
-    parser.add_argument("--evaluation-prompts", type=int, default=128, help="drawn from the evaluation split, before and after")
-    parser.add_argument("--minutes", type=float, default=30.0, help="with several processes: how long one waits for the others before it gives up")
+    parser.add_argument(
+        "--evaluation-prompts", type=int, default=128, help="drawn from the evaluation split, before and after"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=30.0,
+        help="with several processes: how long one waits for the others before it gives up",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     group = parser.add_argument_group("settings of GRPO", "what they mean: rlbook_lib.grpo.GRPOConfig")
     for name, default in dataclasses.asdict(GRPOConfig()).items():
         first, *more = default if isinstance(default, tuple) else (default,)
-        group.add_argument(f"--{name.replace('_', '-')}", type=type(first), default=default, nargs=1 + len(more) if more else None,
-                           help=f"default: {default}")  # fmt: skip
+        group.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=type(first),
+            default=default,
+            nargs=1 + len(more) if more else None,
+            help=f"default: {default}",
+        )
     return parser
 
 

@@ -30,8 +30,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rlbook_lib.checks import (
-    Array, Count, Flags, Floats, Integers, Mask, MaskedFloats, Positive, Seed, checked, settings, unchecked,
-)  # fmt: skip
+    Array,
+    Count,
+    Flags,
+    Floats,
+    Integers,
+    Mask,
+    MaskedFloats,
+    Positive,
+    Seed,
+    checked,
+    settings,
+    unchecked,
+)
 
 __all__ = [
     "CharTokenizer",
@@ -281,15 +292,11 @@ class Transformer(nn.Module):
     """
 
     @checked
-    def __init__(
-        self, tokenizer: CharTokenizer, config: TransformerConfig | None = None, *, seed: Seed
-    ) -> None:
+    def __init__(self, tokenizer: CharTokenizer, config: TransformerConfig | None = None, *, seed: Seed) -> None:
         super().__init__()
         self.tokenizer, self.config = tokenizer, config or TransformerConfig()
         self.width, self.max_length = self.config.width, self.config.max_length
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # the layers' own initialization draws, and is then overwritten
+        with torch.random.fork_rng(devices=[]):  # the layers' own initialization draws, and is then overwritten
             self.embed_token = nn.Embedding(tokenizer.size, self.width)
             self.embed_position = nn.Embedding(self.max_length, self.width)
             self.blocks = nn.ModuleList(_Block(self.config) for _ in range(self.config.layers))
@@ -304,9 +311,7 @@ class Transformer(nn.Module):
                 parameter.normal_(std=0.02, generator=generator)
             elif parameter.dim() == 2:
                 parameter.normal_(std=1 / math.sqrt(parameter.shape[1]), generator=generator)
-                if (
-                    "out." in name or "down." in name
-                ):  # what is added to the stream: smaller the more blocks add
+                if "out." in name or "down." in name:  # what is added to the stream: smaller the more blocks add
                     parameter.div_(math.sqrt(2 * self.config.layers))
             elif name.endswith("bias"):
                 parameter.zero_()
@@ -338,13 +343,9 @@ class Transformer(nn.Module):
         """Hidden vectors of the columns from ``start`` on; mask (B, start + T) covers the cached columns too."""
         steps, columns = tokens.shape[1], start + tokens.shape[1]
         positions = _positions(mask)[:, start:]
-        may_look = torch.ones(steps, columns, dtype=torch.bool, device=tokens.device).tril(
-            start
-        )  # (T, S): no future
+        may_look = torch.ones(steps, columns, dtype=torch.bool, device=tokens.device).tril(start)  # (T, S): no future
         itself = torch.eye(steps, columns, dtype=torch.bool, device=tokens.device).roll(start, 1)
-        may_look = (
-            may_look & mask[:, None, :]
-        ) | itself  # (B, T, S); a padded column sees itself, else softmax is NaN
+        may_look = (may_look & mask[:, None, :]) | itself  # (B, T, S); a padded column sees itself, else softmax is NaN
         x = self.embed_token(tokens) + self.embed_position(positions)
         for k, block in enumerate(self.blocks):
             x = block(x, may_look[:, None], None if cache is None else cache.blocks[k], start)
@@ -376,13 +377,8 @@ class HuggingFaceModel(nn.Module):
     @checked
     def __init__(self, model: Any, tokenizer: Any, max_length: Count | None = None) -> None:
         super().__init__()
-        if (
-            not hasattr(model, "base_model")
-            or getattr(model, "get_output_embeddings", lambda: None)() is None
-        ):
-            raise TypeError(
-                f"model is {type(model).__name__}; expected a causal language model of transformers"
-            )
+        if not hasattr(model, "base_model") or getattr(model, "get_output_embeddings", lambda: None)() is None:
+            raise TypeError(f"model is {type(model).__name__}; expected a causal language model of transformers")
         self.model, self.tokenizer = model, _HuggingFaceTokenizer(tokenizer)
         self.width = int(model.config.hidden_size)
         self.max_length = max_length or int(getattr(model.config, "max_position_embeddings", 1 << 30))
@@ -424,11 +420,7 @@ class HuggingFaceModel(nn.Module):
 
     def _step(self, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
         output = self.model.base_model(
-            input_ids=tokens,
-            attention_mask=mask.long(),
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
+            input_ids=tokens, attention_mask=mask.long(), position_ids=positions, past_key_values=cache, use_cache=True
         )
         return self.head(output.last_hidden_state[:, -1]), output.past_key_values
 
@@ -462,10 +454,7 @@ class _HuggingFaceTokenizer:
 
 @checked
 def load_hugging_face(
-    name_or_folder: str,
-    *,
-    dtype: Literal["float32", "bfloat16"] = "float32",
-    device: str | torch.device | None = None,
+    name_or_folder: str, *, dtype: Literal["float32", "bfloat16"] = "float32", device: str | torch.device | None = None
 ) -> HuggingFaceModel:
     """A pretrained causal language model, from a local folder or by its name on the hub.
 
@@ -486,16 +475,16 @@ def load_hugging_face(
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
-        raise ImportError(
-            "loading pretrained models needs an extra package: pip install transformers"
-        ) from error
+        raise ImportError("loading pretrained models needs an extra package: pip install transformers") from error
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(name_or_folder, dtype=getattr(torch, dtype))
         tokenizer = AutoTokenizer.from_pretrained(name_or_folder)
     except Exception as error:  # its kind depends on what is missing or damaged
         first = str(error).strip().partition("\n")[0]
-        raise ValueError(f"name_or_folder is {name_or_folder!r}; expected a causal language model with its tokenizer, as transformers "
-                         f"saves them ({type(error).__name__}: {first})") from error
+        raise ValueError(
+            f"name_or_folder is {name_or_folder!r}; expected a causal language model with its tokenizer, as transformers "
+            f"saves them ({type(error).__name__}: {first})"
+        ) from error
     return HuggingFaceModel(model.to(device or "cpu"), tokenizer)
 
 
@@ -643,9 +632,7 @@ def encode_completions(model: LanguageModel, prompts: Sequence[str], texts: Sequ
         ValueError: lists of different lengths, an empty prompt, too long a text, an unknown character.
     """
     if len(prompts) != len(texts):
-        raise ValueError(
-            f"prompts has {len(prompts)} entries and texts {len(texts)}; expected the same number"
-        )
+        raise ValueError(f"prompts has {len(prompts)} entries and texts {len(texts)}; expected the same number")
     device, tokenizer = next(model.parameters()).device, model.tokenizer
     rows = [[*tokenizer.encode(text), tokenizer.eos] for text in texts]
     longest = max((len(row) for row in rows), default=1)
@@ -732,10 +719,7 @@ def completion_log_probs(
 
 @checked(arrays="tensors")
 def token_log_probs(
-    model: LanguageModel,
-    tokens: Integers[Array, "B L"],
-    mask: Mask[Array, "B L"],
-    temperature: Positive = 1.0,
+    model: LanguageModel, tokens: Integers[Array, "B L"], mask: Mask[Array, "B L"], temperature: Positive = 1.0
 ) -> Array:
     """Log-probability of every token given those before it.
 

@@ -37,9 +37,7 @@ SIDES = ((2, 3), (2, 3), (0, 1), (0, 1))  # the two directions at a right angle 
 DENSE_CELLS = 256  # up to this size to_mdp keeps the full reward table R(s, a, s')
 
 PIXELS = 32  # side of a drawn cell
-SHADES = {
-    ".": (245, 245, 245), "S": (245, 245, 245), "#": (70, 70, 70), "G": (190, 225, 205), "T": (245, 205, 180),
-}
+SHADES = {".": (245, 245, 245), "S": (245, 245, 245), "#": (70, 70, 70), "G": (190, 225, 205), "T": (245, 205, 180)}
 AGENT_COLOR, GOAL_COLOR, TRAP_COLOR, LINE_COLOR = (0, 90, 160), (0, 110, 80), (190, 70, 0), (150, 150, 150)
 
 
@@ -104,7 +102,9 @@ class Maze(gymnasium.Env[Any, Any]):
 
     @checked
     def __init__(
-        self, layout: str | Sequence[str] = "L1", slip: UnitInterval = 0.0,
+        self,
+        layout: str | Sequence[str] = "L1",
+        slip: UnitInterval = 0.0,
         render_mode: Literal["ansi", "rgb_array"] | None = None,
     ) -> None:
         self.layout = _read_layout(layout)
@@ -176,9 +176,7 @@ class Maze(gymnasium.Env[Any, Any]):
     # ---------------------------------------------------------------- the environment
 
     @checked
-    def reset(
-        self, *, seed: Seed | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[int, dict[str, Any]]:
+    def reset(self, *, seed: Seed | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """Start an episode.
 
         Args:
@@ -283,8 +281,14 @@ class Maze(gymnasium.Env[Any, Any]):
             row = state * self.n_actions + action
             here = slice(transitions.indptr[row], transitions.indptr[row + 1])
             reached = transitions.indices[here]
-            return list(zip(transitions.data[here].tolist(), reached.tolist(), rewards.data[here].tolist(),
-                            self.terminal[reached].tolist()))
+            return list(
+                zip(
+                    transitions.data[here].tolist(),
+                    reached.tolist(),
+                    rewards.data[here].tolist(),
+                    self.terminal[reached].tolist(),
+                )
+            )
 
         return {s: {a: outcomes(s, a) for a in range(self.n_actions)} for s in range(self.n_states)}
 

@@ -17,9 +17,20 @@ import scipy  # loads scipy.sparse at its first use
 from numpy.typing import NDArray
 
 from rlbook_lib.checks import (
-    Array, Count, Environment, Flags, Floats, Integers, Natural, Probabilities, Seed, UnitInterval, check,
-    checked, unchecked,
-)  # fmt: skip
+    Array,
+    Count,
+    Environment,
+    Flags,
+    Floats,
+    Integers,
+    Natural,
+    Probabilities,
+    Seed,
+    UnitInterval,
+    check,
+    checked,
+    unchecked,
+)
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -57,10 +68,10 @@ class MDP:
         start: Array | None = None,
     ) -> None:
         self.gamma = gamma
-        rows, dense_shape = _transition_rows(transitions)                 # CSR (S*A, S)
+        rows, dense_shape = _transition_rows(transitions)  # CSR (S*A, S)
         self.n_states = rows.shape[1]
         self.n_actions = rows.shape[0] // self.n_states
-        self.axes_lengths = {"S": self.n_states, "A": self.n_actions}     # what the arrays of a call must fit
+        self.axes_lengths = {"S": self.n_states, "A": self.n_actions}  # what the arrays of a call must fit
         self.terminal = self._read_terminal(terminal)
         self.continuation = _without_rows(rows, np.repeat(self.terminal, self.n_actions))
         _require_distributions(self.continuation, self.terminal, self.n_actions)
@@ -75,8 +86,10 @@ class MDP:
             array.setflags(write=False)
 
     def __repr__(self) -> str:
-        return (f"MDP({self.n_states} states, {self.n_actions} actions, gamma={self.gamma:g}, "
-                f"{int(self.terminal.sum())} terminal)")
+        return (
+            f"MDP({self.n_states} states, {self.n_actions} actions, gamma={self.gamma:g}, "
+            f"{int(self.terminal.sum())} terminal)"
+        )
 
     @classmethod
     @checked
@@ -124,11 +137,12 @@ class MDP:
         Rows of terminal states are empty: nothing follows an end.
         """
         weights = unchecked(policy_rows)(policy, self.n_states, self.n_actions)
-        if policy.ndim == 1:                                             # pick one row per state: no sums needed
+        if policy.ndim == 1:  # pick one row per state: no sums needed
             return self.continuation[np.arange(self.n_states) * self.n_actions + policy]
         pairs = self.n_states * self.n_actions
-        average = scipy.sparse.csr_array((weights.ravel(), np.arange(pairs), np.arange(0, pairs + 1, self.n_actions)),
-                                         shape=(self.n_states, pairs))
+        average = scipy.sparse.csr_array(
+            (weights.ravel(), np.arange(pairs), np.arange(0, pairs + 1, self.n_actions)), shape=(self.n_states, pairs)
+        )
         return scipy.sparse.csr_array(average @ self.continuation)
 
     @checked
@@ -197,8 +211,9 @@ class MDP:
             if values.shape == (*pair_shape, self.n_states):
                 table = values
             elif values.shape != pair_shape:
-                raise ValueError(f"rewards has shape {values.shape}; expected {pair_shape} or "
-                                 f"{(*pair_shape, self.n_states)}")
+                raise ValueError(
+                    f"rewards has shape {values.shape}; expected {pair_shape} or {(*pair_shape, self.n_states)}"
+                )
         if table is None:
             mean = values
         else:
@@ -228,8 +243,10 @@ class MDP:
         reached[scipy.sparse.csgraph.breadth_first_order(backward, S, return_predecessors=False)] = True
         if not reached.all():
             stuck = np.flatnonzero(~reached[:S])
-            raise ValueError(f"gamma = 1 needs a terminal state within reach of every state; "
-                             f"{len(stuck)} cannot reach one, the first is state {stuck[0]}")
+            raise ValueError(
+                f"gamma = 1 needs a terminal state within reach of every state; "
+                f"{len(stuck)} cannot reach one, the first is state {stuck[0]}"
+            )
 
 
 def index(name: str, value: Any, size: int) -> int:
@@ -290,6 +307,7 @@ def expected_rewards(transitions: Array, reward_table: Array) -> FloatArray:
 
 
 # ---------------------------------------------------------------------- episodes and trajectories
+
 
 @dataclass(frozen=True)
 class Episode:
@@ -360,9 +378,7 @@ def sample_episode(
 
 
 @checked
-def trajectory_probability(
-    mdp: MDP, policy: Policy, states: Sequence[Natural], actions: Sequence[Natural]
-) -> float:
+def trajectory_probability(mdp: MDP, policy: Policy, states: Sequence[Natural], actions: Sequence[Natural]) -> float:
     """Probability of one trajectory: ``mu_0(s_0) prod_t pi(a_t|s_t) P(s_{t+1}|s_t, a_t)``.
 
     Equation: eq-trajectory-probability
@@ -419,16 +435,21 @@ def enumerate_trajectories(mdp: MDP, policy: Policy, horizon: Natural) -> list[T
             continue
         for action in np.flatnonzero(rows[state]).tolist():
             for after, chance in zip(*mdp.successors(state, action)):
-                unfinished.append(Trajectory(
-                    (*states, int(after)), (*actions, action),
-                    (*rewards, mdp.transition_reward(state, action, int(after))),
-                    float(probability * rows[state, action] * chance)))
+                unfinished.append(
+                    Trajectory(
+                        (*states, int(after)),
+                        (*actions, action),
+                        (*rewards, mdp.transition_reward(state, action, int(after))),
+                        float(probability * rows[state, action] * chance),
+                    )
+                )
     return finished
 
 
 # ---------------------------------------------------------------------- checks that other modules share
 
 # ---------------------------------------------------------------------- helpers of the constructor
+
 
 def _draw(probabilities: FloatArray, rng: np.random.Generator) -> int:
     """Draw an index by inverting the cumulative distribution."""
@@ -464,7 +485,9 @@ def _self_loops(terminal: BoolArray, actions: int) -> scipy.sparse.csr_array:
     """Rows (S*A, S) that stay in a terminal state and are empty elsewhere."""
     states = np.repeat(np.flatnonzero(terminal), actions)
     pairs = np.flatnonzero(np.repeat(terminal, actions))
-    return scipy.sparse.csr_array((np.ones(len(pairs)), (pairs, states)), shape=(len(terminal) * actions, len(terminal)))
+    return scipy.sparse.csr_array(
+        (np.ones(len(pairs)), (pairs, states)), shape=(len(terminal) * actions, len(terminal))
+    )
 
 
 def _require_distributions(rows: scipy.sparse.csr_array, terminal: BoolArray, actions: int) -> None:
@@ -476,15 +499,18 @@ def _require_distributions(rows: scipy.sparse.csr_array, terminal: BoolArray, ac
     bad = np.flatnonzero((np.abs(sums - 1) > ROW_SUM_TOLERANCE) & ~np.repeat(terminal, actions))
     if len(bad):
         state, action = divmod(int(bad[0]), actions)
-        raise ValueError(f"transitions for state {state}, action {action} sum to {sums[bad[0]]:g}; "
-                         "expected probabilities that sum to 1 over next states")
+        raise ValueError(
+            f"transitions for state {state}, action {action} sum to {sums[bad[0]]:g}; "
+            "expected probabilities that sum to 1 over next states"
+        )
 
 
 def _mdp_from_table(cls: type[MDP], table: Any, start: Array, gamma: float) -> MDP:
     """Build an MDP from a Gymnasium table ``P[s][a] = [(probability, next_state, reward, done), ...]``."""
     n_states, n_actions = len(table), len(table[0])
-    entries = [(s, a, *entry) for s in range(n_states) for a in range(n_actions) for entry in table[s][a]
-               if entry[0] > 0]
+    entries = [
+        (s, a, *entry) for s in range(n_states) for a in range(n_actions) for entry in table[s][a] if entry[0] > 0
+    ]
     source, action, chance, after, reward, done = (np.array(column) for column in zip(*entries))
     done = done.astype(bool)
     # only states that an episode can be in decide where episodes end
@@ -502,8 +528,8 @@ def _mdp_from_table(cls: type[MDP], table: Any, start: Array, gamma: float) -> M
     if len(clash):
         raise ValueError(f"env_or_id enters state {after[clash[0]]} both with and without ending the episode")
     pair, shape = source * n_actions + action, (n_states * n_actions, n_states)
-    transitions = scipy.sparse.csr_array((chance.astype(float), (pair, after)), shape=shape)          # sums duplicates
+    transitions = scipy.sparse.csr_array((chance.astype(float), (pair, after)), shape=shape)  # sums duplicates
     paid = scipy.sparse.csr_array((chance * reward, (pair, after)), shape=shape)
     rewards = paid.copy()
-    rewards.data = paid.data / transitions.data                          # mean reward of each transition
+    rewards.data = paid.data / transitions.data  # mean reward of each transition
     return cls(transitions, rewards, gamma, terminal, start)

@@ -10,13 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook_lib.checks import (
-    Array, Count, Environment, Floats, Integers, Range, Seed, UnitInterval, checked, unchecked,
-)  # fmt: skip
+from rlbook_lib.checks import Array, Count, Environment, Floats, Integers, Range, Seed, UnitInterval, checked, unchecked
 from rlbook_lib.experience import (
     Control,
-    FloatArray,
-    IntArray,
     PolicySampler,
     Prediction,
     Schedule,
@@ -30,7 +26,7 @@ from rlbook_lib.experience import (
     open_walk,
     run_out,
 )
-from rlbook_lib.mdp import MDP, Policy
+from rlbook_lib.mdp import MDP, FloatArray, IntArray, Policy
 
 
 class EpisodeUpdate(NamedTuple):
@@ -47,10 +43,19 @@ class EpisodeUpdate(NamedTuple):
 
 # ---------------------------------------------------------------------- prediction
 
+
 @checked
 def monte_carlo_prediction(
-    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, seed: Seed, runs: Count = 1,
-    first_visit: bool = True, alpha: Schedule | None = None, history: bool = False,
+    env_or_mdp: MDP | Environment,
+    policy: Policy,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    seed: Seed,
+    runs: Count = 1,
+    first_visit: bool = True,
+    alpha: Schedule | None = None,
+    history: bool = False,
     max_steps: Count | None = None,
 ) -> Prediction:
     """Estimate ``V^pi(s)`` by the mean of the returns that followed visits to ``s``.
@@ -77,22 +82,51 @@ def monte_carlo_prediction(
 
     Source: Sutton & Barto (2018), section 5.1.
     """
-    learner = _Prediction(policy, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
-                          first_visit=first_visit, alpha=alpha, history=history, max_steps=max_steps)
+    learner = _Prediction(
+        policy,
+        env_or_mdp=env_or_mdp,
+        episodes=episodes,
+        gamma=gamma,
+        seed=seed,
+        runs=runs,
+        first_visit=first_visit,
+        alpha=alpha,
+        history=history,
+        max_steps=max_steps,
+    )
     run_out(learner.iterate())
     walk = learner.walk
-    return Prediction(one_or_all(learner.values), one_or_all(learner.counts), walk.returns, walk.lengths,
-                      learner.history)
+    return Prediction(
+        one_or_all(learner.values), one_or_all(learner.counts), walk.returns, walk.lengths, learner.history
+    )
 
 
 @checked
 def iterate_monte_carlo_prediction(
-    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, seed: Seed, runs: Count = 1,
-    first_visit: bool = True, alpha: Schedule | None = None, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    policy: Policy,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    seed: Seed,
+    runs: Count = 1,
+    first_visit: bool = True,
+    alpha: Schedule | None = None,
+    max_steps: Count | None = None,
 ) -> Iterator[EpisodeUpdate]:
     """``monte_carlo_prediction`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""
-    return _Prediction(policy, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
-                       first_visit=first_visit, alpha=alpha, history=False, max_steps=max_steps).iterate()
+    return _Prediction(
+        policy,
+        env_or_mdp=env_or_mdp,
+        episodes=episodes,
+        gamma=gamma,
+        seed=seed,
+        runs=runs,
+        first_visit=first_visit,
+        alpha=alpha,
+        history=False,
+        max_steps=max_steps,
+    ).iterate()
 
 
 @checked
@@ -119,7 +153,7 @@ def running_mean(
 class _Prediction:
     """The state of a Monte Carlo prediction: tables, walk, and the loop over episodes."""
 
-    table: FloatArray                                                 # what is learned, as the caller sees it
+    table: FloatArray  # what is learned, as the caller sees it
 
     def __init__(self, policy: Policy, **common: Any) -> None:
         self.prepare(**common)
@@ -128,13 +162,24 @@ class _Prediction:
         self.counts = np.zeros(self.values.shape, dtype=np.int64)
         self.history = new_history(self.keep_history, self.walk.episodes, self.table)
 
-    def prepare(self, env_or_mdp: Any, episodes: int, gamma: float, seed: int, runs: int, first_visit: bool,
-                alpha: Schedule | None, history: bool, max_steps: int | None) -> None:
+    def prepare(
+        self,
+        env_or_mdp: Any,
+        episodes: int,
+        gamma: float,
+        seed: int,
+        runs: int,
+        first_visit: bool,
+        alpha: Schedule | None,
+        history: bool,
+        max_steps: int | None,
+    ) -> None:
         """Keep what prediction and control have in common."""
         self.gamma, self.first_visit, self.keep_history = gamma, first_visit, history
         self.alpha = ScheduleTable("alpha", harmonic() if alpha is None else alpha)
         self.walk = unchecked(open_walk)(
-            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, together=True)
+            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, together=True
+        )
 
     def iterate(self) -> Iterator[EpisodeUpdate]:
         for episode, steps, tail in whole_episodes(self.walk, self.choose, self.estimate):
@@ -160,13 +205,11 @@ class _Prediction:
         """Which column of ``values`` a visit belongs to."""
         return state
 
-    def first_visits(
-        self, visits: list[Any], returns: list[FloatArray]
-    ) -> tuple[list[Any], list[FloatArray]]:
+    def first_visits(self, visits: list[Any], returns: list[FloatArray]) -> tuple[list[Any], list[FloatArray]]:
         """Only the first visit of every run to every entry, all in one batch."""
-        first_return = np.full(self.values.shape, np.nan)                  # (R, S)
+        first_return = np.full(self.values.shape, np.nan)  # (R, S)
         for visit, g in zip(reversed(visits), reversed(returns)):
-            first_return[visit] = g                                    # an earlier visit replaces a later one
+            first_return[visit] = g  # an earlier visit replaces a later one
         visited = np.nonzero(~np.isnan(first_return))
         return [visited], [first_return[visited]]
 
@@ -202,7 +245,7 @@ def whole_episodes(
 
 def returns_of(steps: list[Any], tail: FloatArray, gamma: float) -> list[FloatArray]:
     """The return ``G_t`` of every step, by the backward recursion, for all runs at once."""
-    g = tail.copy()                                                        # (R,)
+    g = tail.copy()  # (R,)
     returns = []
     for run, _, _, reward in reversed(steps):
         g[run] = reward + gamma * g[run]
@@ -212,10 +255,19 @@ def returns_of(steps: list[Any], tail: FloatArray, gamma: float) -> list[FloatAr
 
 # ---------------------------------------------------------------------- control
 
+
 @checked
 def monte_carlo_control(
-    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, epsilon: Schedule, seed: Seed, runs: Count = 1,
-    alpha: Schedule | None = None, first_visit: bool = True, history: bool = False,
+    env_or_mdp: MDP | Environment,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    epsilon: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    alpha: Schedule | None = None,
+    first_visit: bool = True,
+    history: bool = False,
     max_steps: Count | None = None,
 ) -> Control:
     """Estimate ``Q`` from returns and act epsilon-greedily on it, episode after episode.
@@ -243,20 +295,48 @@ def monte_carlo_control(
 
     Source: Sutton & Barto (2018), section 5.4.
     """
-    learner = _Control(epsilon, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
-                       first_visit=first_visit, alpha=alpha, history=history, max_steps=max_steps)
+    learner = _Control(
+        epsilon,
+        env_or_mdp=env_or_mdp,
+        episodes=episodes,
+        gamma=gamma,
+        seed=seed,
+        runs=runs,
+        first_visit=first_visit,
+        alpha=alpha,
+        history=history,
+        max_steps=max_steps,
+    )
     run_out(learner.iterate())
     return Control(one_or_all(learner.table), learner.walk.returns, learner.walk.lengths, learner.history)
 
 
 @checked
 def iterate_monte_carlo_control(
-    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, epsilon: Schedule, seed: Seed, runs: Count = 1,
-    alpha: Schedule | None = None, first_visit: bool = True, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    epsilon: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    alpha: Schedule | None = None,
+    first_visit: bool = True,
+    max_steps: Count | None = None,
 ) -> Iterator[EpisodeUpdate]:
     """``monte_carlo_control`` as a generator: one ``EpisodeUpdate`` per episode. Same arguments."""
-    return _Control(epsilon, env_or_mdp=env_or_mdp, episodes=episodes, gamma=gamma, seed=seed, runs=runs,
-                    first_visit=first_visit, alpha=alpha, history=False, max_steps=max_steps).iterate()
+    return _Control(
+        epsilon,
+        env_or_mdp=env_or_mdp,
+        episodes=episodes,
+        gamma=gamma,
+        seed=seed,
+        runs=runs,
+        first_visit=first_visit,
+        alpha=alpha,
+        history=False,
+        max_steps=max_steps,
+    ).iterate()
 
 
 class _Control(_Prediction):
@@ -266,7 +346,7 @@ class _Control(_Prediction):
         self.prepare(**common)
         self.epsilon = ScheduleTable("epsilon", epsilon).up_to(self.walk.episodes)
         self.table = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
-        self.values = self.table.reshape(self.walk.runs, -1)               # the same memory, (R, S*A)
+        self.values = self.table.reshape(self.walk.runs, -1)  # the same memory, (R, S*A)
         self.counts = np.zeros(self.values.shape, dtype=np.int64)
         self.history = new_history(self.keep_history, self.walk.episodes, self.table)
 
@@ -274,7 +354,7 @@ class _Control(_Prediction):
         return epsilon_greedy_actions(self.table[run, state].T, self.epsilon[self.walk.episode + 1], u)
 
     def estimate(self, run: IntArray, state: IntArray) -> FloatArray:
-        q = self.table[run, state].T                                       # (A, n)
+        q = self.table[run, state].T  # (A, n)
         return (epsilon_greedy_rows(q, self.epsilon[self.walk.episode + 1]) * q).sum(axis=0)
 
     def entry(self, state: IntArray, action: IntArray) -> IntArray:

@@ -16,17 +16,38 @@ PYTHON = (3, 11)
 NUMPY = (2, 0)
 
 # Chapters 1 to 4 need no torch; these modules do.
-NEED_TORCH = frozenset([
-    "devices", "networks", "environments", "data_parallel", "training", "replay_buffer", "dqn", "rollout", "gradient_estimators",
-    "policy_gradient", "trpo", "ppo", "language_model", "text_tasks", "fine_tuning", "reward_model", "rlhf", "grpo", "grpo_command",
-])  # fmt: skip
+NEED_TORCH = frozenset(
+    [
+        "devices",
+        "networks",
+        "environments",
+        "data_parallel",
+        "training",
+        "replay_buffer",
+        "dqn",
+        "rollout",
+        "gradient_estimators",
+        "policy_gradient",
+        "trpo",
+        "ppo",
+        "language_model",
+        "text_tasks",
+        "fine_tuning",
+        "reward_model",
+        "rlhf",
+        "grpo",
+        "grpo_command",
+    ]
+)
 
 
 def check_python(version: Sequence[int] = sys.version_info[:2]) -> None:
     """Refuse a Python that is too old."""
     if tuple(version) < PYTHON:
         needed, found = ".".join(map(str, PYTHON)), ".".join(map(str, version))
-        raise ImportError(f"rlbook_lib needs Python {needed} or newer, and this is {found}: make an environment with a newer one.")
+        raise ImportError(
+            f"rlbook_lib needs Python {needed} or newer, and this is {found}: make an environment with a newer one."
+        )
 
 
 def check_numpy() -> None:
@@ -38,7 +59,9 @@ def check_numpy() -> None:
     import numpy
 
     if tuple(map(int, numpy.__version__.split(".")[:2])) < NUMPY:
-        raise ImportError(f"rlbook_lib needs numpy {needed} or newer, and this is {numpy.__version__}: {command}", name="numpy")
+        raise ImportError(
+            f"rlbook_lib needs numpy {needed} or newer, and this is {numpy.__version__}: {command}", name="numpy"
+        )
 
 
 def is_installed(name: str) -> bool:

@@ -29,9 +29,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlbook_lib.checks import (
-    Array, Count, Finite, Floats, Numbers, Positive, Seed, Space, UnitInterval, check, checked, library_of,
+    Array,
+    Count,
+    Finite,
+    Floats,
+    Numbers,
+    Positive,
+    Seed,
+    Space,
+    UnitInterval,
+    check,
+    checked,
+    library_of,
     unchecked,
-)  # fmt: skip
+)
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 
@@ -42,6 +53,7 @@ LOG_TWO_PI = math.log(2 * math.pi)
 
 
 # ---------------------------------------------------------------------- distributions of actions
+
 
 @checked(arrays="either")
 def softmax_log_probs(logits: Floats[Array, "... A"]) -> Array:
@@ -65,9 +77,7 @@ def softmax_log_probs(logits: Floats[Array, "... A"]) -> Array:
 
 @checked(arrays="either")
 def gaussian_log_prob(
-    mean: Floats[Array, "... d"],
-    log_std: Floats[Array, "... d"] | Floats[Array, "d"],
-    actions: Floats[Array, "... d"],
+    mean: Floats[Array, "... d"], log_std: Floats[Array, "... d"] | Floats[Array, "d"], actions: Floats[Array, "... d"]
 ) -> Array:
     """Log-density of actions under independent normal distributions, summed over the action's components.
 
@@ -89,9 +99,11 @@ def gaussian_log_prob(
 
 # ---------------------------------------------------------------------- the perceptron
 
+
 @checked
-def mlp(sizes: Sequence[Count], *, activation: Activation = "tanh", output_gain: Positive = 1.0, seed: Seed
-        ) -> nn.Sequential:
+def mlp(
+    sizes: Sequence[Count], *, activation: Activation = "tanh", output_gain: Positive = 1.0, seed: Seed
+) -> nn.Sequential:
     """A multilayer perceptron with orthogonal weights and zero biases.
 
     Args:
@@ -154,15 +166,16 @@ class NumpyForward:
 
     @checked
     def __init__(self, network: nn.Sequential) -> None:
-        self.layers: list[tuple[Tensor, Tensor, str]] = []       # weight (out, in), bias (out,), activation
+        self.layers: list[tuple[Tensor, Tensor, str]] = []  # weight (out, in), bias (out,), activation
         for module in network:
             if isinstance(module, nn.Linear) and module.bias is not None:
                 self.layers.append((module.weight, module.bias, ""))
             elif isinstance(module, (nn.Tanh, nn.ReLU)) and self.layers and not self.layers[-1][2]:
                 self.layers[-1] = (*self.layers[-1][:2], "tanh" if isinstance(module, nn.Tanh) else "relu")
             else:
-                raise ValueError(f"network holds {module}; expected linear layers with biases, and tanh or "
-                                 "ReLU between")
+                raise ValueError(
+                    f"network holds {module}; expected linear layers with biases, and tanh or ReLU between"
+                )
         if not self.layers:
             raise ValueError("network is empty; expected at least one linear layer")
         self._views: list[tuple[FloatArray, FloatArray, str]] = []
@@ -171,9 +184,11 @@ class NumpyForward:
     def __call__(self, rows: FloatArray) -> FloatArray:
         """Outputs (n, out) for rows (n, in)."""
         addresses = [tensor.data_ptr() for weight, bias, _ in self.layers for tensor in (weight, bias)]
-        if addresses != self._addresses:                          # a tensor got new memory: look there
-            self._views = [(weight.detach().numpy().T, bias.detach().numpy(), activation)
-                           for weight, bias, activation in self.layers]
+        if addresses != self._addresses:  # a tensor got new memory: look there
+            self._views = [
+                (weight.detach().numpy().T, bias.detach().numpy(), activation)
+                for weight, bias, activation in self.layers
+            ]
             self._addresses = addresses
         for weight, bias, activation in self._views:
             rows = rows @ weight
@@ -197,8 +212,15 @@ class NumpyForward:
 class _Perceptron(nn.Module):
     """What all networks below share: one perceptron, run with gradients in torch, or without in numpy."""
 
-    def __init__(self, observation_size: int, outputs: int, hidden: Sequence[int],
-                 activation: Activation, seed: int, output_gain: float) -> None:
+    def __init__(
+        self,
+        observation_size: int,
+        outputs: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        seed: int,
+        output_gain: float,
+    ) -> None:
         super().__init__()
         self.observation_size = observation_size
         sizes = (observation_size, *hidden, outputs)
@@ -237,6 +259,7 @@ class _Perceptron(nn.Module):
 
 # ---------------------------------------------------------------------- policies
 
+
 class CategoricalPolicy(_Perceptron):
     """A policy for finitely many actions: the perceptron's outputs are logits of a softmax.
 
@@ -253,8 +276,16 @@ class CategoricalPolicy(_Perceptron):
     """
 
     @checked
-    def __init__(self, observation_size: Count, n_actions: Count, *, hidden: Sequence[Count] = (64,),
-                 activation: Activation = "tanh", seed: Seed, output_gain: Positive = 0.01) -> None:
+    def __init__(
+        self,
+        observation_size: Count,
+        n_actions: Count,
+        *,
+        hidden: Sequence[Count] = (64,),
+        activation: Activation = "tanh",
+        seed: Seed,
+        output_gain: Positive = 0.01,
+    ) -> None:
         super().__init__(observation_size, n_actions, hidden, activation, seed, output_gain)
         self.n_actions = n_actions
 
@@ -307,9 +338,9 @@ class CategoricalPolicy(_Perceptron):
         Returns:
             Three numpy arrays.
         """
-        outputs = self._raw(observations)                                 # logits (n, A), ours to change
+        outputs = self._raw(observations)  # logits (n, A), ours to change
         outputs -= np.maximum.reduce(outputs, -1, keepdims=True)
-        cumulative = np.add.accumulate(np.exp(outputs), -1)               # (n, A), not normalized
+        cumulative = np.add.accumulate(np.exp(outputs), -1)  # (n, A), not normalized
         total = cumulative[:, -1:]
         outputs -= np.log(total)
         passed = rng.random((len(outputs), 1)) * total >= cumulative[:, :-1]
@@ -320,7 +351,7 @@ class CategoricalPolicy(_Perceptron):
         """``sample`` for tensors, on any device; the generator lives on that device."""
         with torch.no_grad():
             outputs = self(observations)
-            cumulative = outputs.exp().cumsum(-1)[:, :-1]                         # (n, A-1)
+            cumulative = outputs.exp().cumsum(-1)[:, :-1]  # (n, A-1)
             u = torch.rand(len(outputs), 1, generator=generator, device=outputs.device, dtype=outputs.dtype)
             actions = (u >= cumulative).sum(-1)
             return actions, self.log_prob_of(outputs, actions), outputs
@@ -356,10 +387,19 @@ class GaussianPolicy(_Perceptron):
     high: FloatArray | None
 
     @checked
-    def __init__(self, observation_size: Count, action_size: Count, *, hidden: Sequence[Count] = (64,),
-                 activation: Activation = "tanh", seed: Seed, initial_log_std: Finite = 0.0,
-                 low: Numbers[Array, "..."] | None = None, high: Numbers[Array, "..."] | None = None,
-                 output_gain: Positive = 0.01) -> None:
+    def __init__(
+        self,
+        observation_size: Count,
+        action_size: Count,
+        *,
+        hidden: Sequence[Count] = (64,),
+        activation: Activation = "tanh",
+        seed: Seed,
+        initial_log_std: Finite = 0.0,
+        low: Numbers[Array, "..."] | None = None,
+        high: Numbers[Array, "..."] | None = None,
+        output_gain: Positive = 0.01,
+    ) -> None:
         super().__init__(observation_size, action_size, hidden, activation, seed, output_gain)
         self.action_size = action_size
         self.log_std = nn.Parameter(torch.full((action_size,), initial_log_std))
@@ -382,12 +422,12 @@ class GaussianPolicy(_Perceptron):
 
     def entropy_of(self, outputs: Tensor) -> Tensor:
         """Differential entropy of each row's distribution in nats, (n,)."""
-        return (outputs[..., self.action_size:] + 0.5 * (LOG_TWO_PI + 1)).sum(-1)
+        return (outputs[..., self.action_size :] + 0.5 * (LOG_TWO_PI + 1)).sum(-1)
 
     def kl_of(self, old_outputs: Tensor, outputs: Tensor) -> Tensor:
         """``KL(pi_old || pi)`` of each row in nats, (n,), exact."""
         (old_mean, old_log_std), (mean, log_std) = old_outputs.chunk(2, -1), outputs.chunk(2, -1)
-        ratio = torch.exp(2 * (old_log_std - log_std))                            # of the variances
+        ratio = torch.exp(2 * (old_log_std - log_std))  # of the variances
         distance = ((mean - old_mean) * torch.exp(-log_std)) ** 2
         return (log_std - old_log_std + 0.5 * (ratio + distance - 1)).sum(-1)
 
@@ -460,6 +500,7 @@ def _bound(name: str, value: FloatArray | None, size: int) -> FloatArray | None:
 
 # ---------------------------------------------------------------------- values
 
+
 class ValueNetwork(_Perceptron):
     """State values ``V(s)`` in units of return: a fixed scale times a perceptron with one output.
 
@@ -472,8 +513,15 @@ class ValueNetwork(_Perceptron):
     """
 
     @checked
-    def __init__(self, observation_size: Count, *, hidden: Sequence[Count] = (64,),
-                 activation: Activation = "tanh", seed: Seed, scale: Positive = 1.0) -> None:
+    def __init__(
+        self,
+        observation_size: Count,
+        *,
+        hidden: Sequence[Count] = (64,),
+        activation: Activation = "tanh",
+        seed: Seed,
+        scale: Positive = 1.0,
+    ) -> None:
         super().__init__(observation_size, 1, hidden, activation, seed, 1.0)
         self.scale = scale
 
@@ -503,8 +551,16 @@ class QNetwork(_Perceptron):
     """
 
     @checked
-    def __init__(self, observation_size: Count, n_actions: Count, *, hidden: Sequence[Count] = (128,),
-                 activation: Activation = "relu", seed: Seed, scale: Positive = 1.0) -> None:
+    def __init__(
+        self,
+        observation_size: Count,
+        n_actions: Count,
+        *,
+        hidden: Sequence[Count] = (128,),
+        activation: Activation = "relu",
+        seed: Seed,
+        scale: Positive = 1.0,
+    ) -> None:
         super().__init__(observation_size, n_actions, hidden, activation, seed, 1.0)
         self.n_actions, self.scale = n_actions, scale
 
@@ -516,8 +572,9 @@ class QNetwork(_Perceptron):
         """Action values (n, A) for observations (n, d) float32, in numpy and unchecked."""
         return self.scale * self._raw(observations)
 
-    def act(self, observations: Array, greedy: bool = True, rng: np.random.Generator | None = None,
-            epsilon: float = 0.05) -> Array:
+    def act(
+        self, observations: Array, greedy: bool = True, rng: np.random.Generator | None = None, epsilon: float = 0.05
+    ) -> Array:
         """Actions (n,): the first best, or epsilon-greedy with ``rng`` when ``greedy`` is False.
 
         Args:
@@ -571,11 +628,14 @@ class SharedPolicyValue(nn.Module):
         """Policy outputs (n, k) and values (n,) for observations (n, d); the trunk is computed once."""
         trunk = self.policy.network[:-1]
         features = trunk(observations)
-        return (self.policy.outputs_of(self.policy.network[-1](features)),
-                self.value.outputs_of(self.value.network[-1](features)))
+        return (
+            self.policy.outputs_of(self.policy.network[-1](features)),
+            self.value.outputs_of(self.value.network[-1](features)),
+        )
 
 
 # ---------------------------------------------------------------------- networks for an environment
+
 
 @checked
 def observation_size(observation_space: Space, env: str = "the environment") -> int:
@@ -601,9 +661,16 @@ def observation_size(observation_space: Space, env: str = "the environment") -> 
 
 
 @checked
-def make_policy(observation_space: Space, action_space: Space, *, hidden: Sequence[Count] = (64,),
-                activation: Activation = "tanh", seed: Seed, initial_log_std: Finite = 0.0,
-                env: str = "the environment") -> Policy:
+def make_policy(
+    observation_space: Space,
+    action_space: Space,
+    *,
+    hidden: Sequence[Count] = (64,),
+    activation: Activation = "tanh",
+    seed: Seed,
+    initial_log_std: Finite = 0.0,
+    env: str = "the environment",
+) -> Policy:
     """The policy that an action space asks for: categorical if it is Discrete, Gaussian if it is a Box.
 
     Args:
@@ -626,7 +693,14 @@ def make_policy(observation_space: Space, action_space: Space, *, hidden: Sequen
     if isinstance(action_space, Discrete):
         return CategoricalPolicy(size, int(action_space.n), hidden=hidden, activation=activation, seed=seed)
     if isinstance(action_space, Box) and action_space.dtype.kind == "f" and math.prod(action_space.shape) > 0:
-        return GaussianPolicy(size, math.prod(action_space.shape), hidden=hidden, activation=activation,
-                              seed=seed, initial_log_std=initial_log_std, low=action_space.low,
-                              high=action_space.high)
+        return GaussianPolicy(
+            size,
+            math.prod(action_space.shape),
+            hidden=hidden,
+            activation=activation,
+            seed=seed,
+            initial_log_std=initial_log_std,
+            low=action_space.low,
+            high=action_space.high,
+        )
     raise ValueError(f"{env} has the action space {action_space}; expected Discrete or a Box of real numbers")

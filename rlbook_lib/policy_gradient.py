@@ -14,15 +14,22 @@ import torch
 from torch import Tensor
 
 from rlbook_lib.checks import (
-    Array, Count, Environment, Finite, Flags, Floats, NotNegative, Positive, Seed, UnitInterval,
-    Values, checked, settings, unchecked,
-)  # fmt: skip
-from rlbook_lib.gradient_estimators import (  # noqa: F401  (the old home of these names)
-    BASELINES, EXACT_KINDS, SAMPLED_KINDS, TAKES_BASELINE, FloatArray, GradientMoments, PsiFunction, causality,
-    discounted_state_distribution, expected_score, gaussian_score, gradient_estimate, gradient_samples,
-    gradient_variance, log_derivative_gradient, n_step_advantage, optimal_baseline, policy_gradient_exact,
-    psi_weights, softmax_policy, softmax_score, td_advantage, trajectory_gradient,
+    Array,
+    Count,
+    Environment,
+    Finite,
+    Flags,
+    Floats,
+    NotNegative,
+    Positive,
+    Seed,
+    UnitInterval,
+    Values,
+    checked,
+    settings,
+    unchecked,
 )
+from rlbook_lib.gradient_estimators import psi_weights
 from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
 from rlbook_lib.returns import normalize_advantages
 from rlbook_lib.rollout import Actors, Rollout, flatten, open_actors, value_estimates
@@ -168,9 +175,18 @@ def reinforce_update(
     critic = config.baseline == "value"
     values, next_values = value_estimates(rollout, value) if critic else (None, None)
     squares = _squared_scores(policy, rollout) if config.baseline == "optimal" else None
-    psi = psi_weights(config.psi, rollout.rewards, *flags, values=values, next_values=next_values, gamma=config.gamma,
-                      baseline=config.baseline, discount_time=config.discount_time, mask=mask,
-                      squared_scores=squares)  # fmt: skip
+    psi = psi_weights(
+        config.psi,
+        rollout.rewards,
+        *flags,
+        values=values,
+        next_values=next_values,
+        gamma=config.gamma,
+        baseline=config.baseline,
+        discount_time=config.discount_time,
+        mask=mask,
+        squared_scores=squares,
+    )
     kept = flatten(mask)  # (T N,)
     batch, psi = rollout.batch(), flatten(psi)[kept]
     if config.normalize:
@@ -203,7 +219,9 @@ def _squared_scores(policy: Any, rollout: Rollout) -> Array:
 
 
 @checked
-def train_reinforce(env: Environment, config: ReinforceConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
+def train_reinforce(
+    env: Environment, config: ReinforceConfig | None = None, *, seed: Seed, **options: Any
+) -> TrainingResult:
     """Run ``iterate_reinforce`` out.
 
     Args:
@@ -304,18 +322,30 @@ def a2c_targets(rollout: Rollout, value_network: Values, config: A2CConfig) -> t
     """
     values, next_values = unchecked(value_estimates)(rollout, value_network)
     baseline: Literal["value", "none"] = "value" if config.psi == "reward_to_go" else "none"
-    advantages = psi_weights(config.psi, rollout.rewards, rollout.terminated, rollout.truncated, values=values,
-                             next_values=next_values, gamma=config.gamma, lam=config.lam, n=config.n,
-                             baseline=baseline)  # fmt: skip
+    advantages = psi_weights(
+        config.psi,
+        rollout.rewards,
+        rollout.terminated,
+        rollout.truncated,
+        values=values,
+        next_values=next_values,
+        gamma=config.gamma,
+        lam=config.lam,
+        n=config.n,
+        baseline=baseline,
+    )
     return advantages, advantages + values
 
 
 @checked(arrays="either")
 def a2c_update(
-    actors: Actors, optimizer: Optimizer, rollout: Rollout, advantages: Floats[Array, "T N"],
+    actors: Actors,
+    optimizer: Optimizer,
+    rollout: Rollout,
+    advantages: Floats[Array, "T N"],
     targets: Floats[Array, "T N"],
     config: A2CConfig,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """One step of both networks on the whole rollout.
 
     Args:
@@ -341,8 +371,11 @@ def a2c_update(
     entropy = policy.entropy_of(outputs).mean()
     loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
     unchecked(gradient_step)(optimizer, loss, max_norm=config.max_gradient_norm)
-    return {"policy_loss": policy_loss.item(), "value_loss": value_loss.item() * value.scale**2,
-            "entropy": entropy.item()}  # fmt: skip
+    return {
+        "policy_loss": policy_loss.item(),
+        "value_loss": value_loss.item() * value.scale**2,
+        "entropy": entropy.item(),
+    }
 
 
 @checked
@@ -372,8 +405,10 @@ def _seeds(seed: int) -> list[int]:
 
 def _begin(actors: Actors, config: Any, seed: int) -> Run:
     value_rate = getattr(config, "value_learning_rate", config.learning_rate)
-    groups = [{"params": list(actors.policy.parameters())},
-              {"params": list(actors.value.parameters()), "lr": value_rate}]  # fmt: skip
+    groups = [
+        {"params": list(actors.policy.parameters())},
+        {"params": list(actors.value.parameters()), "lr": value_rate},
+    ]
     optimizer = Adam(groups, config.learning_rate, eps=1e-5)
     return Run(config, seed, actors.policy, networks=actors.networks, optimizer=optimizer, collector=actors.collector)
 

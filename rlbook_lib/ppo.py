@@ -25,17 +25,38 @@ import torch
 from torch import Tensor, nn
 
 from rlbook_lib.checks import (
-    Array, Count, Environment, Finite, Floats, Integers, Network, NotNegative, OpenUnitInterval, Positive,
-    Range, Seed, UnitInterval, checked, settings, unchecked,
-)  # fmt: skip
+    Array,
+    Count,
+    Environment,
+    Finite,
+    Floats,
+    Integers,
+    Network,
+    NotNegative,
+    OpenUnitInterval,
+    Positive,
+    Range,
+    Seed,
+    UnitInterval,
+    checked,
+    settings,
+    unchecked,
+)
 from rlbook_lib.networks import ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
-from rlbook_lib.rollout import (  # noqa: F401  (SeparatePolicyValue: the old home of this name)
-    Actors, Rollout, SeparatePolicyValue, flatten, open_actors, value_estimates,
-)  # fmt: skip
+from rlbook_lib.rollout import Actors, Rollout, flatten, open_actors, value_estimates
 from rlbook_lib.training import (
-    Adam, Optimizer, Run, State, TrainingResult, Update, gradient_step, return_scale, split_seed, train,
-)  # fmt: skip
+    Adam,
+    Optimizer,
+    Run,
+    State,
+    TrainingResult,
+    Update,
+    gradient_step,
+    return_scale,
+    split_seed,
+    train,
+)
 
 
 @settings
@@ -57,7 +78,9 @@ class PPOConfig:
     kl_coefficient: Positive = 1.0  #: the penalty's first coefficient, per nat
     kl_target: Positive = 0.01  #: nats that an update should reach, for the penalty; 0.003 to 0.03
     kl_rule: Literal["paper", "doubled", "fixed"] = "paper"  #: how the coefficient adapts; "fixed" keeps it
-    stop_kl: Positive | None = None  #: an update ends when the divergence from old to new exceeds so many nats; None means never
+    stop_kl: Positive | None = (
+        None  #: an update ends when the divergence from old to new exceeds so many nats; None means never
+    )
     learning_rate: Positive = 7e-3  #: of Adam; 3e-4 to 1e-2, less for larger networks
     learning_rate_end: NotNegative | None = None  #: it falls linearly to this over total_steps; None keeps it
     gamma: UnitInterval = 0.99  #: discount; 0.9 to 0.999
@@ -86,9 +109,11 @@ PerStep: TypeAlias = Floats[Array, "..."]  # one number a step; all of one shape
 
 @checked(arrays="tensors")
 def clip_objective(
-    log_prob: PerStep, log_prob_old: PerStep, advantage: PerStep,
+    log_prob: PerStep,
+    log_prob_old: PerStep,
+    advantage: PerStep,
     epsilon: OpenUnitInterval | tuple[OpenUnitInterval, Positive],
-) -> Array:  # fmt: skip
+) -> Array:
     """What each step adds to the clipped objective: the smaller of rho A and clip(rho, 1 - eps, 1 + eps) A.
 
     Equation: eq-clip-objective
@@ -150,9 +175,15 @@ def ppo_loss(
 
 @checked
 def ppo_update(
-    networks: Network, optimizer: Optimizer, batch: PPOBatch, config: PPOConfig, *, epsilon: NotNegative,
-    beta: NotNegative, shuffle: np.random.Generator,
-) -> int:  # fmt: skip
+    networks: Network,
+    optimizer: Optimizer,
+    batch: PPOBatch,
+    config: PPOConfig,
+    *,
+    epsilon: NotNegative,
+    beta: NotNegative,
+    shuffle: np.random.Generator,
+) -> int:
     """Several passes of gradient steps over one batch.
 
     Args:
@@ -238,8 +269,13 @@ def improve(run: Run, batch: PPOBatch) -> dict[str, float]:
     learning_rate = _annealed(config.learning_rate, config.learning_rate_end, left)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    done = unchecked(ppo_update)(networks, optimizer, batch, config, epsilon=epsilon, beta=beta, shuffle=run.parts["shuffle"])
-    metrics = unchecked(diagnose)(networks, batch, epsilon) | {"gradient_steps": float(done), "learning_rate": learning_rate}
+    done = unchecked(ppo_update)(
+        networks, optimizer, batch, config, epsilon=epsilon, beta=beta, shuffle=run.parts["shuffle"]
+    )
+    metrics = unchecked(diagnose)(networks, batch, epsilon) | {
+        "gradient_steps": float(done),
+        "learning_rate": learning_rate,
+    }
     if config.objective == "penalty":
         metrics["kl_coefficient"] = beta
         if config.kl_rule != "fixed":
@@ -284,9 +320,6 @@ class PPOBatch(NamedTuple):
         return PPOBatch(*(x[index] for x in self))
 
 
-Batch = PPOBatch  # its old name
-
-
 @checked
 def prepare_batch(rollout: Rollout, value_network: ValueNetwork, config: PPOConfig) -> PPOBatch:
     """Advantages and value targets of a rollout, computed once, before the first gradient step.
@@ -302,8 +335,9 @@ def prepare_batch(rollout: Rollout, value_network: ValueNetwork, config: PPOConf
     Source: Schulman et al. (2017), equations 10 and 11; Schulman et al. (2016).
     """
     values, next_values = unchecked(value_estimates)(rollout, value_network)
-    advantages, targets = gae(rollout.rewards, values, next_values, rollout.terminated, rollout.truncated,
-                              config.gamma, config.lam)  # fmt: skip
+    advantages, targets = gae(
+        rollout.rewards, values, next_values, rollout.terminated, rollout.truncated, config.gamma, config.lam
+    )
     if config.normalize == "batch":
         advantages = normalize_advantages(advantages)
     return PPOBatch(*rollout.batch(), *map(unchecked(flatten), (values, advantages, targets)))
@@ -380,12 +414,22 @@ def _begin(actors: Actors, config: PPOConfig, seed: int) -> Run:
     if size % config.minibatches:
         raise ValueError(f"minibatches is {config.minibatches}; expected a divisor of {size}, steps times copies")
     if config.normalize != "none" and smallest < 2:
-        raise ValueError(f"normalize is {config.normalize!r}, which needs two steps; expected larger batches than "
-                         f"{size} steps in {config.minibatches} minibatches")  # fmt: skip
+        raise ValueError(
+            f"normalize is {config.normalize!r}, which needs two steps; expected larger batches than "
+            f"{size} steps in {config.minibatches} minibatches"
+        )
     optimizer = Adam(actors.networks.parameters(), config.learning_rate, eps=1e-5)
     shuffle = np.random.default_rng(split_seed(seed, 5)[4])
-    return Run(config, seed, actors.policy, networks=actors.networks, optimizer=optimizer, collector=actors.collector,
-               shuffle=shuffle, beta=config.kl_coefficient)  # fmt: skip
+    return Run(
+        config,
+        seed,
+        actors.policy,
+        networks=actors.networks,
+        optimizer=optimizer,
+        collector=actors.collector,
+        shuffle=shuffle,
+        beta=config.kl_coefficient,
+    )
 
 
 def _annealed(start: float, end: float | None, left: float) -> float:
@@ -569,9 +613,12 @@ def value_loss(
 
 @checked(arrays="tensors")
 def ppo_objective(
-    surrogate: PerStepOrMean, value_loss: PerStepOrMean, entropy: PerStepOrMean, value_coefficient: NotNegative = 0.5,
+    surrogate: PerStepOrMean,
+    value_loss: PerStepOrMean,
+    entropy: PerStepOrMean,
+    value_coefficient: NotNegative = 0.5,
     entropy_coefficient: NotNegative = 0.0,
-) -> Array:  # fmt: skip
+) -> Array:
     """The total objective, to be maximized: the mean of surrogate - c1 value_loss + c2 entropy.
 
     Equation: eq-ppo-objective
@@ -621,9 +668,7 @@ def explained_variance(values: PerStep, targets: PerStep) -> float:
 
 
 @checked
-def interpolate_parameters(
-    old: dict[str, Tensor], new: dict[str, Tensor], alpha: Finite
-) -> dict[str, Tensor]:
+def interpolate_parameters(old: dict[str, Tensor], new: dict[str, Tensor], alpha: Finite) -> dict[str, Tensor]:
     """Parameters on the straight line through two sets of them: theta_old + alpha (theta_new - theta_old).
 
     Equation: eq-interpolation
@@ -667,10 +712,14 @@ class Interpolation:
 
 @checked(arrays="tensors")
 def interpolate_objectives(
-    old: nn.Module, new: nn.Module, observations: Floats[Array, "B d"],
-    actions: Integers[Array, "B"] | Floats[Array, "B k"], advantages: Floats[Array, "B"], alphas: Sequence[Finite],
+    old: nn.Module,
+    new: nn.Module,
+    observations: Floats[Array, "B d"],
+    actions: Integers[Array, "B"] | Floats[Array, "B k"],
+    advantages: Floats[Array, "B"],
+    alphas: Sequence[Finite],
     epsilon: OpenUnitInterval,
-) -> Interpolation:  # fmt: skip
+) -> Interpolation:
     """The objectives and the divergence along the line from the old policy's parameters to the new one's.
 
     Args:

@@ -52,21 +52,23 @@ class ReplayBuffer:
     """
 
     @checked
-    def __init__(self, capacity: Count, observation_size: Count, *, seed: Seed,
-                 device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self, capacity: Count, observation_size: Count, *, seed: Seed, device: str | torch.device = "cpu"
+    ) -> None:
         self.capacity, self.observation_size = capacity, observation_size
         # one row a transition: observation, action, return, next observation, discount. Then one look-up
         # fetches a whole batch. Actions are small integers, which float32 holds exactly.
         self._widths = (observation_size, 1, 1, observation_size, 1)
         self._rows = torch.zeros(capacity, sum(self._widths), device=device)
         self._generator = torch.Generator().manual_seed(seed)
-        self._size, self._next = 0, 0                            # filled rows; where the next row goes
+        self._size, self._next = 0, 0  # filled rows; where the next row goes
 
     def __len__(self) -> int:
         return self._size
 
-    def add(self, observations: Array, actions: Array, returns: Array, next_observations: Array,
-            discounts: Array) -> None:
+    def add(
+        self, observations: Array, actions: Array, returns: Array, next_observations: Array, discounts: Array
+    ) -> None:
         """Store n transitions, oldest first; they replace the oldest ones of a full buffer.
 
         Args:
@@ -76,14 +78,16 @@ class ReplayBuffer:
             next_observations: (n, d).
             discounts: (n,) discounts of the next observation's value, in [0, 1]. n may be 0.
         """
-        columns = [_column(name, values) for name, values in
-                   zip(Batch._fields, (observations, actions, returns, next_observations, discounts))]
+        columns = [
+            _column(name, values)
+            for name, values in zip(Batch._fields, (observations, actions, returns, next_observations, discounts))
+        ]
         n = columns[0].shape[:1]
         wide = (*n, self.observation_size)
         for name, column, shape in zip(Batch._fields, columns, (wide, n, n, wide, n)):
             if column.shape != shape:
                 raise ValueError(f"{name} has shape {column.shape}; expected {shape}")
-        rows = np.column_stack(columns)                                       # (n, 2 d + 3)
+        rows = np.column_stack(columns)  # (n, 2 d + 3)
         if not np.isfinite(rows).all():
             name = next(name for name, column in zip(Batch._fields, columns) if not np.isfinite(column).all())
             raise ValueError(f"{name} holds NaN or infinite values; expected finite numbers")
@@ -91,7 +95,7 @@ class ReplayBuffer:
             raise ValueError(f"actions is {actions!r}; expected whole numbers, 0 or more")
         if columns[4].min(initial=0) < 0 or columns[4].max(initial=1) > 1:
             raise ValueError(f"discounts is {discounts!r}; expected numbers from 0 to 1")
-        rows = rows[-self.capacity:]
+        rows = rows[-self.capacity :]
         places = (self._next + np.arange(len(rows))) % self.capacity
         self._rows[torch.from_numpy(places)] = torch.from_numpy(rows).to(self._rows.device)
         self._next = int((self._next + len(rows)) % self.capacity)
@@ -113,10 +117,11 @@ class ReplayBuffer:
             raise ValueError("the buffer is empty: add transitions before sampling")
         size = (check("batch_size", batch_size, Count),)
         index = torch.randint(self._size, size, generator=self._generator)
-        rows = self._rows[index.to(self._rows.device)]                        # (B, 2 d + 3)
+        rows = self._rows[index.to(self._rows.device)]  # (B, 2 d + 3)
         observations, actions, returns, next_observations, discounts = rows.split(self._widths, 1)
-        return Batch(observations, actions.squeeze(1).long(), returns.squeeze(1), next_observations,
-                     discounts.squeeze(1))
+        return Batch(
+            observations, actions.squeeze(1).long(), returns.squeeze(1), next_observations, discounts.squeeze(1)
+        )
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on from here, bit for bit.
@@ -124,8 +129,12 @@ class ReplayBuffer:
         Returns:
             Tensors and plain data, copied.
         """
-        return {"capacity": self.capacity, "rows": self._rows[:self._size].cpu().clone(), "next": self._next,
-                "generator": self._generator.get_state().clone()}
+        return {
+            "capacity": self.capacity,
+            "rows": self._rows[: self._size].cpu().clone(),
+            "next": self._next,
+            "generator": self._generator.get_state().clone(),
+        }
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
@@ -141,8 +150,10 @@ class ReplayBuffer:
             raise ValueError(f"state has {sorted(state)}; expected what state() of a ReplayBuffer gave")
         size, width = state["rows"].shape
         if (state["capacity"], width) != (self.capacity, sum(self._widths)):
-            raise ValueError(f"the state has {state['capacity']} rows of {width} numbers, this buffer "
-                             f"{self.capacity} of {sum(self._widths)}")
+            raise ValueError(
+                f"the state has {state['capacity']} rows of {width} numbers, this buffer "
+                f"{self.capacity} of {sum(self._widths)}"
+            )
         self._rows[:size] = state["rows"].to(self._rows.device)
         self._size, self._next = size, state["next"]
         self._generator.set_state(state["generator"])

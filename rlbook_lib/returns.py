@@ -22,8 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook_lib.checks import (
-    Array, Count, Flags, Floats, NotNegative, Positive, Range, UnitInterval, checked, library_of, unchecked,
-)  # fmt: skip
+    Array,
+    Count,
+    Flags,
+    Floats,
+    NotNegative,
+    Positive,
+    Range,
+    UnitInterval,
+    checked,
+    library_of,
+    unchecked,
+)
 
 __all__ = [
     "discounted_return",
@@ -285,12 +295,7 @@ def n_step_returns(
 
 @checked(arrays="either")
 def lambda_returns(
-    rewards: Steps,
-    next_values: NextValues,
-    terminated: Ends,
-    truncated: Ends,
-    gamma: UnitInterval,
-    lam: UnitInterval,
+    rewards: Steps, next_values: NextValues, terminated: Ends, truncated: Ends, gamma: UnitInterval, lam: UnitInterval
 ) -> Array:
     """The mixture of all n-step returns, weights (1 - lam) lam^(n-1); what is left goes to the longest.
 

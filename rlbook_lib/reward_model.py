@@ -19,14 +19,10 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, log_expit
 from torch import Tensor, nn
 
-from rlbook_lib.checks import (
-    Array, Count, Floats, NotNegative, Positive, Range, Seed, checked, settings, unchecked,
-)  # fmt: skip
+from rlbook_lib.checks import Array, Count, Floats, NotNegative, Positive, Range, Seed, checked, settings, unchecked
 from rlbook_lib.language_model import Completions, LanguageModel
 from rlbook_lib.text_tasks import PreferencePairs, Scorer
-from rlbook_lib.training import (
-    Adam, Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train,
-)  # fmt: skip
+from rlbook_lib.training import Adam, Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train
 
 __all__ = [
     "bradley_terry_probability",
@@ -51,9 +47,7 @@ ABOVE_0 = Range(0, open_low=True)
 
 
 @checked
-def bradley_terry_probability(
-    strength: Floats[Array, "*", ABOVE_0], other: Floats[Array, "*", ABOVE_0]
-) -> Array:
+def bradley_terry_probability(strength: Floats[Array, "*", ABOVE_0], other: Floats[Array, "*", ABOVE_0]) -> Array:
     """The chance that an item of one strength beats an item of another: p_i / (p_i + p_j).
 
     Equation: eq-bradley-terry
@@ -71,9 +65,7 @@ def bradley_terry_probability(
 
 
 @checked
-def bradley_terry_log_likelihood(
-    wins: Floats[Array, "K K", Range(0)], strengths: Floats[Array, "K", ABOVE_0]
-) -> float:
+def bradley_terry_log_likelihood(wins: Floats[Array, "K K", Range(0)], strengths: Floats[Array, "K", ABOVE_0]) -> float:
     """How probable the observed wins are, as a sum of logarithms: sum over i, j of wins_ij log P(i beats j).
 
     Equation: eq-bradley-terry-likelihood
@@ -94,9 +86,7 @@ def bradley_terry_log_likelihood(
 
 
 @checked
-def bradley_terry_mm_step(
-    wins: Floats[Array, "K K", Range(0)], strengths: Floats[Array, "K", ABOVE_0]
-) -> FloatArray:
+def bradley_terry_mm_step(wins: Floats[Array, "K K", Range(0)], strengths: Floats[Array, "K", ABOVE_0]) -> FloatArray:
     """One round of Zermelo's iteration: the wins of each item over the wins that its strength would lead one to expect.
 
     Equation: eq-bradley-terry-mm
@@ -155,9 +145,7 @@ def bradley_terry_mle(
 
 
 @checked
-def bradley_terry_newton(
-    wins: Floats[Array, "K K", Range(0)], rounds: Count = 50
-) -> tuple[FloatArray, FloatArray]:
+def bradley_terry_newton(wins: Floats[Array, "K K", Range(0)], rounds: Count = 50) -> tuple[FloatArray, FloatArray]:
     """The same maximum by logistic regression: Newton's method on the log-strengths, with their uncertainty.
 
     Args:
@@ -380,12 +368,7 @@ def iterate_reward_model(
 
 @checked
 def train_reward_model(
-    model: RewardModel,
-    pairs: PreferencePairs,
-    config: RewardModelConfig | None = None,
-    *,
-    seed: Seed,
-    **options: Any,
+    model: RewardModel, pairs: PreferencePairs, config: RewardModelConfig | None = None, *, seed: Seed, **options: Any
 ) -> TrainingResult:
     """Run ``iterate_reward_model`` out; options as in ``training.train``."""
 

@@ -26,22 +26,43 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook_lib.checks import (
-    Array, Count, Finite, Floats, Mask, MaskedFloats, Natural, NotNegative, OpenUnitInterval, Positive,
-    Probabilities, Seed, UnitInterval, checked, settings, unchecked,
-)  # fmt: skip
+    Array,
+    Count,
+    Finite,
+    Floats,
+    Mask,
+    MaskedFloats,
+    Natural,
+    NotNegative,
+    OpenUnitInterval,
+    Positive,
+    Probabilities,
+    Seed,
+    UnitInterval,
+    checked,
+    settings,
+    unchecked,
+)
 from rlbook_lib.data_parallel import PerProcess, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_divergence, kl_estimate
 from rlbook_lib.fine_tuning import demonstrations, masked_mean, sft_loss
-from rlbook_lib.language_model import (
-    Completions, LanguageModel, completion_log_probs, generate, sequence_log_prob,
-)  # fmt: skip
+from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, generate, sequence_log_prob
 from rlbook_lib.ppo import clip_objective, explained_variance, value_loss
 from rlbook_lib.returns import gae
 from rlbook_lib.reward_model import RewardModel
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
-    Adam, Optimizer, Run, State, TrainingResult, Update, frozen_copy, gradient_step, learning_rate_share, train,
-)  # fmt: skip
+    Adam,
+    Optimizer,
+    Run,
+    State,
+    TrainingResult,
+    Update,
+    frozen_copy,
+    gradient_step,
+    learning_rate_share,
+    train,
+)
 
 __all__ = [
     "RLHFConfig",
@@ -119,9 +140,7 @@ class RLHFConfig:
     def check_together(self) -> None:
         """Every minibatch has as many completions, and a price that is steered is above 0."""
         if self.batch_size % self.minibatches:
-            raise ValueError(
-                f"minibatches is {self.minibatches}; expected a divisor of batch_size = {self.batch_size}"
-            )
+            raise ValueError(f"minibatches is {self.minibatches}; expected a divisor of batch_size = {self.batch_size}")
         if self.kl_target is not None and self.beta == 0:
             raise ValueError("beta is 0.0 and kl_target is set; expected a beta above 0 to steer")
 
@@ -351,10 +370,14 @@ def iterate_rlhf(
     if state is not None and reference is None:
         raise ValueError("reference is missing: a run goes on only with the reference it began with")
     if config.pretraining_coefficient > 0 and processes() > 1:
-        raise ValueError(f"pretraining_coefficient is {config.pretraining_coefficient}; expected 0 with several processes")
+        raise ValueError(
+            f"pretraining_coefficient is {config.pretraining_coefficient}; expected 0 with several processes"
+        )
     if config.batch_size // processes() % config.minibatches:
-        raise ValueError(f"minibatches is {config.minibatches}; expected a divisor of the {config.batch_size // processes()} completions "
-                         f"of each of {processes()} processes")
+        raise ValueError(
+            f"minibatches is {config.minibatches}; expected a divisor of the {config.batch_size // processes()} completions "
+            f"of each of {processes()} processes"
+        )
     rng = np.random.default_rng(seed)
     draws = PerProcess(int(rng.integers(2**62)), next(model.parameters()).device)
     value_model = RewardModel(model) if value_model is None else value_model
@@ -363,18 +386,29 @@ def iterate_rlhf(
     optimizer = _adam(model, config.learning_rate)
     value_optimizer = _adam(value_model, config.value_learning_rate)
     run = Run(
-        config, seed, model, model=model, value_model=value_model, optimizer=optimizer,
-        value_optimizer=value_optimizer, rng=rng, generator=draws, beta=config.beta,
-    )  # fmt: skip
+        config,
+        seed,
+        model,
+        model=model,
+        value_model=value_model,
+        optimizer=optimizer,
+        value_optimizer=value_optimizer,
+        rng=rng,
+        generator=draws,
+        beta=config.beta,
+    )
     run.go_on(state)
     if run.update >= config.updates:  # a state of a run that had ended
         yield run.record({})
     while run.update < config.updates:
         # sample a completion of each prompt, score it, and say of each token how good it was
         batch = unchecked(generate)(
-            model, my_part(task.prompts(config.batch_size, rng, "train")),
-            max_new_tokens=task.max_new_tokens, temperature=config.temperature, generator=draws.generator,
-        )  # fmt: skip
+            model,
+            my_part(task.prompts(config.batch_size, rng, "train")),
+            max_new_tokens=task.max_new_tokens,
+            temperature=config.temperature,
+            generator=draws.generator,
+        )
         scores = unchecked(score_with)(reward, batch)  # (B,)
         samples, metrics = _judge(batch, scores, value_model, reference, run.parts["beta"], config)
         if watch is not None:
@@ -418,9 +452,13 @@ class _Samples:
 
 @torch.no_grad()
 def _judge(
-    batch: Completions, scores: Tensor, value_model: RewardModel, reference: LanguageModel, beta: float,
+    batch: Completions,
+    scores: Tensor,
+    value_model: RewardModel,
+    reference: LanguageModel,
+    beta: float,
     config: RLHFConfig,
-) -> tuple[_Samples, dict[str, float]]:  # fmt: skip
+) -> tuple[_Samples, dict[str, float]]:
     """Token rewards, advantages and value targets of a round, all under the models as they are before it."""
     log_prob_ref, _ = unchecked(completion_log_probs)(reference, batch, config.temperature)
     rewards = unchecked(shape_rewards)(scores, batch.log_probs, log_prob_ref, batch.mask, beta)
@@ -453,9 +491,8 @@ def _whiten_together(advantages: Tensor, mask: Tensor) -> Tensor:
 
 
 def _value_step(
-    value_model: RewardModel, optimizer: Optimizer, part: _Samples, share: float,
-    config: RLHFConfig,
-) -> float:  # fmt: skip
+    value_model: RewardModel, optimizer: Optimizer, part: _Samples, share: float, config: RLHFConfig
+) -> float:
     """One gradient step; half the mean squared error before it."""
     values, mask = value_model.values(part.completions), part.completions.mask
     old = None if config.value_clip is None else part.values
@@ -465,15 +502,22 @@ def _value_step(
 
 
 def _policy_step(
-    model: LanguageModel, optimizer: Optimizer, part: _Samples, share: float, config: RLHFConfig,
-    task: TextTask, rng: np.random.Generator,
-) -> dict[str, float] | None:  # fmt: skip
+    model: LanguageModel,
+    optimizer: Optimizer,
+    part: _Samples,
+    share: float,
+    config: RLHFConfig,
+    task: TextTask,
+    rng: np.random.Generator,
+) -> dict[str, float] | None:
     """One gradient step; None, and no step, if the policy is beyond the limit already."""
     batch = part.completions
     log_prob, entropies = unchecked(completion_log_probs)(model, batch, config.temperature)
     new, old = log_prob.detach()[batch.mask], batch.log_probs[batch.mask]
     share_of_tokens = _share(batch.mask)
-    step_kl = total(share_of_tokens * float(unchecked(kl_estimate)(old, new, "k3").mean()))  # KL(old || new): the old one sampled
+    step_kl = total(
+        share_of_tokens * float(unchecked(kl_estimate)(old, new, "k3").mean())
+    )  # KL(old || new): the old one sampled
     if config.step_kl_limit is not None and step_kl > config.step_kl_limit:
         return None
     entropy = unchecked(masked_mean)(entropies, batch.mask)
@@ -483,9 +527,11 @@ def _policy_step(
         pretraining_loss = unchecked(sft_loss)(unchecked(completion_log_probs)(model, shown)[0], shown.mask)
     loss = unchecked(total_loss)(
         unchecked(rlhf_policy_loss)(log_prob, batch.log_probs, part.advantages, batch.mask, config.clip),
-        entropy=entropy, entropy_coefficient=config.entropy_coefficient,
-        pretraining_loss=pretraining_loss, pretraining_coefficient=config.pretraining_coefficient,
-    )  # fmt: skip
+        entropy=entropy,
+        entropy_coefficient=config.entropy_coefficient,
+        pretraining_loss=pretraining_loss,
+        pretraining_coefficient=config.pretraining_coefficient,
+    )
     loss = loss * share_of_tokens
     unchecked(gradient_step)(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
     clipped = float((torch.expm1(new - old).abs() > config.clip).float().mean())
@@ -513,9 +559,8 @@ def train_rlhf(
 
     def iterate(_: Any, config: RLHFConfig, **rest: Any) -> Iterator[Update]:
         return iterate_rlhf(
-            model, task, config, value_model=value_model, reference=reference, reward=reward, watch=watch,
-            **rest,
-        )  # fmt: skip
+            model, task, config, value_model=value_model, reference=reference, reward=reward, watch=watch, **rest
+        )
 
     return train(iterate, None, config or RLHFConfig(), seed=seed, **options)
 
@@ -595,9 +640,7 @@ def rlhf_objective(
 
 
 @checked
-def rlhf_optimum(
-    rewards: Floats[Array, "A"], reference: Probabilities[Array, "A"], beta: Positive
-) -> FloatArray:
+def rlhf_optimum(rewards: Floats[Array, "A"], reference: Probabilities[Array, "A"], beta: Positive) -> FloatArray:
     """The policy that maximizes it: the reference, reweighted by exp(reward / beta).
 
     Equation: eq-rlhf-optimum

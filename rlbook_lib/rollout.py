@@ -24,15 +24,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook_lib.checks import (
-    Actor, Array, Count, Environment, Seed, Settings, Values, checked, unchecked,
-)  # fmt: skip
+from rlbook_lib.checks import Actor, Array, Count, Environment, Seed, Settings, Values, checked, unchecked
 from rlbook_lib.environments import VectorEnvironment, opened
 from rlbook_lib.networks import Policy, SharedPolicyValue, ValueNetwork, make_policy
 from rlbook_lib.training import pack, unpack
 
 __all__ = [
-    "Actors", "Batch", "Collector", "Rollout", "RolloutBatch", "SeparatePolicyValue", "flatten", "open_actors",
+    "Actors",
+    "Collector",
+    "Rollout",
+    "RolloutBatch",
+    "SeparatePolicyValue",
+    "flatten",
+    "open_actors",
     "value_estimates",
 ]
 
@@ -90,9 +94,6 @@ class RolloutBatch(NamedTuple):
     log_probs: Tensor  # (T N,), of the policy that acted
 
 
-Batch = RolloutBatch  # its old name
-
-
 @checked
 def flatten(array: np.ndarray | Tensor) -> Tensor:
     """A (T, N, ...) array or tensor as a tensor (T N, ...): the first N rows are time 0. Shares memory.
@@ -126,8 +127,9 @@ class Collector:
     """
 
     @checked
-    def __init__(self, environments: VectorEnvironment, policy: Actor, steps: Count,
-                 rng: np.random.Generator | torch.Generator) -> None:
+    def __init__(
+        self, environments: VectorEnvironment, policy: Actor, steps: Count, rng: np.random.Generator | torch.Generator
+    ) -> None:
         wanted = torch.Generator if environments.in_tensors else np.random.Generator
         if not isinstance(rng, wanted):
             library = wanted.__module__.partition(".")[0]
@@ -179,8 +181,16 @@ class Collector:
         actions, log_probs, outputs = self._sample(observations, self.rng)
         step = self.environments.step(self.policy.for_environment(actions))
         self.observations = step.observations
-        return Rollout(observations, actions, step.rewards, step.terminated, step.truncated,
-                       step.next_observations, outputs, log_probs)
+        return Rollout(
+            observations,
+            actions,
+            step.rewards,
+            step.terminated,
+            step.truncated,
+            step.next_observations,
+            outputs,
+            log_probs,
+        )
 
     def _stacked(self, rows: list[Rollout]) -> Rollout:
         """Steps (N, ...) one above the other: (T, N, ...)."""
@@ -245,6 +255,7 @@ def value_estimates(rollout: Rollout, value_network: Values) -> tuple[Any, Any]:
 
 # ---------------------------------------------------------------------- the actors of a run
 
+
 class SeparatePolicyValue(nn.Module):
     """A policy and a value network that share nothing, behind the interface of ``SharedPolicyValue``.
 
@@ -298,17 +309,28 @@ def open_actors(
     """
     with opened(env, copies, seed=seeds[0]) as environments:
         policy: Any = make_policy(
-            environments.observation_space, environments.action_space, hidden=config.hidden, seed=seeds[1],
-            activation=config.activation, initial_log_std=config.initial_log_std, env=environments.name,
+            environments.observation_space,
+            environments.action_space,
+            hidden=config.hidden,
+            seed=seeds[1],
+            activation=config.activation,
+            initial_log_std=config.initial_log_std,
+            env=environments.name,
         )
         networks: Any
         if shared:
             networks = SharedPolicyValue(policy, seed=seeds[2], scale=config.scale)
         else:
-            networks = SeparatePolicyValue(policy, ValueNetwork(
-                environments.observation_size, hidden=config.hidden, activation=config.activation, seed=seeds[2],
-                scale=config.scale,
-            ))  # fmt: skip
+            networks = SeparatePolicyValue(
+                policy,
+                ValueNetwork(
+                    environments.observation_size,
+                    hidden=config.hidden,
+                    activation=config.activation,
+                    seed=seeds[2],
+                    scale=config.scale,
+                ),
+            )
         networks.to(environments.device)
         collector = Collector(environments, policy, steps, environments.generator(seeds[3]))
         yield Actors(environments, policy, networks.value, networks, collector)

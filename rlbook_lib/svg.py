@@ -293,10 +293,23 @@ class _SvgRenderer(RendererBase):
         self._shape("".join(pieces), gc, rgbFace)
 
     def draw_path_collection(
-        self, gc: Any, master_transform: Any, paths: Any, all_transforms: Any, offsets: Any,
-        offset_trans: Any, facecolors: Any, edgecolors: Any, linewidths: Any, linestyles: Any,
-        antialiaseds: Any, urls: Any, offset_position: Any, *, hatchcolors: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        gc: Any,
+        master_transform: Any,
+        paths: Any,
+        all_transforms: Any,
+        offsets: Any,
+        offset_trans: Any,
+        facecolors: Any,
+        edgecolors: Any,
+        linewidths: Any,
+        linestyles: Any,
+        antialiaseds: Any,
+        urls: Any,
+        offset_position: Any,
+        *,
+        hatchcolors: Any = None,
+    ) -> None:
         base: Any = self  # its helpers for collections carry no types
         ready = [
             (path, Affine2D(transform.get_matrix()))
@@ -307,9 +320,19 @@ class _SvgRenderer(RendererBase):
         hatching = {"hatchcolors": [] if hatchcolors is None else hatchcolors} if known else {}
         drawn: list[tuple[str, dict[str, str]]] = []
         for x, y, (path, transform), gc0, face in base._iter_collection(
-            gc, ready, offsets, offset_trans, facecolors, edgecolors, linewidths, linestyles,
-            antialiaseds, urls, offset_position, **hatching,
-        ):  # fmt: skip
+            gc,
+            ready,
+            offsets,
+            offset_trans,
+            facecolors,
+            edgecolors,
+            linewidths,
+            linestyles,
+            antialiaseds,
+            urls,
+            offset_position,
+            **hatching,
+        ):
             if not (math.isfinite(x) and math.isfinite(y)):
                 continue
             moved = transform.frozen().translate(x, y) + self._to_page
@@ -348,15 +371,7 @@ class _SvgRenderer(RendererBase):
         self.elements.append(("image", attributes, ""))
 
     def draw_text(
-        self,
-        gc: Any,
-        x: float,
-        y: float,
-        s: str,
-        prop: Any,
-        angle: float,
-        ismath: Any = False,
-        mtext: Any = None,
+        self, gc: Any, x: float, y: float, s: str, prop: Any, angle: float, ismath: Any = False, mtext: Any = None
     ) -> None:
         rgb = gc.get_rgb()
         alpha = gc.get_alpha() if gc.get_forced_alpha() else rgb[3]
@@ -408,9 +423,7 @@ def markup(elements: Sequence[Element]) -> str:
     parts = []
     for tag, attributes, text in elements:
         inside = "".join(f' {name}="{html.escape(value)}"' for name, value in attributes.items())
-        parts.append(
-            f"<{tag}{inside}>{html.escape(text, quote=False)}</{tag}>" if text else f"<{tag}{inside}/>"
-        )
+        parts.append(f"<{tag}{inside}>{html.escape(text, quote=False)}</{tag}>" if text else f"<{tag}{inside}/>")
     return "".join(parts)
 
 
@@ -430,11 +443,7 @@ def describe(artist: Artist) -> str:
         name += f" labeled {str(label)!r}"
     axes = getattr(artist, "axes", None)
     if axes is not None and axes.figure is not None:
-        where = (
-            axes.get_title() or f"number {axes.figure.axes.index(axes) + 1}"
-            if axes in axes.figure.axes
-            else ""
-        )
+        where = axes.get_title() or f"number {axes.figure.axes.index(axes) + 1}" if axes in axes.figure.axes else ""
         name += f" in the axes {where}".rstrip()
     return name
 
@@ -549,8 +558,9 @@ class Picture:
                 "in update (set_data, set_height, set_text, set_alpha, set_visible), or give it no data."
             )
 
-    def svg(self, order: Sequence[int], drawn: Mapping[int, list[Element]], definitions: Mapping[str, str],
-            alt: str | None) -> str:  # fmt: skip
+    def svg(
+        self, order: Sequence[int], drawn: Mapping[int, list[Element]], definitions: Mapping[str, str], alt: str | None
+    ) -> str:
         """The whole SVG. One group per artist; an artist that is not drawn leaves an empty group."""
         width, height = (_length(v * UNITS) for v in (self.width, self.height))
         name = html.escape(alt if alt else "Figure")
@@ -577,8 +587,7 @@ def keep_order(orders: Sequence[list[int]], artists: Mapping[int, Artist]) -> li
             number = place.get(key, -1)
             if number <= last:
                 raise ValueError(
-                    f"update changed the drawing order of {describe(artists[key])}; "
-                    "keep the zorder that setup gave it."
+                    f"update changed the drawing order of {describe(artists[key])}; keep the zorder that setup gave it."
                 )
             last = number
     return order

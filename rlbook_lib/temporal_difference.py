@@ -16,8 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlbook_lib.checks import (
-    ANY_FINITE, Array, Count, Environment, Flags, Floats, Range, Seed, UnitInterval, checked, unchecked,
-)  # fmt: skip
+    ANY_FINITE,
+    Array,
+    Count,
+    Environment,
+    Flags,
+    Floats,
+    Range,
+    Seed,
+    UnitInterval,
+    checked,
+    unchecked,
+)
 from rlbook_lib.dynamic_programming import expected_visits
 from rlbook_lib.experience import (
     JUST_BELOW_ONE,
@@ -41,10 +51,13 @@ from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy
 
 # ---------------------------------------------------------------------- the error
 
+
 @checked
 def td_target(
-    reward: Floats[Array, "*"], next_value: Floats[Array, "*", ANY_FINITE, "terminated"],
-    terminated: Flags[Array, "*"], gamma: UnitInterval,
+    reward: Floats[Array, "*"],
+    next_value: Floats[Array, "*", ANY_FINITE, "terminated"],
+    terminated: Flags[Array, "*"],
+    gamma: UnitInterval,
 ) -> FloatArray:
     """One step of experience, then the estimate: ``r + gamma * V(s')``, and only ``r`` at an end.
 
@@ -66,9 +79,11 @@ def td_target(
 
 @checked
 def td_error(
-    reward: Floats[Array, "*"], value: Floats[Array, "*"],
+    reward: Floats[Array, "*"],
+    value: Floats[Array, "*"],
     next_value: Floats[Array, "*", ANY_FINITE, "terminated"],
-    terminated: Flags[Array, "*"], gamma: UnitInterval,
+    terminated: Flags[Array, "*"],
+    gamma: UnitInterval,
 ) -> FloatArray:
     """How far the target lies above the estimate: ``delta = r + gamma * V(s') - V(s)``.
 
@@ -93,6 +108,7 @@ def td_error(
 
 # What follows (s, a) is worth, by the three rules. ``q`` (A, n): the values of the next states' actions.
 
+
 def _value_of_best_action(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
     return np.maximum.reduce(q, axis=0)
 
@@ -102,7 +118,7 @@ def _value_of_next_action(q: FloatArray, epsilon: FloatArray, next_action: IntAr
 
 
 def _value_of_policy(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
-    return sum(epsilon_greedy_rows(q, epsilon) * q, start=np.zeros(q.shape[1]))      # over actions, in order
+    return sum(epsilon_greedy_rows(q, epsilon) * q, start=np.zeros(q.shape[1]))  # over actions, in order
 
 
 _NEXT_VALUE: dict[str, Callable[..., FloatArray]] = {
@@ -115,16 +131,28 @@ _NEXT_VALUE: dict[str, Callable[..., FloatArray]] = {
 class _Control:
     """The state of a control method: table, walk, schedules, and the loop that the three rules share."""
 
-    def __init__(self, rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule,
-                 epsilon: Schedule, seed: int, runs: int, history: bool, max_steps: int | None) -> None:
+    def __init__(
+        self,
+        rule: str,
+        env_or_mdp: Any,
+        episodes: int,
+        gamma: float,
+        alpha: Schedule,
+        epsilon: Schedule,
+        seed: int,
+        runs: int,
+        history: bool,
+        max_steps: int | None,
+    ) -> None:
         self.rule, self.gamma = rule, gamma
         self.alpha, self.epsilon = ScheduleTable("alpha", alpha), ScheduleTable("epsilon", epsilon)
         columns = ("action", "first_action") if rule == "sarsa" else ("action",)
         self.walk = unchecked(open_walk)(
-            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, columns=columns)
+            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, columns=columns
+        )
         self.epsilons = self.epsilon.up_to(self.walk.episodes)
         self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
-        self.counts = np.zeros(self.q.size, dtype=np.int64)               # visits, if alpha is a schedule
+        self.counts = np.zeros(self.q.size, dtype=np.int64)  # visits, if alpha is a schedule
         self.history = new_history(history, self.walk.episodes, self.q)
 
     def epsilon_in(self, episode: IntArray) -> FloatArray | float:
@@ -133,8 +161,8 @@ class _Control:
 
     def iterate(self) -> Iterator[tuple[Any, ...]]:
         gamma, walk, next_value_of = self.gamma, self.walk, _NEXT_VALUE[self.rule]
-        q = self.q.ravel()                                                # the same table, flat
-        rows = self.q.reshape(-1, walk.n_actions)                         # and once more, (R*S, A)
+        q = self.q.ravel()  # the same table, flat
+        rows = self.q.reshape(-1, walk.n_actions)  # and once more, (R*S, A)
         next_action = self.first_actions() if self.rule == "sarsa" else walk.run
         while walk.next_step():
             run, state, episode, epsilon = walk.run, walk.state, walk.episode, self.epsilon_in(walk.episode)
@@ -145,11 +173,11 @@ class _Control:
                 action = epsilon_greedy_actions(_columns(rows, row), epsilon, walk.uniform("action"))
             next_state, reward, terminated, over = walk.step(action)
 
-            q_next = _columns(rows, walk.offset + next_state)             # (A, n)
+            q_next = _columns(rows, walk.offset + next_state)  # (A, n)
             if self.rule == "sarsa":
                 next_action = epsilon_greedy_actions(q_next, epsilon, walk.uniform("action"))
             next_value = next_value_of(q_next, epsilon, next_action)
-            here = row * walk.n_actions + action                          # Q(s, a) of every run
+            here = row * walk.n_actions + action  # Q(s, a) of every run
             delta = reward + gamma * next_value * ~terminated - q.take(here)
             q[here] += self.step_size(here) * delta
 
@@ -170,7 +198,7 @@ class _Control:
     def first_actions(self) -> IntArray:
         """SARSA's action for the first state of an episode, (n,)."""
         walk = self.walk
-        q = self.q[walk.run, walk.state].T                                # (A, n)
+        q = self.q[walk.run, walk.state].T  # (A, n)
         return epsilon_greedy_actions(q, self.epsilon_in(walk.episode), walk.uniform("first_action"))
 
     def carry(self, next_action: IntArray, over: BoolArray, keep: BoolArray | None) -> IntArray:
@@ -189,8 +217,16 @@ def _columns(table: FloatArray, rows: IntArray) -> FloatArray:
 
 @checked
 def q_learning(
-    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
-    runs: Count = 1, history: bool = False, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    epsilon: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    history: bool = False,
+    max_steps: Count | None = None,
 ) -> Control:
     """Act epsilon-greedily, learn about the best: ``Q(s,a) += alpha * (r + gamma * max_b Q(s',b) - Q(s,a))``.
 
@@ -218,8 +254,16 @@ def q_learning(
 
 @checked
 def sarsa(
-    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
-    runs: Count = 1, history: bool = False, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    epsilon: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    history: bool = False,
+    max_steps: Count | None = None,
 ) -> Control:
     """Learn about the policy that acts: ``Q(s,a) += alpha * (r + gamma * Q(s',a') - Q(s,a))``.
 
@@ -236,8 +280,16 @@ def sarsa(
 
 @checked
 def expected_sarsa(
-    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
-    runs: Count = 1, history: bool = False, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    epsilon: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    history: bool = False,
+    max_steps: Count | None = None,
 ) -> Control:
     """SARSA without the luck of a': ``Q(s,a) += alpha * (r + gamma * sum_b pi(b|s') Q(s',b) - Q(s,a))``.
 
@@ -247,14 +299,20 @@ def expected_sarsa(
 
     Source: van Seijen et al. (2009); Sutton & Barto (2018), section 6.6.
     """
-    return _control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history,
-                    max_steps)
+    return _control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
 
 
 @checked
 def iterate_q_learning(
-    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
-    runs: Count = 1, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    epsilon: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``q_learning`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
     return _iterate_control("q_learning", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
@@ -262,8 +320,15 @@ def iterate_q_learning(
 
 @checked
 def iterate_sarsa(
-    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
-    runs: Count = 1, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    epsilon: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
     return _iterate_control("sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
@@ -271,16 +336,32 @@ def iterate_sarsa(
 
 @checked
 def iterate_expected_sarsa(
-    env_or_mdp: MDP | Environment, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, epsilon: Schedule, seed: Seed,
-    runs: Count = 1, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    epsilon: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``expected_sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
-    return _iterate_control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs,
-                            max_steps)
+    return _iterate_control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
 
 
-def _control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule, epsilon: Schedule,
-             seed: int, runs: int, history: bool, max_steps: int | None) -> Control:
+def _control(
+    rule: str,
+    env_or_mdp: Any,
+    episodes: int,
+    gamma: float,
+    alpha: Schedule,
+    epsilon: Schedule,
+    seed: int,
+    runs: int,
+    history: bool,
+    max_steps: int | None,
+) -> Control:
     learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
     if learner.walk.runs == 1 and isinstance(learner.walk, TableWalk):
         _learn_alone(learner, learner.walk)
@@ -289,8 +370,17 @@ def _control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Sch
     return Control(one_or_all(learner.q), learner.walk.returns, learner.walk.lengths, learner.history)
 
 
-def _iterate_control(rule: str, env_or_mdp: Any, episodes: int, gamma: float, alpha: Schedule,
-                     epsilon: Schedule, seed: int, runs: int, max_steps: int | None) -> Iterator[Step]:
+def _iterate_control(
+    rule: str,
+    env_or_mdp: Any,
+    episodes: int,
+    gamma: float,
+    alpha: Schedule,
+    epsilon: Schedule,
+    seed: int,
+    runs: int,
+    max_steps: int | None,
+) -> Iterator[Step]:
     learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, False, max_steps)
     return _steps(learner.iterate(), learner.walk.runs)
 
@@ -308,7 +398,7 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
     row, action = q[state], int(learner.first_actions()[0]) if sarsa else 0
     for block in walk.random.blocks("action", "transition", "start", "first_action"):
         for u, u_transition, u_start, u_first in block:
-            if not sarsa:                                                 # epsilon-greedy; `best` is max(row)
+            if not sarsa:  # epsilon-greedy; `best` is max(row)
                 if u < epsilon:
                     action = int(u * explore)
                 elif row.count(best) == 1:
@@ -323,8 +413,7 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
             if q_learning:
                 next_value = next_best
             elif sarsa:
-                next_action = int(u * explore) if u < epsilon else _one_of(
-                    next_row, next_best, (u - epsilon) * exploit)
+                next_action = int(u * explore) if u < epsilon else _one_of(next_row, next_best, (u - epsilon) * exploit)
                 next_value = next_row[next_action]
             else:
                 next_value = _value_of_policy_in_row(next_row, next_best, epsilon)
@@ -347,14 +436,16 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
                     learner.q[0], walk.flat_returns[:], walk.flat_lengths[:] = q, returns, lengths
                     return
                 if learner.epsilon.constant is None:
-                    epsilon, explore, exploit = _exploration(
-                        learner.epsilons[episode + 1].item(), walk.n_actions)
+                    epsilon, explore, exploit = _exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
                 state = walk.table.first_state(u_start) if only_start is None else only_start
                 total, left = 0.0, max_steps
                 row, best = q[state], max(q[state])
                 if sarsa:
-                    action = int(u_first * explore) if u_first < epsilon else _one_of(
-                        row, best, (u_first - epsilon) * exploit)
+                    action = (
+                        int(u_first * explore)
+                        if u_first < epsilon
+                        else _one_of(row, best, (u_first - epsilon) * exploit)
+                    )
             else:
                 best = next_best if next_state != state else max(row)
                 state, row = next_state, next_row
@@ -364,8 +455,11 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
 
 def _exploration(epsilon: float, n_actions: int) -> tuple[float, float, float]:
     """Epsilon, and the factors of ``epsilon_greedy_actions`` that turn a uniform number into an action."""
-    return (epsilon, JUST_BELOW_ONE * n_actions / (epsilon + (epsilon == 0)),
-            JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1)))
+    return (
+        epsilon,
+        JUST_BELOW_ONE * n_actions / (epsilon + (epsilon == 0)),
+        JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1)),
+    )
 
 
 def _one_of(row: list[float], best: float, u: float) -> int:
@@ -385,10 +479,19 @@ def _value_of_policy_in_row(row: list[float], best: float, epsilon: float) -> fl
 
 # ---------------------------------------------------------------------- prediction
 
+
 @checked
 def td_prediction(
-    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
-    runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, history: bool = False,
+    env_or_mdp: MDP | Environment,
+    policy: Policy,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    initial_values: Floats[Array, "S"] | None = None,
+    history: bool = False,
     max_steps: Count | None = None,
 ) -> Prediction:
     """TD(0): move ``V(s)`` toward the target at every step: ``V(s) += alpha * (r + gamma * V(s') - V(s))``.
@@ -413,14 +516,33 @@ def td_prediction(
     Source: Sutton & Barto (2018), section 6.1.
     """
     return unchecked(n_step_td_prediction)(
-        env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha, seed=seed, n=1, runs=runs,
-        initial_values=initial_values, history=history, max_steps=max_steps)
+        env_or_mdp,
+        policy,
+        episodes=episodes,
+        gamma=gamma,
+        alpha=alpha,
+        seed=seed,
+        n=1,
+        runs=runs,
+        initial_values=initial_values,
+        history=history,
+        max_steps=max_steps,
+    )
 
 
 @checked
 def n_step_td_prediction(
-    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
-    n: Count, runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, history: bool = False,
+    env_or_mdp: MDP | Environment,
+    policy: Policy,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    seed: Seed,
+    n: Count,
+    runs: Count = 1,
+    initial_values: Floats[Array, "S"] | None = None,
+    history: bool = False,
     max_steps: Count | None = None,
 ) -> Prediction:
     """n-step TD: ``V(s_t) += alpha * (r_t + ... + gamma^(n-1) r_{t+n-1} + gamma^n V(s_{t+n}) - V(s_t))``.
@@ -439,50 +561,85 @@ def n_step_td_prediction(
 
     Source: Sutton & Barto (2018), section 7.1.
     """
-    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, history,
-                          max_steps)
+    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, history, max_steps)
     run_out(learner.iterate())
-    return Prediction(one_or_all(learner.v), one_or_all(learner.counts), learner.walk.returns,
-                      learner.walk.lengths, learner.history)
+    return Prediction(
+        one_or_all(learner.v), one_or_all(learner.counts), learner.walk.returns, learner.walk.lengths, learner.history
+    )
 
 
 @checked
 def iterate_td_prediction(
-    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
-    runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    policy: Policy,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    seed: Seed,
+    runs: Count = 1,
+    initial_values: Floats[Array, "S"] | None = None,
+    max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``td_prediction`` as a generator: one ``Step`` per update. Same arguments."""
     return unchecked(iterate_n_step_td_prediction)(
-        env_or_mdp, policy, episodes=episodes, gamma=gamma, alpha=alpha, seed=seed, n=1, runs=runs,
-        initial_values=initial_values, max_steps=max_steps)
+        env_or_mdp,
+        policy,
+        episodes=episodes,
+        gamma=gamma,
+        alpha=alpha,
+        seed=seed,
+        n=1,
+        runs=runs,
+        initial_values=initial_values,
+        max_steps=max_steps,
+    )
 
 
 @checked
 def iterate_n_step_td_prediction(
-    env_or_mdp: MDP | Environment, policy: Policy, *, episodes: Count, gamma: UnitInterval, alpha: Schedule, seed: Seed,
-    n: Count, runs: Count = 1, initial_values: Floats[Array, "S"] | None = None, max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment,
+    policy: Policy,
+    *,
+    episodes: Count,
+    gamma: UnitInterval,
+    alpha: Schedule,
+    seed: Seed,
+    n: Count,
+    runs: Count = 1,
+    initial_values: Floats[Array, "S"] | None = None,
+    max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``n_step_td_prediction`` as a generator: one ``Step`` per step of the environment. Same arguments."""
-    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, False,
-                          max_steps)
+    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, False, max_steps)
     return _steps(learner.iterate(), learner.walk.runs)
 
 
 class _Prediction:
     """The state of a TD prediction: values, the last n steps of every run, and the loop."""
 
-    def __init__(self, env_or_mdp: Any, policy: Policy, episodes: int, gamma: float, alpha: Schedule,
-                 seed: int, n: int, runs: int, initial_values: FloatArray | None, history: bool,
-                 max_steps: int | None) -> None:
+    def __init__(
+        self,
+        env_or_mdp: Any,
+        policy: Policy,
+        episodes: int,
+        gamma: float,
+        alpha: Schedule,
+        seed: int,
+        n: int,
+        runs: int,
+        initial_values: FloatArray | None,
+        history: bool,
+        max_steps: int | None,
+    ) -> None:
         self.gamma, self.n = gamma, n
         self.alpha = ScheduleTable("alpha", alpha)
-        self.walk = unchecked(open_walk)(
-            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps)
+        self.walk = unchecked(open_walk)(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps)
         self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
-        self.v = np.tile(_first_guess(initial_values, self.walk), (self.walk.runs, 1))      # (R, S)
+        self.v = np.tile(_first_guess(initial_values, self.walk), (self.walk.runs, 1))  # (R, S)
         self.counts = np.zeros(self.v.shape, dtype=np.int64)
         self.history = new_history(history, self.walk.episodes, self.v)
-        self.last_states = np.zeros((self.n, self.walk.runs), dtype=np.int64)   # ring buffers over time
+        self.last_states = np.zeros((self.n, self.walk.runs), dtype=np.int64)  # ring buffers over time
         self.last_rewards = np.zeros((self.n, self.walk.runs))
 
     def iterate(self) -> Iterator[tuple[Any, ...]]:
@@ -499,7 +656,7 @@ class _Prediction:
             if self.n == 1:
                 self.update(run, state, delta)
             else:
-                full = ~over & (walk.steps >= self.n)                     # the oldest step has its n rewards
+                full = ~over & (walk.steps >= self.n)  # the oldest step has its n rewards
                 self.n_step_update(time, run[full], next_value[full])
                 self.flush(time, run[over], next_value[over], walk.steps[over])
             if self.history is not None and over.any():
@@ -517,7 +674,7 @@ class _Prediction:
         """Update the state of n - 1 steps ago with the n rewards since, and the value of what comes next."""
         if run.size:
             target = next_value
-            for t in range(time, time - self.n, -1):                     # backward through the last n rewards
+            for t in range(time, time - self.n, -1):  # backward through the last n rewards
                 target = self.last_rewards[t % self.n, run] + self.gamma * target
             state = self.last_states[(time + 1) % self.n, run]
             self.update(run, state, target - self.v[run, state])
@@ -548,6 +705,7 @@ def _first_guess(initial_values: FloatArray | None, walk: Any) -> FloatArray:
 
 
 # ---------------------------------------------------------------------- step by step
+
 
 class Step(NamedTuple):
     """One step of a generator: a transition, its TD error, and the table after the update.
@@ -580,6 +738,7 @@ def _steps(records: Iterator[tuple[Any, ...]], runs: int) -> Iterator[Step]:
 
 # ---------------------------------------------------------------------- fixed points with linear features
 
+
 @checked
 def td_fixed_point(
     mdp: MDP, policy: Policy, features: Floats[Array, "S d"], weights: Floats[Array, "S", Range(0)] | None = None
@@ -605,8 +764,8 @@ def td_fixed_point(
     Source: Sutton & Barto (2018), section 9.4.
     """
     x, next_x, reward, weight = _weighted_transitions(mdp, policy, features, weights)
-    gradient = x                                                      # of V(s); the target counts as constant
-    matrix = (gradient * weight[:, None]).T @ (x - mdp.gamma * next_x)     # (d, d)
+    gradient = x  # of V(s); the target counts as constant
+    matrix = (gradient * weight[:, None]).T @ (x - mdp.gamma * next_x)  # (d, d)
     return np.asarray(np.linalg.lstsq(matrix, (gradient * weight[:, None]).T @ reward, rcond=None)[0])
 
 
@@ -635,8 +794,8 @@ def residual_gradient_fixed_point(
     Source: Baird (1995); Sutton & Barto (2018), section 11.5.
     """
     x, next_x, reward, weight = _weighted_transitions(mdp, policy, features, weights)
-    gradient = x - mdp.gamma * next_x                                      # of -delta: the target moves too
-    matrix = (gradient * weight[:, None]).T @ (x - mdp.gamma * next_x)     # (d, d)
+    gradient = x - mdp.gamma * next_x  # of -delta: the target moves too
+    matrix = (gradient * weight[:, None]).T @ (x - mdp.gamma * next_x)  # (d, d)
     return np.asarray(np.linalg.lstsq(matrix, (gradient * weight[:, None]).T @ reward, rcond=None)[0])
 
 

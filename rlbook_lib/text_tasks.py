@@ -288,8 +288,13 @@ class PromptFile:
     """
 
     @checked
-    def __init__(self, path: str | Path, rule: Rule = "equal", max_new_tokens: Count = 64,
-                 template: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        rule: Rule = "equal",
+        max_new_tokens: Count = 64,
+        template: Callable[[str], str] | None = None,
+    ) -> None:
         self.rule, self.longest = rule, max_new_tokens
         self.answers: dict[str, str] = {}
         self.by_split: dict[str, list[str]] = {"train": [], "eval": []}
@@ -302,14 +307,18 @@ class PromptFile:
                 continue
             prompt, answer = _prompt_and_answer(f"{path}, line {number}", line)
             if rule == "last number" and _last_number(answer) is None:
-                raise ValueError(f"{path}, line {number}: the answer is {answer!r}; expected a number, for the rule 'last number'")
+                raise ValueError(
+                    f"{path}, line {number}: the answer is {answer!r}; expected a number, for the rule 'last number'"
+                )
             shown = prompt if template is None else template(prompt)
             if shown not in self.answers:
                 self.by_split[unchecked(split_of)(prompt)].append(shown)
             self.answers[shown] = answer
         for split, prompts in self.by_split.items():
             if not prompts:
-                raise ValueError(f"{path} has no prompt for the {split} split; expected more lines (one in five is for eval)")
+                raise ValueError(
+                    f"{path} has no prompt for the {split} split; expected more lines (one in five is for eval)"
+                )
 
     @property
     def max_new_tokens(self) -> int:
@@ -341,7 +350,7 @@ def _prompt_and_answer(place: str, line: str) -> tuple[str, str]:
     except ValueError:
         row = None
     if not (isinstance(row, dict) and all(isinstance(row.get(key), str) and row[key] for key in ("prompt", "answer"))):
-        raise ValueError(f"{place}: {line[:80]!r}; expected a JSON object with the texts \"prompt\" and \"answer\"")
+        raise ValueError(f'{place}: {line[:80]!r}; expected a JSON object with the texts "prompt" and "answer"')
     return row["prompt"], row["answer"]
 
 
@@ -404,9 +413,7 @@ def score_completions(reward: Reward, completions: Completions) -> Tensor:
         try:
             score = reward(prompt, text, finished)
         except Exception as error:
-            raise RewardError(
-                f"the reward function raised {type(error).__name__}: {error} ({sample})"
-            ) from error
+            raise RewardError(f"the reward function raised {type(error).__name__}: {error} ({sample})") from error
         if not isinstance(score, numbers.Real) or not math.isfinite(score):
             raise RewardError(f"the reward function returned {score!r}; expected a finite number ({sample})")
         scores.append(float(score))
@@ -450,9 +457,7 @@ def score_with(reward: Reward | Scorer, completions: Completions) -> Tensor:
 
 
 @checked
-def evaluate_accuracy(
-    model: LanguageModel, task: TextTask, *, count: Count = 512, seed: Seed = 1_000_000
-) -> float:
+def evaluate_accuracy(model: LanguageModel, task: TextTask, *, count: Count = 512, seed: Seed = 1_000_000) -> float:
     """Share of evaluation prompts that the model answers right, greedily.
 
     Args:
@@ -549,9 +554,7 @@ def preference_pairs(
     rng = np.random.default_rng(seed)
     prompts = task.prompts(count, rng, split)
     seeds = [int(s) for s in rng.integers(2**31, size=2)]
-    one, two = (
-        unchecked(generate)(model, prompts, max_new_tokens=task.max_new_tokens, seed=s) for s in seeds
-    )
+    one, two = (unchecked(generate)(model, prompts, max_new_tokens=task.max_new_tokens, seed=s) for s in seeds)
     score_one, score_two = (unchecked(score_completions)(score, written) for written in (one, two))
     margin = (score_one - score_two).double().cpu().numpy()
     first_wins = rng.random(count) < expit(sharpness * margin)

@@ -38,9 +38,18 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from rlbook_lib.checks import (
-    Actor, Count, Natural, Network, NotNegative, Positive, Seed, Settings, UnitInterval, checked,
+    Actor,
+    Count,
+    Natural,
+    Network,
+    NotNegative,
+    Positive,
+    Seed,
+    Settings,
+    UnitInterval,
+    checked,
     unchecked,
-)  # fmt: skip
+)
 from rlbook_lib.data_parallel import add_gradients, any_process, rank
 from rlbook_lib.environments import opened
 
@@ -52,6 +61,7 @@ class TrainingError(RuntimeError):
 
 
 # ---------------------------------------------------------------------- records
+
 
 @dataclass(frozen=True)
 class Update:
@@ -120,8 +130,12 @@ class Run:
     def state(self) -> State:
         """Everything needed to go on, as tensors and plain data."""
         counts = {"update": self.update, "env_steps": self.env_steps}
-        return {"config": config_dict(self.config), "seed": self.seed, **counts,
-                **{name: pack(part) for name, part in self.parts.items()}}
+        return {
+            "config": config_dict(self.config),
+            "seed": self.seed,
+            **counts,
+            **{name: pack(part) for name, part in self.parts.items()},
+        }
 
     def record(self, metrics: dict[str, float], steps: int = 0) -> Update:
         """Count one update of so many steps, and tell of it; no steps: the last record once more."""
@@ -131,11 +145,18 @@ class Run:
 
 # ---------------------------------------------------------------------- the loop
 
+
 @checked
 def run_updates(
-    updates: Iterable[Update], *, progress: bool = False, stop: Callable[[Update], bool] | None = None,
-    checkpoint: str | Path | None = None, checkpoint_every: Count = 10, total_steps: Count | None = None,
-    total_updates: Count | None = None, before: State | None = None,
+    updates: Iterable[Update],
+    *,
+    progress: bool = False,
+    stop: Callable[[Update], bool] | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: Count = 10,
+    total_steps: Count | None = None,
+    total_updates: Count | None = None,
+    before: State | None = None,
 ) -> TrainingResult:
     """Run a trainer out, or until ``stop`` says so, and collect its metrics.
 
@@ -176,21 +197,35 @@ def run_updates(
             if (stop is not None and stop(last)) or ends:  # stop sees the last record of an interrupted run too
                 break
         if last is None:
-            raise ValueError("updates is empty: " + ("the trainer made no update" if before is None else
-                                                     "the run that the state was saved from had ended"))
+            raise ValueError(
+                "updates is empty: "
+                + (
+                    "the trainer made no update"
+                    if before is None
+                    else "the run that the state was saved from had ended"
+                )
+            )
         if checkpoint is not None and saved != last.update:
             _save(checkpoint, last, history)
         if ends:
             raise KeyboardInterrupt
-    return TrainingResult(last.policy, history.arrays(), last.update, last.env_steps,
-                          lambda: history.into(last.state()))
+    return TrainingResult(
+        last.policy, history.arrays(), last.update, last.env_steps, lambda: history.into(last.state())
+    )
 
 
 @checked
 def train(
-    iterate: Callable[..., Iterator[Update]], env: Any, config: Settings, *, seed: Seed,
-    state: State | str | Path | None = None, progress: bool = False, checkpoint: str | Path | None = None,
-    checkpoint_every: Count = 10, stop: Callable[[Update], bool] | None = None,
+    iterate: Callable[..., Iterator[Update]],
+    env: Any,
+    config: Settings,
+    *,
+    seed: Seed,
+    state: State | str | Path | None = None,
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: Count = 10,
+    stop: Callable[[Update], bool] | None = None,
 ) -> TrainingResult:
     """What every ``train_X`` does: run ``iterate_X`` out, from the start or from a saved state.
 
@@ -217,10 +252,16 @@ def train(
         state = load_checkpoint(state)
     if state is not None:
         check_state(state, config, seed)
-    return run_updates(iterate(env, config, seed=seed, state=state), progress=progress, stop=stop,
-                       checkpoint=checkpoint, checkpoint_every=checkpoint_every, before=state,
-                       total_steps=getattr(config, "total_steps", None),
-                       total_updates=getattr(config, "updates", None))
+    return run_updates(
+        iterate(env, config, seed=seed, state=state),
+        progress=progress,
+        stop=stop,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        before=state,
+        total_steps=getattr(config, "total_steps", None),
+        total_updates=getattr(config, "updates", None),
+    )
 
 
 def _save(path: str | Path, record: Update, history: History) -> None:
@@ -256,8 +297,10 @@ class History:
 
     def into(self, state: State) -> State:
         """The state with the curves added."""
-        return {**state, "history": {name: torch.tensor(column, dtype=torch.float64)
-                                     for name, column in self.columns.items()}}
+        return {
+            **state,
+            "history": {name: torch.tensor(column, dtype=torch.float64) for name, column in self.columns.items()},
+        }
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """The curves as arrays, (updates,) each."""
@@ -317,7 +360,7 @@ def _interrupt_between_updates() -> Iterator[Callable[[], bool]]:
     In the middle of an update the state is neither the old one nor the new one, so nothing could be saved.
     """
     pending = threading.Event()
-    if threading.current_thread() is not threading.main_thread():       # only there can signals be handled
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield pending.is_set
         return
 
@@ -334,6 +377,7 @@ def _interrupt_between_updates() -> Iterator[Callable[[], bool]]:
 
 
 # ---------------------------------------------------------------------- checkpoints
+
 
 @checked
 def save_checkpoint(path: str | Path, state: State) -> None:
@@ -363,9 +407,11 @@ def save_checkpoint(path: str | Path, state: State) -> None:
         if isinstance(error, (OSError, RuntimeError)):  # torch hides a failed write behind an error of its own
             why = error if isinstance(error, OSError) else error.__context__
             if isinstance(why, OSError):
-                raise OSError(why.errno, f"{why.strerror or why}; the checkpoint before this one stays", str(path)) from error
+                raise OSError(
+                    why.errno, f"{why.strerror or why}; the checkpoint before this one stays", str(path)
+                ) from error
         raise
-    if os.name == "posix":                                                # the new name, too, on the disk
+    if os.name == "posix":  # the new name, too, on the disk
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -389,10 +435,10 @@ def load_checkpoint(path: str | Path) -> State:
     """
     with open(path, "rb") as file:
         try:
-            damaged = zipfile.ZipFile(file).testzip()                     # compares the check sums
+            damaged = zipfile.ZipFile(file).testzip()  # compares the check sums
             file.seek(0)
             state = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:                            # its kind depends on where the damage is
+        except Exception as error:  # its kind depends on where the damage is
             raise ValueError(f"{path} is not a checkpoint, or is damaged: {error}") from error
     if damaged is not None:
         raise ValueError(f"{path} is damaged: the check sum of {damaged} is wrong")
@@ -409,8 +455,11 @@ def _require_plain(value: Any, where: str) -> None:
         for key in value:
             if type(key) not in (str, int):
                 raise TypeError(f"{where} has the key {key!r}; expected text or a whole number")
-    elif value is not None and type(value) not in (bool, int, float, str, list, tuple) \
-            and not isinstance(value, torch.Tensor):
+    elif (
+        value is not None
+        and type(value) not in (bool, int, float, str, list, tuple)
+        and not isinstance(value, torch.Tensor)
+    ):
         raise TypeError(f"{where} is {type(value).__name__}; expected a tensor or plain data")
 
 
@@ -430,6 +479,7 @@ def _entries(value: Any, where: str) -> list[tuple[Any, str]]:
 
 
 # ---------------------------------------------------------------------- going on from a state
+
 
 @checked
 def config_dict(config: Settings) -> dict[str, Any]:
@@ -462,12 +512,16 @@ def check_state(state: State, config: Settings, seed: Seed) -> None:
         ValueError: the state has no such entries, or they differ; it says where.
     """
     if not {"config", "seed"} <= state.keys():
-        raise ValueError(f"state has the keys {sorted(state)}; expected what a trainer's record gave, with 'config' "
-                         "and 'seed'")
+        raise ValueError(
+            f"state has the keys {sorted(state)}; expected what a trainer's record gave, with 'config' and 'seed'"
+        )
     had, have = {**state["config"], "seed": state["seed"]}, {**config_dict(config), "seed": seed}
     missing = object()
-    different = [f"{name} was {had.get(name)!r} and is {have.get(name)!r}"
-                 for name in sorted(had.keys() | have) if had.get(name, missing) != have.get(name, missing)]
+    different = [
+        f"{name} was {had.get(name)!r} and is {have.get(name)!r}"
+        for name in sorted(had.keys() | have)
+        if had.get(name, missing) != have.get(name, missing)
+    ]
     if different:
         raise ValueError(f"state was made with other settings: {'; '.join(different)}")
 
@@ -501,6 +555,7 @@ def resume_state(checkpoint: str | Path | None, config: Settings, seed: Seed) ->
 
 
 # ---------------------------------------------------------------------- packing what has a state
+
 
 @checked
 def rng_state(rng: np.random.Generator | torch.Generator) -> Any:
@@ -582,6 +637,7 @@ def unpack(part: Any, state: Any) -> Any:
 
 # ---------------------------------------------------------------------- steps that several trainers share
 
+
 @checked
 def split_seed(seed: Seed, count: Count) -> list[int]:
     """Independent seeds made from one: of the environments, the networks, the actions, ...
@@ -651,8 +707,16 @@ class Adam:
     """
 
     @checked
-    def __init__(self, parameters: Iterable[Any], lr: NotNegative, *, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: Positive = 1e-8, decay: NotNegative = 0.0, fused: bool = True) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[Any],
+        lr: NotNegative,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: Positive = 1e-8,
+        decay: NotNegative = 0.0,
+        fused: bool = True,
+    ) -> None:
         groups = list(parameters)
         if not (groups and isinstance(groups[0], dict)):
             groups = [{"params": groups}]
@@ -680,24 +744,44 @@ class Adam:
                     p.copy_(copied)
 
     def _move(self, parameters: list[Tensor], gradients: list[Any], states: list[dict[str, Tensor]], lr: float) -> None:
-        adam(parameters, gradients, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
-             [], [s["step"] for s in states], lr=lr, beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
-             weight_decay=self.decay, decoupled_weight_decay=True, fused=self.fused, foreach=False,
-             amsgrad=False, maximize=False)
+        adam(
+            parameters,
+            gradients,
+            [s["exp_avg"] for s in states],
+            [s["exp_avg_sq"] for s in states],
+            [],
+            [s["step"] for s in states],
+            lr=lr,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            eps=self.eps,
+            weight_decay=self.decay,
+            decoupled_weight_decay=True,
+            fused=self.fused,
+            foreach=False,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         if parameter not in self.state:
             count = torch.zeros((), device=parameter.device if self.fused else "cpu")
             exact = parameter.detach().float() if parameter.dtype in (torch.bfloat16, torch.float16) else parameter
-            self.state[parameter] = {"step": count, "exp_avg": torch.zeros_like(exact), "exp_avg_sq": torch.zeros_like(exact),
-                                     **({} if exact is parameter else {"copy": exact})}
+            self.state[parameter] = {
+                "step": count,
+                "exp_avg": torch.zeros_like(exact),
+                "exp_avg_sq": torch.zeros_like(exact),
+                **({} if exact is parameter else {"copy": exact}),
+            }
         return self.state[parameter]
 
     def state_dict(self) -> State:
         """Learning rates and means, the parameters numbered in order."""
         numbers = {p: i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
-        return {"state": {numbers[p]: state for p, state in self.state.items()},
-                "param_groups": [group | {"params": [numbers[p] for p in group["params"]]} for group in self.param_groups]}
+        return {
+            "state": {numbers[p]: state for p, state in self.state.items()},
+            "param_groups": [group | {"params": [numbers[p] for p in group["params"]]} for group in self.param_groups],
+        }
 
     @checked
     def load_state_dict(self, state: State) -> None:
@@ -720,8 +804,9 @@ Optimizer: TypeAlias = Adam | torch.optim.Optimizer
 
 
 @checked
-def gradient_step(optimizer: Optimizer, loss: Tensor, learning_rate: NotNegative | None = None,
-                  max_norm: Positive | None = None) -> float:
+def gradient_step(
+    optimizer: Optimizer, loss: Tensor, learning_rate: NotNegative | None = None, max_norm: Positive | None = None
+) -> float:
     """One step of an optimizer down the gradient of a loss; a loss that is no number changes nothing.
 
     Args:
@@ -766,9 +851,11 @@ def frozen_copy(model: Network) -> Any:
 
 # ---------------------------------------------------------------------- evaluation
 
+
 @checked
-def evaluate_policy(policy: Actor, env: str | Callable[[], Any], *, episodes: Count = 20, seed: Seed,
-                    max_steps: Count = 10_000) -> NDArray[np.float64]:
+def evaluate_policy(
+    policy: Actor, env: str | Callable[[], Any], *, episodes: Count = 20, seed: Seed, max_steps: Count = 10_000
+) -> NDArray[np.float64]:
     """Undiscounted returns of greedy episodes, all of them side by side.
 
     Args:
@@ -792,7 +879,7 @@ def evaluate_policy(policy: Actor, env: str | Callable[[], Any], *, episodes: Co
         for _ in range(max_steps):
             step = environments.step(policy.act(observations, greedy=True))
             returns += running * step.rewards
-            running &= ~(step.terminated | step.truncated)        # the copies that are in their first episode
+            running &= ~(step.terminated | step.truncated)  # the copies that are in their first episode
             if not running.any():
                 break
             observations = step.observations

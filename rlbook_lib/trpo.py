@@ -23,9 +23,23 @@ from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
 from rlbook_lib.checks import (
-    Array, Count, Environment, Finite, Floats, Integers, NotNegative, OpenUnitInterval, Positive,
-    Probabilities, Range, Seed, UnitInterval, checked, settings, unchecked,
-)  # fmt: skip
+    Array,
+    Count,
+    Environment,
+    Finite,
+    Floats,
+    Integers,
+    NotNegative,
+    OpenUnitInterval,
+    Positive,
+    Probabilities,
+    Range,
+    Seed,
+    UnitInterval,
+    checked,
+    settings,
+    unchecked,
+)
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.dynamic_programming import advantages, expected_return, expected_visits
 from rlbook_lib.mdp import MDP, FloatArray
@@ -33,8 +47,18 @@ from rlbook_lib.networks import Policy, ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
 from rlbook_lib.rollout import Rollout, flatten, open_actors, value_estimates
 from rlbook_lib.training import (
-    Adam, Optimizer, Run, State, TrainingError, TrainingResult, Update, gradient_step, return_scale, split_seed, train,
-)  # fmt: skip
+    Adam,
+    Optimizer,
+    Run,
+    State,
+    TrainingError,
+    TrainingResult,
+    Update,
+    gradient_step,
+    return_scale,
+    split_seed,
+    train,
+)
 
 
 @settings
@@ -152,8 +176,13 @@ def trpo_step(
     )
     if not found.accepted:
         vector_to_parameters(theta, parameters)
-    return {"kl": found.kl, "gain": found.gain, "backtracks": float(found.backtracks),
-            "accepted": float(found.accepted), "entropy": float(policy.entropy_of(old_outputs).mean())}  # fmt: skip
+    return {
+        "kl": found.kl,
+        "gain": found.gain,
+        "backtracks": float(found.backtracks),
+        "accepted": float(found.accepted),
+        "entropy": float(policy.entropy_of(old_outputs).mean()),
+    }
 
 
 @checked
@@ -187,8 +216,7 @@ def iterate_trpo(
         policy, value, collector = actors.policy, actors.value, actors.collector
         optimizer = Adam(value.parameters(), config.value_learning_rate, eps=1e-5)
         order = torch.Generator().manual_seed(order_seed)  # of the samples in the value network's passes
-        run = Run(config, seed, policy, networks=actors.networks, optimizer=optimizer, collector=collector,
-                  order=order)  # fmt: skip
+        run = Run(config, seed, policy, networks=actors.networks, optimizer=optimizer, collector=collector, order=order)
         run.go_on(state)
         if run.env_steps >= config.total_steps:  # a state of a run that had ended
             yield run.record({})
@@ -216,16 +244,21 @@ def trpo_targets(rollout: Rollout, value_network: ValueNetwork, config: TRPOConf
     Source: Schulman et al. (2016).
     """
     values, next_values = value_estimates(rollout, value_network)  # (T, N)
-    advantages, targets = gae(rollout.rewards, values, next_values, rollout.terminated, rollout.truncated,
-                              config.gamma, config.lam)  # fmt: skip
+    advantages, targets = gae(
+        rollout.rewards, values, next_values, rollout.terminated, rollout.truncated, config.gamma, config.lam
+    )
     return flatten(normalize_advantages(advantages)), flatten(targets)
 
 
 @checked
 def fit_values(
-    value_network: ValueNetwork, optimizer: Optimizer, observations: Tensor, targets: Tensor,
-    config: TRPOConfig, generator: torch.Generator,
-) -> float:  # fmt: skip
+    value_network: ValueNetwork,
+    optimizer: Optimizer,
+    observations: Tensor,
+    targets: Tensor,
+    config: TRPOConfig,
+    generator: torch.Generator,
+) -> float:
     """Passes of gradient steps of the value network toward its targets, in units of its scale.
 
     Args:
@@ -341,8 +374,10 @@ def iterate_conjugate_gradient(
         if not curvature > 0:
             if math.sqrt(size) < 1e-6 * math.sqrt(first):
                 return  # only rounding is left, in a direction that A does not see
-            raise ValueError(f"matvec is not positive definite: v @ matvec(v) is {curvature:.3g}; "
-                             "expected a positive number (more damping helps)")
+            raise ValueError(
+                f"matvec is not positive definite: v @ matvec(v) is {curvature:.3g}; "
+                "expected a positive number (more damping helps)"
+            )
         length = size / curvature
         solution = solution + length * direction
         residual = residual - length * product
@@ -353,9 +388,13 @@ def iterate_conjugate_gradient(
 
 @checked(arrays="either")
 def natural_gradient_step(
-    gradient: Floats[Array, "n"], matvec: Matvec, delta: Positive, *, iterations: Count | None = None,
+    gradient: Floats[Array, "n"],
+    matvec: Matvec,
+    delta: Positive,
+    *,
+    iterations: Count | None = None,
     tolerance: Positive = 1e-10,
-) -> Array:  # fmt: skip
+) -> Array:
     """The best step of a linear objective within a quadratic KL of delta: sqrt(2 delta / g' F^-1 g) F^-1 g.
 
     Equation: eq-natural-step
@@ -393,9 +432,13 @@ class LineSearch(NamedTuple):
 
 @checked(arrays="either")
 def line_search(
-    evaluate: Callable[[Array], tuple[float, float]], step: Floats[Array, "n"], delta: Positive, *,
-    factor: OpenUnitInterval = 0.8, tries: Count = 10,
-) -> LineSearch:  # fmt: skip
+    evaluate: Callable[[Array], tuple[float, float]],
+    step: Floats[Array, "n"],
+    delta: Positive,
+    *,
+    factor: OpenUnitInterval = 0.8,
+    tries: Count = 10,
+) -> LineSearch:
     """The first of step, factor step, factor^2 step, ... that gains and whose true KL is at most delta.
 
     Equation: eq-line-search
@@ -476,9 +519,11 @@ def quadratic_kl(step: Floats[Array, "n"], matvec: Matvec) -> float:
 
 @checked(arrays="tensors")
 def fisher_vector_product(
-    kl_function: Callable[..., Tensor], parameters: Tensor | Sequence[Tensor], vector: Floats[Array, "..."],
+    kl_function: Callable[..., Tensor],
+    parameters: Tensor | Sequence[Tensor],
+    vector: Floats[Array, "..."],
     damping: NotNegative = 0.0,
-) -> Array:  # fmt: skip
+) -> Array:
     """F v without F: differentiate the KL once, take the product with v, differentiate again; plus damping v.
 
     Equation: eq-fisher-vector-product
@@ -516,9 +561,7 @@ def fisher_vector_product(
     return _fisher_product(kl, tensors, damping)(vector.reshape(-1)).reshape(vector.shape)
 
 
-def _fisher_product(
-    kl: Tensor, parameters: Sequence[Tensor], damping: float
-) -> Callable[[Tensor], Tensor]:
+def _fisher_product(kl: Tensor, parameters: Sequence[Tensor], damping: float) -> Callable[[Tensor], Tensor]:
     """v -> (F + damping I) v; the first derivative of the KL is taken once, for all v."""
     gradient = _flat(torch.autograd.grad(kl, parameters, create_graph=True))
 

@@ -13,32 +13,84 @@ import torch
 
 from rlbook_lib import checks
 from rlbook_lib.checks import (
-    Array, Count, Finite, Flags, Floats, Integers, LogProbs, Mask, MaskedFloats, Natural, NotNegative, Numbers,
-    OpenUnitInterval, Positive, Probabilities, Range, UnitInterval, check, checked, library_of, settings, unchecked,
-)  # fmt: skip
+    Array,
+    Count,
+    Finite,
+    Flags,
+    Floats,
+    Integers,
+    LogProbs,
+    Mask,
+    MaskedFloats,
+    Natural,
+    NotNegative,
+    Numbers,
+    OpenUnitInterval,
+    Positive,
+    Probabilities,
+    Range,
+    UnitInterval,
+    check,
+    checked,
+    library_of,
+    settings,
+    unchecked,
+)
 
 NAN = math.nan
 RIGHT = [
-    (Finite, -3, -3.0), (Positive, np.float32(2), 2.0), (NotNegative, 0, 0.0), (UnitInterval, 1, 1.0), (OpenUnitInterval, 0.5, 0.5),
-    (Count, np.int64(3), 3), (Natural, 0, 0), (int, -2, -2), (float, 1, 1.0), (bool, np.True_, True), (str, "a", "a"),
-    (Literal["a", "b"], "b", "b"), (Literal[0, 1], 1, 1), (Positive | None, None, None), (Positive | Literal["auto"], "auto", "auto"),
-    (tuple[Count, ...], [3, 4], (3, 4)), (tuple[Positive, UnitInterval], (2, 1), (2.0, 1.0)), (Sequence[Finite], np.array([1, 2]), [1.0, 2.0]),
-    (dict[str, Count], {"a": 1}, {"a": 1}), (Any, NAN, NAN),
-]  # fmt: skip
+    (Finite, -3, -3.0),
+    (Positive, np.float32(2), 2.0),
+    (NotNegative, 0, 0.0),
+    (UnitInterval, 1, 1.0),
+    (OpenUnitInterval, 0.5, 0.5),
+    (Count, np.int64(3), 3),
+    (Natural, 0, 0),
+    (int, -2, -2),
+    (float, 1, 1.0),
+    (bool, np.True_, True),
+    (str, "a", "a"),
+    (Literal["a", "b"], "b", "b"),
+    (Literal[0, 1], 1, 1),
+    (Positive | None, None, None),
+    (Positive | Literal["auto"], "auto", "auto"),
+    (tuple[Count, ...], [3, 4], (3, 4)),
+    (tuple[Positive, UnitInterval], (2, 1), (2.0, 1.0)),
+    (Sequence[Finite], np.array([1, 2]), [1.0, 2.0]),
+    (dict[str, Count], {"a": 1}, {"a": 1}),
+    (Any, NAN, NAN),
+]
 WRONG = [
-    (Finite, NAN, ValueError, "a finite number"), (Finite, math.inf, ValueError, "a finite number"), (Finite, "1", TypeError, "a finite number"),
-    (Finite, None, TypeError, "a finite number"), (Finite, True, TypeError, "a finite number"), (Finite, 1j, TypeError, "a finite number"),
-    (Positive, 0, ValueError, "a number, above 0"), (NotNegative, -1e-9, ValueError, "a number, 0 or more"),
-    (UnitInterval, 1.01, ValueError, "a number, from 0 to 1"), (OpenUnitInterval, 1, ValueError, "a number, above 0 and below 1"),
-    (Count, 0, ValueError, "a whole number, 1 or more"), (Count, 2.5, TypeError, "a whole number, 1 or more"), (Count, 2.0, TypeError, "a whole"),
-    (Natural, -1, ValueError, "a whole number, 0 or more"), (int, "x", TypeError, "a whole number"), (bool, 1, TypeError, "True or False"),
-    (str, 3, TypeError, "text"), (Literal["a", "b"], "c", ValueError, "one of 'a', 'b'"), (Literal["a", "b"], 3, TypeError, "one of 'a', 'b'"),
-    (Literal[0, 1], True, TypeError, "one of 0, 1"), (Positive | None, 0, ValueError, "a number, above 0"), (Positive | Literal["auto"], "b", ValueError, "one of 'auto'"),
+    (Finite, NAN, ValueError, "a finite number"),
+    (Finite, math.inf, ValueError, "a finite number"),
+    (Finite, "1", TypeError, "a finite number"),
+    (Finite, None, TypeError, "a finite number"),
+    (Finite, True, TypeError, "a finite number"),
+    (Finite, 1j, TypeError, "a finite number"),
+    (Positive, 0, ValueError, "a number, above 0"),
+    (NotNegative, -1e-9, ValueError, "a number, 0 or more"),
+    (UnitInterval, 1.01, ValueError, "a number, from 0 to 1"),
+    (OpenUnitInterval, 1, ValueError, "a number, above 0 and below 1"),
+    (Count, 0, ValueError, "a whole number, 1 or more"),
+    (Count, 2.5, TypeError, "a whole number, 1 or more"),
+    (Count, 2.0, TypeError, "a whole"),
+    (Natural, -1, ValueError, "a whole number, 0 or more"),
+    (int, "x", TypeError, "a whole number"),
+    (bool, 1, TypeError, "True or False"),
+    (str, 3, TypeError, "text"),
+    (Literal["a", "b"], "c", ValueError, "one of 'a', 'b'"),
+    (Literal["a", "b"], 3, TypeError, "one of 'a', 'b'"),
+    (Literal[0, 1], True, TypeError, "one of 0, 1"),
+    (Positive | None, 0, ValueError, "a number, above 0"),
+    (Positive | Literal["auto"], "b", ValueError, "one of 'auto'"),
     (Positive | Literal["auto"], [], TypeError, "a number, above 0 or one of 'auto'"),
-    (Callable[..., Any], 3, TypeError, "a function"), (tuple[Count, ...], 3, TypeError, "a tuple of entries"), (tuple[Count, ...], "ab", TypeError, "a tuple"),
-    (tuple[Positive, UnitInterval], (1,), ValueError, "a tuple of 2 entries"), (dict[str, Count], [1], TypeError, "a mapping"),
+    (Callable[..., Any], 3, TypeError, "a function"),
+    (tuple[Count, ...], 3, TypeError, "a tuple of entries"),
+    (tuple[Count, ...], "ab", TypeError, "a tuple"),
+    (tuple[Positive, UnitInterval], (1,), ValueError, "a tuple of 2 entries"),
+    (dict[str, Count], [1], TypeError, "a mapping"),
     (np.random.Generator, 0, TypeError, "a Generator"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("kind", "value", "expected"), RIGHT)
@@ -81,17 +133,32 @@ ARRAYS_WRONG = [
     (Floats[Array, "T ..."], 3.0, ValueError, "x has shape (); expected (T, ...)"),
     (Floats[Array, "N"], [1.0, NAN], ValueError, "x holds NaN or infinite values; expected finite numbers"),
     (Floats[Array, "N"], [math.inf], ValueError, "x holds NaN or infinite values; expected finite numbers"),
-    (Probabilities[Array, "... A"], [0.5, 0.4], ValueError, "x has a row that sums to 0.9; expected probabilities that sum to 1"),
+    (
+        Probabilities[Array, "... A"],
+        [0.5, 0.4],
+        ValueError,
+        "x has a row that sums to 0.9; expected probabilities that sum to 1",
+    ),
     (Probabilities[Array, "... A"], [1.5, -0.5], ValueError, "x holds -0.5; expected real numbers, 0 or more"),
     (Numbers[Array, "N"], [True], TypeError, "x has type bool; expected real numbers"),
-    (LogProbs[Array, "N"], [0.5, NAN], ValueError, "x holds NaN or inf; expected finite numbers, or -inf for a probability of 0"),
+    (
+        LogProbs[Array, "N"],
+        [0.5, NAN],
+        ValueError,
+        "x holds NaN or inf; expected finite numbers, or -inf for a probability of 0",
+    ),
     (LogProbs[Array, "N"], [0.5, math.inf], ValueError, "x holds NaN or inf"),
     (Integers[Array, "N"], [1.5], ValueError, "x holds fractions; expected whole numbers"),
     (Flags[Array, "N"], [0, 2], ValueError, "x holds values other than 0 and 1; expected flags, True or False"),
-    (Mask[Array, "B T"], [[1, 0], [0, 0]], ValueError, "x is empty in row 1; expected at least one flag that is set in each row"),
+    (
+        Mask[Array, "B T"],
+        [[1, 0], [0, 0]],
+        ValueError,
+        "x is empty in row 1; expected at least one flag that is set in each row",
+    ),
     (Integers[Array, "S"] | Probabilities[Array, "S A"], [[1, 1]], ValueError, "x has a row that sums to 2"),
     (Integers[Array, "S"] | Probabilities[Array, "S A"], [0.5, 0.5], ValueError, "x holds fractions"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])
@@ -126,7 +193,12 @@ def test_probabilities_sum_to_one_as_well_as_their_type_can():
 
 
 @checked(arrays="either")
-def difference(x: Floats[Array, "T ..."], y: Floats[Array, "T ..."], scale: Positive = 1.0, weights: Floats[Array, "T"] | None = None) -> Array:
+def difference(
+    x: Floats[Array, "T ..."],
+    y: Floats[Array, "T ..."],
+    scale: Positive = 1.0,
+    weights: Floats[Array, "T"] | None = None,
+) -> Array:
     return (x - y) * scale
 
 

@@ -32,7 +32,12 @@ def test_formulas_are_those_of_the_equation_index() -> None:
 
 @pytest.mark.parametrize(
     ("formula", "expected"),
-    [("x", 1), (r"\alpha\, \beta", 2), (r"\begin{aligned} a &= b \\ &= ccc \end{aligned}", 4), (r"\mathrm{KL}(p \Vert q)", 7)],
+    [
+        ("x", 1),
+        (r"\alpha\, \beta", 2),
+        (r"\begin{aligned} a &= b \\ &= ccc \end{aligned}", 4),
+        (r"\mathrm{KL}(p \Vert q)", 7),
+    ],
 )
 def test_signs_counts_what_is_set(formula: str, expected: int) -> None:
     assert signs(formula) == expected

@@ -25,7 +25,17 @@ def start(folder: Path, *more: str) -> subprocess.CompletedProcess:
     """Two processes over gloo, on this machine."""
     for name in two_processes.CONFIGS.keys() & set(more):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT), str(folder), *more]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(SCRIPT),
+        str(folder),
+        *more,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
 
@@ -59,7 +69,9 @@ def test_two_processes_train_as_one_with_the_whole_batch(name, together, monkeyp
     folder = together / name
     rounds = [torch.load(folder / f"rounds{i}.pt", weights_only=False) for i in range(2)]
     assert len(rounds[0]) == two_processes.CONFIGS[name].updates
-    assert any(a["mask"].shape != b["mask"].shape or a["mask"].sum() != b["mask"].sum() for a, b in zip(*rounds, strict=True))
+    assert any(
+        a["mask"].shape != b["mask"].shape or a["mask"].sum() != b["mask"].sum() for a, b in zip(*rounds, strict=True)
+    )
     batches = iter([joined(list(parts)) for parts in zip(*rounds, strict=True)])
     for module in (rlbook_lib.grpo, rlbook_lib.rlhf):
         monkeypatch.setattr(module, "generate", lambda *arguments, **options: next(batches))
@@ -82,10 +94,14 @@ def test_a_process_that_dies_ends_the_job_and_its_checkpoint_goes_on(together, t
     assert load_checkpoint(tmp_path / "grpo" / "checkpoint.pt")["update"] == 4
     again = start(tmp_path, "grpo")
     assert again.returncode == 0, again.stderr
-    assert json.loads((tmp_path / "grpo" / "history.json").read_text()) == json.loads((together / "grpo" / "history.json").read_text())
+    assert json.loads((tmp_path / "grpo" / "history.json").read_text()) == json.loads(
+        (together / "grpo" / "history.json").read_text()
+    )
     for key, weight in torch.load(together / "grpo" / "weights0.pt").items():
         assert torch.equal(weight, torch.load(tmp_path / "grpo" / "weights0.pt")[key])
-    with pytest.raises(ValueError, match="made by 2 processes, and this run has 1"):  # one process cannot take two streams
+    with pytest.raises(
+        ValueError, match="made by 2 processes, and this run has 1"
+    ):  # one process cannot take two streams
         two_processes.train("grpo", two_processes.model(), state=tmp_path / "grpo" / "checkpoint.pt")
 
 
@@ -96,29 +112,65 @@ def test_a_process_that_hangs_is_not_waited_for_without_end(tmp_path):
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = str(found.getsockname()[1])
-    group = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    command = [sys.executable, "-m", "tests.two_processes", str(tmp_path), "grpo", "--stops-at", "6", "--minutes", "0.05"]
-    started = [subprocess.Popen(command, env={**group, "RANK": str(number)}, stderr=subprocess.PIPE, text=True) for number in range(2)]
+    group = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": "2",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "tests.two_processes",
+        str(tmp_path),
+        "grpo",
+        "--stops-at",
+        "6",
+        "--minutes",
+        "0.05",
+    ]
+    started = [
+        subprocess.Popen(command, env={**group, "RANK": str(number)}, stderr=subprocess.PIPE, text=True)
+        for number in range(2)
+    ]
     said = started[0].communicate(timeout=120)[1]
     started[1].kill()
     started[1].communicate()
-    assert started[0].returncode == 1 and "ProcessLost: process 0 of 2 waited too long for another one; start the same command again" in said
+    assert (
+        started[0].returncode == 1
+        and "ProcessLost: process 0 of 2 waited too long for another one; start the same command again" in said
+    )
     assert load_checkpoint(tmp_path / "grpo" / "checkpoint.pt")["update"] == 4
 
 
 def test_minibatches_divide_what_each_process_has(monkeypatch):
     config = rlbook_lib.grpo.GRPOConfig(updates=1, prompts=2, group=4, minibatches=8)
     monkeypatch.setattr(rlbook_lib.grpo, "processes", lambda: 2)
-    with pytest.raises(ValueError, match="minibatches is 8; expected a divisor of the 4 completions of each of 2 processes"):
+    with pytest.raises(
+        ValueError, match="minibatches is 8; expected a divisor of the 4 completions of each of 2 processes"
+    ):
         next(rlbook_lib.grpo.iterate_grpo(two_processes.model(), two_processes.TASK, config, seed=0))
     monkeypatch.setattr(rlbook_lib.rlhf, "processes", lambda: 2)
-    with pytest.raises(ValueError, match="minibatches is 8; expected a divisor of the 4 completions of each of 2 processes"):
-        next(rlbook_lib.rlhf.iterate_rlhf(two_processes.model(), two_processes.TASK, rlbook_lib.rlhf.RLHFConfig(batch_size=8, minibatches=8), seed=0))
+    with pytest.raises(
+        ValueError, match="minibatches is 8; expected a divisor of the 4 completions of each of 2 processes"
+    ):
+        next(
+            rlbook_lib.rlhf.iterate_rlhf(
+                two_processes.model(),
+                two_processes.TASK,
+                rlbook_lib.rlhf.RLHFConfig(batch_size=8, minibatches=8),
+                seed=0,
+            )
+        )
 
 
 def test_a_number_is_the_same_everywhere_or_not(monkeypatch):
     for others, same in (([3.0, 3.0], True), ([3.0, 5.0], False), ([1.0], False)):
-        monkeypatch.setattr(data_parallel, "largest", lambda own, others=others: max([own, *(x if own > 0 else -x for x in others)]))
+        monkeypatch.setattr(
+            data_parallel, "largest", lambda own, others=others: max([own, *(x if own > 0 else -x for x in others)])
+        )
         assert data_parallel.same_everywhere(3.0) == same
 
 
@@ -126,7 +178,9 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match="process 1 of this machine has no GPU of its own; expected at most 1 processes"):
+    with pytest.raises(
+        ValueError, match="process 1 of this machine has no GPU of its own; expected at most 1 processes"
+    ):
         join("cuda")
 
 
@@ -167,5 +221,7 @@ def test_what_the_others_say_when_one_has_gone(monkeypatch):
     monkeypatch.setattr(data_parallel, "rank", lambda: 0)
     monkeypatch.setattr(torch.distributed, "all_reduce", gone)
     monkeypatch.setattr(torch.distributed, "get_backend", lambda: "gloo")
-    with pytest.raises(data_parallel.ProcessLost, match="process 0 of 2 lost another one; start the same command again"):
+    with pytest.raises(
+        data_parallel.ProcessLost, match="process 0 of 2 lost another one; start the same command again"
+    ):
         total(1.0)

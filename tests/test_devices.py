@@ -24,8 +24,12 @@ CPU = torch.device("cpu")
 
 
 def experiment(device):
-    return {"config": {"copies": 4}, "seeds": [3, 4], "curve": {"env_steps": [1, 2], "return": [0.5, 1.5]},
-            "summary": {"best": float(torch.ones(3, device=device).sum())}}
+    return {
+        "config": {"copies": 4},
+        "seeds": [3, 4],
+        "curve": {"env_steps": [1, 2], "return": [0.5, 1.5]},
+        "summary": {"best": float(torch.ones(3, device=device).sum())},
+    }
 
 
 @pytest.fixture
@@ -37,8 +41,14 @@ def recordings(tmp_path, monkeypatch):
 
 def stored(folder, **changes):
     """A recording as a GPU would have left it."""
-    record = {**make_record("toy", experiment, CPU), "device": "Some GPU", "rehearsal": False, "date": "2026-01-02",
-              "seconds": 12.3, **changes}
+    record = {
+        **make_record("toy", experiment, CPU),
+        "device": "Some GPU",
+        "rehearsal": False,
+        "date": "2026-01-02",
+        "seconds": 12.3,
+        **changes,
+    }
     (folder / "toy.json").write_text(json.dumps(record))
     return record
 
@@ -85,7 +95,7 @@ def test_a_device_that_is_not_there_is_named(monkeypatch):
 
 def test_peak_memory_grows_with_what_was_used():
     before = peak_memory()
-    block = np.ones(before // 8 + 8_000_000)                   # more than everything so far, and 64 million bytes
+    block = np.ones(before // 8 + 8_000_000)  # more than everything so far, and 64 million bytes
     assert peak_memory() >= before + 8 * 8_000_000
     del block
 
@@ -107,6 +117,7 @@ def test_throughput_counts_items_per_second():
 
 # ---------------------------------------------------------------------- recorded runs
 
+
 def test_without_a_gpu_and_a_recording_the_page_says_so(recordings, capsys):
     def never(device):
         raise AssertionError("there is no GPU to run on")
@@ -118,14 +129,16 @@ def test_without_a_gpu_and_a_recording_the_page_says_so(recordings, capsys):
 def test_without_a_gpu_the_recorded_run_is_shown(recordings, capsys):
     record = stored(recordings)
     assert gpu_run("toy", experiment, summary=lambda r: f"best {r['summary']['best']}") == record
-    assert capsys.readouterr().out == \
-        "No GPU here. Recorded run: on Some GPU, 2026-01-02, in 12 s, seeds 3, 4.\nbest 3.0\n"
+    assert (
+        capsys.readouterr().out
+        == "No GPU here. Recorded run: on Some GPU, 2026-01-02, in 12 s, seeds 3, 4.\nbest 3.0\n"
+    )
 
 
 def test_with_a_gpu_the_experiment_runs(recordings, monkeypatch, capsys):
     stored(recordings)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(devices, "choose_device", lambda name: CPU)          # stands in for the GPU
+    monkeypatch.setattr(devices, "choose_device", lambda name: CPU)  # stands in for the GPU
     record = gpu_run("toy", experiment)
     assert record["device"] == describe_machine()["device"]
     assert record["curve"] == experiment(CPU)["curve"]
@@ -140,16 +153,22 @@ def test_a_record_says_how_it_was_made():
     assert len(record["date"]) == 10 and record["seconds"] >= 0 and record["peak_memory"] > 0
 
 
-@pytest.mark.parametrize("result, said", [
-    ({"config": {}}, "seeds"),
-    (None, "dict"),
-    ({**experiment(CPU), "summary": {"best": math.nan}}, "NaN"),
-    ({**experiment(CPU), "curve": np.zeros(3)}, "as 'curve'; expected a dict"),
-    ({**experiment(CPU), "config": {"size": np.float32(3)}}, "plain data"),
-    ({**experiment(CPU), "seeds": 3}, "3 as 'seeds'; expected a list"),
-    ({**experiment(CPU), "curve": {"a": [1], "b": [1, 2]}}, "lengths {'a': 1, 'b': 2}; expected equally long lists"),
-    ({**experiment(CPU), "curve": {"a": 1}}, "equally long lists"),
-])
+@pytest.mark.parametrize(
+    "result, said",
+    [
+        ({"config": {}}, "seeds"),
+        (None, "dict"),
+        ({**experiment(CPU), "summary": {"best": math.nan}}, "NaN"),
+        ({**experiment(CPU), "curve": np.zeros(3)}, "as 'curve'; expected a dict"),
+        ({**experiment(CPU), "config": {"size": np.float32(3)}}, "plain data"),
+        ({**experiment(CPU), "seeds": 3}, "3 as 'seeds'; expected a list"),
+        (
+            {**experiment(CPU), "curve": {"a": [1], "b": [1, 2]}},
+            "lengths {'a': 1, 'b': 2}; expected equally long lists",
+        ),
+        ({**experiment(CPU), "curve": {"a": 1}}, "equally long lists"),
+    ],
+)
 def test_an_experiment_must_return_plain_data(result, said):
     with pytest.raises(ValueError, match=said):
         make_record("toy", lambda device: result, CPU)

@@ -52,6 +52,7 @@ pairs = st.integers(2, 6).flatmap(lambda k: st.tuples(distributions(k), distribu
 
 # ---------------------------------------------------------------------------------- entropy and divergences
 
+
 @pytest.mark.equation("eq-code-length")
 @pytest.mark.parametrize("case", CASES)
 def test_code_lengths(case):
@@ -155,8 +156,9 @@ def test_gradients_of_the_divergences():
         assert torch.autograd.gradcheck(lambda z: function(torch.softmax(z, 0), q), logits)
         assert torch.autograd.gradcheck(lambda z: function(q, torch.softmax(z, 0)), logits)
     p = torch.softmax(logits.detach().clone(), 0)
-    assert torch.autograd.gradgradcheck(lambda z: kl_divergence(p, torch.softmax(z, 0)),
-                                        logits)  # at p = q, where the value is 0
+    assert torch.autograd.gradgradcheck(
+        lambda z: kl_divergence(p, torch.softmax(z, 0)), logits
+    )  # at p = q, where the value is 0
     certain = torch.tensor([1.0, 0.0], requires_grad=True)
     entropy(certain).backward()
     assert torch.isfinite(certain.grad).all()
@@ -193,6 +195,7 @@ def test_gaussian_kl_sums_components_and_matches_torch():
 
 
 # ------------------------------------------------------------------------------------------------ estimators
+
 
 @pytest.mark.equation("eq-k1")
 @pytest.mark.equation("eq-k2")
@@ -231,8 +234,10 @@ def test_k3_over_samples_of_an_older_policy_is_biased():
 def test_k3_is_never_negative_in_float32(log_prob, exponent, power):
     difference = np.float32((-1) ** power * 10.0**exponent / 100)
     a = np.float32(log_prob)
-    for estimate in (kl_estimate(np.array([a, 0]), np.array([a + difference, difference]).astype(np.float32)),
-                     kl_estimate(torch.tensor([a, 0.0]), torch.tensor([a + difference, difference]))):
+    for estimate in (
+        kl_estimate(np.array([a, 0]), np.array([a + difference, difference]).astype(np.float32)),
+        kl_estimate(torch.tensor([a, 0.0]), torch.tensor([a + difference, difference])),
+    ):
         assert (estimate >= 0).all() and not np.isnan(np.asarray(estimate)).any()
 
 
@@ -265,8 +270,11 @@ def test_gradient_of_each_estimate_by_autograd_and_enumeration(pairs):
 
     log_p = torch.log_softmax(logits, 0)
     p, ref = log_p.exp(), log_ref.exp()
-    targets = {"k1": np.zeros(len(log_ref)), "k2": gradient(kl_divergence(p, ref)),
-               "k3": gradient(kl_divergence(ref, torch.softmax(logits, 0)))}
+    targets = {
+        "k1": np.zeros(len(log_ref)),
+        "k2": gradient(kl_divergence(p, ref)),
+        "k3": gradient(kl_divergence(ref, torch.softmax(logits, 0))),
+    }
     for kind, target in targets.items():
         weights = torch.softmax(logits, 0).detach()  # the samples: given, so no gradient through them
         by_sample = gradient((weights * kl_estimate(torch.log_softmax(logits, 0), log_ref, kind)).sum())
@@ -294,8 +302,11 @@ def test_weights_turn_one_mean_into_another():
 
 @pytest.mark.equation("eq-importance-sampling")
 def test_estimate_has_the_right_mean_over_all_samples_of_size_two():
-    mean = sum(Q[i] * Q[j] * importance_estimate(F[[i, j]], LOG_P[[i, j]], np.log(Q)[[i, j]])
-               for i in range(4) for j in range(4))
+    mean = sum(
+        Q[i] * Q[j] * importance_estimate(F[[i, j]], LOG_P[[i, j]], np.log(Q)[[i, j]])
+        for i in range(4)
+        for j in range(4)
+    )
     assert mean == pytest.approx(P @ F)
     columns = importance_estimate(np.stack([F, F**2], 1), LOG_P, np.log(Q))  # two functions at once
     np.testing.assert_allclose(columns, [np.mean(P / Q * F), np.mean(P / Q * F**2)])
@@ -350,11 +361,14 @@ def test_variance_by_enumeration():
     ideal = P * np.abs(F) / (P @ np.abs(F))  # where f is positive, this proposal has no variance at all
     assert importance_variance(P, ideal, np.abs(F)) == pytest.approx(0, abs=1e-12)
     assert importance_variance(torch.tensor(P), torch.tensor(Q), torch.tensor(F)).item() == pytest.approx(
-        importance_variance(P, Q, F))
+        importance_variance(P, Q, F)
+    )
 
 
 def test_importance_sampling_can_add_variance():
-    assert importance_variance([0.5, 0.5], [0.95, 0.05], [1, 2]) > 20 * importance_variance([0.5, 0.5], [0.5, 0.5], [1, 2])
+    assert importance_variance([0.5, 0.5], [0.95, 0.05], [1, 2]) > 20 * importance_variance(
+        [0.5, 0.5], [0.5, 0.5], [1, 2]
+    )
 
 
 def test_support_condition():
@@ -366,6 +380,7 @@ def test_support_condition():
 
 
 # ---------------------------------------------------------------------------------------- in reinforcement learning
+
 
 def small_mdp():
     rng = np.random.default_rng(5)

@@ -25,35 +25,79 @@ BY_HAND = "may be sparse or needs the sizes of the others: the body says what is
 ANYTHING = "any object at all is right"
 DRAWING = "handed from explore to svg, never by a reader"
 FREE: dict[str, str] = {
-    **dict.fromkeys(["mdp.MDP.successors", "mdp.MDP.transition_reward", "mdp.MDP.sample", "mdp.index", "maze.Maze.step"], INNER_LOOP),
+    **dict.fromkeys(
+        ["mdp.MDP.successors", "mdp.MDP.transition_reward", "mdp.MDP.sample", "mdp.index", "maze.Maze.step"], INNER_LOOP
+    ),
     **dict.fromkeys(["mdp.MDP.__init__(transitions)", "mdp.MDP.__init__(rewards)", "mdp.MDP.__init__(start)"], BY_HAND),
     **dict.fromkeys(["mdp.expected_rewards(transitions)", "mdp.expected_rewards(reward_table)"], BY_HAND),
-    **dict.fromkeys(["experience.epsilon_greedy_rows", "experience.epsilon_greedy_actions", "experience.cumulative_chances"], INNER_LOOP),
+    **dict.fromkeys(
+        ["experience.epsilon_greedy_rows", "experience.epsilon_greedy_actions", "experience.cumulative_chances"],
+        INNER_LOOP,
+    ),
     **dict.fromkeys(["experience.ScheduleTable.*", "experience.TableWalk.*", "experience.EnvironmentWalk.*"], SHARED),
-    **dict.fromkeys(["experience.UniformColumns.*", "experience.TransitionTable.*", "experience.PolicySampler.*"], SHARED),
-    **dict.fromkeys(["experience.discrete_size", "experience.new_history", "experience.one_or_all", "experience.run_out"], SHARED),
+    **dict.fromkeys(
+        ["experience.UniformColumns.*", "experience.TransitionTable.*", "experience.PolicySampler.*"], SHARED
+    ),
+    **dict.fromkeys(
+        ["experience.discrete_size", "experience.new_history", "experience.one_or_all", "experience.run_out"], SHARED
+    ),
     **dict.fromkeys(["monte_carlo.whole_episodes", "monte_carlo.returns_of"], SHARED),
-    **{f"networks.{name}.{part}": INNER_LOOP
-       for name in ("CategoricalPolicy", "GaussianPolicy", "ValueNetwork", "QNetwork", "SharedPolicyValue")
-       for part in ("forward", "outputs_of", "log_prob_of", "entropy_of", "kl_of", "act", "sample", "sample_torch", "numpy")},
+    **{
+        f"networks.{name}.{part}": INNER_LOOP
+        for name in ("CategoricalPolicy", "GaussianPolicy", "ValueNetwork", "QNetwork", "SharedPolicyValue")
+        for part in (
+            "forward",
+            "outputs_of",
+            "log_prob_of",
+            "entropy_of",
+            "kl_of",
+            "act",
+            "sample",
+            "sample_torch",
+            "numpy",
+        )
+    },
     **dict.fromkeys(["networks.CategoricalPolicy.for_environment", "networks.GaussianPolicy.for_environment"], SHARED),
-    **{f"environments.{name}.step": INNER_LOOP
-       for name in ("VectorEnvironment", "BatchedCartPole", "TorchCartPole", "GymnasiumEnvironments", "GymnasiumVector")},
+    **{
+        f"environments.{name}.step": INNER_LOOP
+        for name in (
+            "VectorEnvironment",
+            "BatchedCartPole",
+            "TorchCartPole",
+            "GymnasiumEnvironments",
+            "GymnasiumVector",
+        )
+    },
     "environments.cartpole_change": INNER_LOOP,
     "environments.is_ready_made(env)": ANYTHING,
     **dict.fromkeys(["training.Run.go_on", "training.Run.record", "training.History.*"], SHARED),
-    **dict.fromkeys(["training.Run.__init__(config)", "training.Run.__init__(policy)", "training.train(env)"], ANYTHING),
-    **dict.fromkeys(["training.pack(part)", "training.unpack(part)", "training.unpack(state)", "training.set_rng_state(state)"], ANYTHING),
-    **dict.fromkeys(["replay_buffer.ReplayBuffer.add", "replay_buffer.ReplayBuffer.sample", "dqn.NStepWindow.push"], INNER_LOOP),
+    **dict.fromkeys(
+        ["training.Run.__init__(config)", "training.Run.__init__(policy)", "training.train(env)"], ANYTHING
+    ),
+    **dict.fromkeys(
+        ["training.pack(part)", "training.unpack(part)", "training.unpack(state)", "training.set_rng_state(state)"],
+        ANYTHING,
+    ),
+    **dict.fromkeys(
+        ["replay_buffer.ReplayBuffer.add", "replay_buffer.ReplayBuffer.sample", "dqn.NStepWindow.push"], INNER_LOOP
+    ),
     "rollout.SeparatePolicyValue.forward": INNER_LOOP,
-    **{f"language_model.{name}.{part}": INNER_LOOP
-       for name in ("Transformer", "HuggingFaceModel") for part in ("forward", "hidden", "prefill", "decode")},
+    **{
+        f"language_model.{name}.{part}": INNER_LOOP
+        for name in ("Transformer", "HuggingFaceModel")
+        for part in ("forward", "hidden", "prefill", "decode")
+    },
     "language_model.HuggingFaceModel.head": INNER_LOOP,
     **dict.fromkeys(["language_model.CharTokenizer.encode", "language_model.CharTokenizer.decode"], INNER_LOOP),
-    **dict.fromkeys(["language_model.HuggingFaceModel.__init__(model)", "language_model.HuggingFaceModel.__init__(tokenizer)"], ANYTHING),
+    **dict.fromkeys(
+        ["language_model.HuggingFaceModel.__init__(model)", "language_model.HuggingFaceModel.__init__(tokenizer)"],
+        ANYTHING,
+    ),
     **dict.fromkeys(["svg.markup", "svg.describe", "svg.keep_order", "svg.Picture.*"], DRAWING),
-    **dict.fromkeys(["explore.Explore.__init__", "explore.LiveExplore.__init__", "explore.StaticFigure.__init__"], DRAWING),
-}  # fmt: skip
+    **dict.fromkeys(
+        ["explore.Explore.__init__", "explore.LiveExplore.__init__", "explore.StaticFigure.__init__"], DRAWING
+    ),
+}
 CHECKED = [name for name in LISTED if name not in {"needs", "checks"}]
 
 
@@ -65,7 +109,12 @@ def public_callables(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
             continue
         if inspect.isfunction(value):
             yield f"{name}.{key}", value
-        elif inspect.isclass(value) and not issubclass(value, BaseException) and not is_record(value) and not is_config(value):
+        elif (
+            inspect.isclass(value)
+            and not issubclass(value, BaseException)
+            and not is_record(value)
+            and not is_config(value)
+        ):
             for method, member in vars(value).items():
                 function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
                 if inspect.isfunction(function) and (method == "__init__" or not method.startswith("_")):
@@ -74,7 +123,11 @@ def public_callables(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 def is_record(cls: type) -> bool:
     """What the library makes itself and hands out: a record's constructor is no door, and a Protocol has none."""
-    return hasattr(cls, "_fields") or getattr(cls, "_is_protocol", False) or (dataclasses.is_dataclass(cls) and not is_config(cls))
+    return (
+        hasattr(cls, "_fields")
+        or getattr(cls, "_is_protocol", False)
+        or (dataclasses.is_dataclass(cls) and not is_config(cls))
+    )
 
 
 def is_config(cls: type) -> bool:
@@ -127,7 +180,11 @@ WORD, THING, EMPTY, RAGGED = "no such word", object(), [], [[1], [1, 2]]
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_every_public_function_has_a_door(name: str) -> None:
-    unguarded = [key for key, f in public_callables(name) if parameters(f) and not hasattr(f, "__unchecked__") and not is_free(key)]
+    unguarded = [
+        key
+        for key, f in public_callables(name)
+        if parameters(f) and not hasattr(f, "__unchecked__") and not is_free(key)
+    ]
     assert not unguarded, f"without @checked: {unguarded}"
 
 
@@ -143,7 +200,9 @@ def test_every_argument_says_what_it_is_and_refuses_what_it_is_not(name: str) ->
                 continue
             if not (bad := refused(kind)) or kind is Any:
                 faults.append(f"{place}: {kind} says nothing that can be checked")
-            faults += [f"{place} accepts {value!r}" for value in bad if kind is not Any and accepts(argument, value, kind)]
+            faults += [
+                f"{place} accepts {value!r}" for value in bad if kind is not Any and accepts(argument, value, kind)
+            ]
     assert not faults, "\n".join(faults)
 
 
@@ -196,7 +255,11 @@ def test_no_module_checks_by_hand(name: str) -> None:
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("_check"):
             faults.append(f"line {node.lineno}: {node.name}")
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and "bool" in ast.unparse(node.args[1]):
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "isinstance"
+            and "bool" in ast.unparse(node.args[1])
+        ):
             faults.append(f"line {node.lineno}: {ast.unparse(node)}")
     assert not faults, "the door does that: " + ", ".join(faults)
 
@@ -219,7 +282,9 @@ def test_no_public_function_has_an_underscore_twin(name: str) -> None:
     assert not {f for f in functions if f"_{f}" in functions}
 
 
-@pytest.mark.parametrize("name", ["dynamic_programming", "returns", "dqn", "policy_gradient", "trpo", "ppo", "grpo", "rlhf"])
+@pytest.mark.parametrize(
+    "name", ["dynamic_programming", "returns", "dqn", "policy_gradient", "trpo", "ppo", "grpo", "rlhf"]
+)
 def test_an_algorithm_opens_with_its_settings_or_its_formula(name: str) -> None:
     first = next(node for node in tree(name).body if isinstance(node, ast.ClassDef | ast.FunctionDef))
     is_formula = "Equation:" in (ast.get_docstring(first) or "")

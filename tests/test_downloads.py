@@ -30,8 +30,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_library_the_stored_runs_and_the_measurements(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    expected = {f"rlbook_lib/{path.name}" for path in (ROOT / "rlbook_lib").iterdir() if path.suffix in {".py", ".css", ".js", ".typed"}}
-    expected |= {"rlbook_lib/py.typed"} | {f"rlbook_lib/runs/{path.name}" for path in (ROOT / "chapters" / "runs").glob("*.json")}
+    expected = {
+        f"rlbook_lib/{path.name}"
+        for path in (ROOT / "rlbook_lib").iterdir()
+        if path.suffix in {".py", ".css", ".js", ".typed"}
+    }
+    expected |= {"rlbook_lib/py.typed"} | {
+        f"rlbook_lib/runs/{path.name}" for path in (ROOT / "chapters" / "runs").glob("*.json")
+    }
     expected |= {f"rlbook_lib/measured/{path.name}" for path in (ROOT / "tools" / "bench" / "results").glob("*.json")}
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert wheel.name == WHEEL
@@ -48,12 +54,20 @@ def test_the_wheel_asks_for_torch_only_as_an_extra(wheel: Path) -> None:
     assert "Requires-Python: >=3.11" in metadata
 
 
-def test_stored_runs_are_found_in_the_wheel_and_from_another_folder(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_runs_are_found_in_the_wheel_and_from_another_folder(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     here = stored_runs("runs/a2c_cartpole.json")
     zipfile.ZipFile(wheel).extractall(tmp_path / "far")
     code = "from rlbook_lib import evaluation as e; print(e.__file__); print(sorted(e.stored_runs('runs/a2c_cartpole.json')))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(tmp_path / "far")})
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "far")},
+    )
     assert said.stdout.splitlines() == [str(tmp_path / "far" / "rlbook_lib" / "evaluation.py"), str(sorted(here))]
     with pytest.raises(ValueError, match="path is 'runs/nothing.json'"):
         stored_runs("runs/nothing.json")
@@ -64,7 +78,10 @@ def test_stored_runs_are_found_in_the_wheel_and_from_another_folder(wheel: Path,
 
 def notebook(*sources: str) -> dict[str, Any]:
     cells: list[dict[str, Any]] = [{"cell_type": "markdown", "id": "title", "metadata": {}, "source": ["# Title"]}]
-    cells += [{"cell_type": "code", "id": f"c{n}", "metadata": {}, "outputs": [], "execution_count": n, "source": [s]} for n, s in enumerate(sources)]
+    cells += [
+        {"cell_type": "code", "id": f"c{n}", "metadata": {}, "outputs": [], "execution_count": n, "source": [s]}
+        for n, s in enumerate(sources)
+    ]
     return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
@@ -77,10 +94,17 @@ def test_the_cell_stands_before_the_first_code_cell_once(tmp_path: Path) -> None
         assert [cell["id"] for cell in cells] == ["title", downloads.CELL_ID, "c0", "c1"]
 
 
-@pytest.mark.parametrize(("source", "deep"), [
-    ("import torch", True), ("from torch import nn", True), ("from rlbook_lib.dqn import DQNConfig", True),
-    ("from rlbook_lib import grpo", True), ("from rlbook_lib.mdp import MDP", False), ("from rlbook_lib import dynamic_programming as dp", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "deep"),
+    [
+        ("import torch", True),
+        ("from torch import nn", True),
+        ("from rlbook_lib.dqn import DQNConfig", True),
+        ("from rlbook_lib import grpo", True),
+        ("from rlbook_lib.mdp import MDP", False),
+        ("from rlbook_lib import dynamic_programming as dp", False),
+    ],
+)
 def test_only_a_notebook_that_uses_torch_asks_for_it(source: str, deep: bool) -> None:
     cell = downloads.cell_for(notebook(source), WHEEL)
     assert ('"torch"' in cell) is deep
@@ -92,24 +116,42 @@ def test_no_copy_of_a_chapter_reads_what_lies_beside_the_book(path: Path, tmp_pa
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
     downloads.add_cell(copy, WHEEL)
-    cells = [cell for cell in json.loads(copy.read_text("utf-8"))["cells"] if cell["cell_type"] == "code" and cell["id"] != downloads.CELL_ID]
+    cells = [
+        cell
+        for cell in json.loads(copy.read_text("utf-8"))["cells"]
+        if cell["cell_type"] == "code" and cell["id"] != downloads.CELL_ID
+    ]
     code = "\n".join("".join(cell["source"]) for cell in cells)
     assert re.findall(r""".*(?:["']\.\./|\.parent\.parent|tools/).*""", code) == []
     for name in re.findall(r'MEASURED \+ "/(\w+\.json)"|Path\(MEASURED\)', code):
         assert (ROOT / "tools" / "bench" / "results" / name).exists()
-    assert set(re.findall(r'"runs/(\w+\.json)"', code)) <= {path.name for path in (ROOT / "chapters" / "runs").iterdir()}
+    assert set(re.findall(r'"runs/(\w+\.json)"', code)) <= {
+        path.name for path in (ROOT / "chapters" / "runs").iterdir()
+    }
 
 
 def test_what_was_measured_is_read_from_the_library(tmp_path: Path) -> None:
     path = tmp_path / "one.ipynb"
-    path.write_text(json.dumps(notebook('print(open("../tools/bench/results/gae.json").read()[0])', 'B = HERE.parent.parent / "tools" / "bench" / "results"')), "utf-8")
+    path.write_text(
+        json.dumps(
+            notebook(
+                'print(open("../tools/bench/results/gae.json").read()[0])',
+                'B = HERE.parent.parent / "tools" / "bench" / "results"',
+            )
+        ),
+        "utf-8",
+    )
     downloads.add_cell(path, WHEEL)
-    code = ["".join(cell["source"]) for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    code = [
+        "".join(cell["source"]) for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"
+    ]
     done, _ = run_cell("\n".join([*code, "print((B / 'gae.json').is_file())"]), tmp_path, missing=set())
     assert (done.stdout, done.stderr) == ("{\nTrue\n", "")
 
 
-def run_cell(cell: str, folder: Path, missing: set[str], pip_fails: bool = False) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def run_cell(
+    cell: str, folder: Path, missing: set[str], pip_fails: bool = False
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """Run a cell where packages are missing, with a pip that only writes down what it was asked; the run, and that."""
     (folder / "fake" / "pip").mkdir(parents=True)
     asked = folder / "asked"
@@ -118,7 +160,9 @@ def run_cell(cell: str, folder: Path, missing: set[str], pip_fails: bool = False
     (folder / "fake" / "pip" / "__init__.py").write_text("", "utf-8")
     before = f"import importlib.util as u\nfound = u.find_spec\nu.find_spec = lambda name: None if name in {missing or 'set()'} else found(name)\n"
     environment = os.environ | {"PYTHONPATH": str(folder / "fake")}
-    done = subprocess.run([sys.executable, "-c", before + cell], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", before + cell], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     return done, asked.read_text("utf-8").splitlines() if asked.exists() else []
 
 

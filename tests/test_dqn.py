@@ -28,7 +28,7 @@ from rlbook_lib.dqn import (
     naf_q,
     train_dqn,
 )
-from rlbook_lib.environments import Step, TorchCartPole, vectorize
+from rlbook_lib.environments import VectorStep, TorchCartPole, vectorize
 from rlbook_lib.networks import QNetwork, mlp
 from rlbook_lib.replay_buffer import ReplayBuffer
 from rlbook_lib.returns import n_step_returns
@@ -38,6 +38,7 @@ tensor = torch.tensor
 
 
 # ---------------------------------------------------------------------- targets
+
 
 @pytest.mark.equation("eq-dqn-target")
 def test_targets_by_hand():
@@ -71,14 +72,18 @@ def test_double_targets_never_exceed_the_others_and_agree_where_networks_agree(s
         best = max(range(4), key=lambda a: online[i, a].item())
         expected = rewards[i].item() + (0.0 if terminated[i] else gamma * target[i, best].item())
         assert double_dqn_targets(rewards, online, target, terminated, gamma)[i].item() == pytest.approx(
-            expected, abs=1e-5)
+            expected, abs=1e-5
+        )
 
 
 def test_no_gradient_flows_through_a_target():
     rewards, next_q = torch.ones(3, requires_grad=True), torch.ones(3, 2, requires_grad=True)
     flags = torch.zeros(3)
-    for targets in (dqn_targets(rewards, next_q, flags, 0.9), double_dqn_targets(rewards, next_q, next_q, flags, 0.9),
-                    n_step_targets(rewards, flags, next_q)):
+    for targets in (
+        dqn_targets(rewards, next_q, flags, 0.9),
+        double_dqn_targets(rewards, next_q, next_q, flags, 0.9),
+        n_step_targets(rewards, flags, next_q),
+    ):
         assert not targets.requires_grad
     q_values, targets = torch.zeros(2, 2, requires_grad=True), torch.ones(2, requires_grad=True)
     dqn_loss(q_values, tensor([0, 1]), targets).backward()
@@ -86,6 +91,7 @@ def test_no_gradient_flows_through_a_target():
 
 
 # ---------------------------------------------------------------------- n steps
+
 
 def make_steps(rng, length, copies, ends=0.2):
     """A stretch of experience, time first: observations count up, so that each one is known by its number."""
@@ -99,7 +105,7 @@ def push_all(window, rewards, terminated, truncated, observations, next_observat
     """The transitions of a whole stretch; actions are the time."""
     made = []
     for t in range(len(rewards)):
-        step = Step(None, rewards[t], terminated[t], truncated[t], next_observations[t])
+        step = VectorStep(None, rewards[t], terminated[t], truncated[t], next_observations[t])
         made.append(window.push(observations[t], np.full(rewards.shape[1], t), step))
     return [np.concatenate(parts) for parts in zip(*made)]
 
@@ -112,18 +118,23 @@ def test_windows_by_hand():
     observations = np.array([[[0], [10]], [[1], [11]], [[2], [20]], [[3], [21]]], dtype=np.float32)
     next_observations = np.array([[[1], [11]], [[2], [12]], [[9], [21]], [[4], [22]]], dtype=np.float32)
     first, action, returns, last, discount = push_all(
-        NStepWindow(2, 1, 2, 0.5), rewards, terminated, truncated, observations, next_observations)
-    table = {start: (a, g, end, d) for start, a, g, end, d in
-             zip(first[:, 0].tolist(), action.tolist(), returns.tolist(), last[:, 0].tolist(), discount.tolist())}
+        NStepWindow(2, 1, 2, 0.5), rewards, terminated, truncated, observations, next_observations
+    )
+    table = {
+        start: (a, g, end, d)
+        for start, a, g, end, d in zip(
+            first[:, 0].tolist(), action.tolist(), returns.tolist(), last[:, 0].tolist(), discount.tolist()
+        )
+    }
     assert len(table) == len(first) == 6
     assert table == {
-        0.0: (0, 1 + 0.5 * 2, 2.0, 0.25),                                   # a full window
-        1.0: (1, 2 + 0.5 * 4, 9.0, 0.0),                                    # full, and ends in the terminal state
-        2.0: (2, 4.0, 9.0, 0.0),                                            # cut short by the termination
-        10.0: (0, 10 + 0.5 * 20, 12.0, 0.25),                               # full, up to the truncation
-        11.0: (1, 20.0, 12.0, 0.5),                                         # cut short by it: one step, gamma^1
+        0.0: (0, 1 + 0.5 * 2, 2.0, 0.25),  # a full window
+        1.0: (1, 2 + 0.5 * 4, 9.0, 0.0),  # full, and ends in the terminal state
+        2.0: (2, 4.0, 9.0, 0.0),  # cut short by the termination
+        10.0: (0, 10 + 0.5 * 20, 12.0, 0.25),  # full, up to the truncation
+        11.0: (1, 20.0, 12.0, 0.5),  # cut short by it: one step, gamma^1
         20.0: (2, 40 + 0.5 * 80, 22.0, 0.25),
-    }                                                                       # windows 3 and 21 are still open
+    }  # windows 3 and 21 are still open
 
 
 @pytest.mark.equation("eq-dqn-n-step")
@@ -132,14 +143,15 @@ def test_window_targets_against_n_step_returns(n):
     rng = np.random.default_rng(n)
     gamma, copies, length = 0.8, 7, 60
     rewards, terminated, truncated, observations, next_observations = make_steps(rng, length, copies)
-    truncated[-1] = ~terminated[-1]                                         # everything closes at the end
-    table = torch.tensor(rng.normal(size=(length, copies, 3)))              # Q of each step's next observation
+    truncated[-1] = ~terminated[-1]  # everything closes at the end
+    table = torch.tensor(rng.normal(size=(length, copies, 3)))  # Q of each step's next observation
     expected = n_step_returns(rewards, table.amax(2).numpy(), terminated, truncated, gamma, n)
     first, _, returns, last, discounts = push_all(
-        NStepWindow(copies, 1, n, gamma), rewards, terminated, truncated, observations, next_observations)
+        NStepWindow(copies, 1, n, gamma), rewards, terminated, truncated, observations, next_observations
+    )
     place = np.floor(last[:, 0]).astype(int)
     targets = n_step_targets(torch.tensor(returns), torch.tensor(discounts), table.reshape(-1, 3)[place])
-    assert sorted(first[:, 0]) == list(range(length * copies))              # every step became one transition
+    assert sorted(first[:, 0]) == list(range(length * copies))  # every step became one transition
     np.testing.assert_allclose(targets, expected.ravel()[first[:, 0].astype(int)], rtol=1e-12)
 
 
@@ -148,7 +160,7 @@ def test_one_step_windows_are_the_steps():
     rewards, terminated, truncated, observations, next_observations = make_steps(rng, 20, 3)
     window = NStepWindow(3, 1, 1, 0.9)
     for t in range(20):
-        step = Step(None, rewards[t], terminated[t], truncated[t], next_observations[t])
+        step = VectorStep(None, rewards[t], terminated[t], truncated[t], next_observations[t])
         first, action, returns, last, discounts = window.push(observations[t], np.arange(3), step)
         np.testing.assert_array_equal(first, observations[t])
         np.testing.assert_array_equal(action, [0, 1, 2])
@@ -164,6 +176,7 @@ def test_n_step_targets_with_a_second_network():
 
 
 # ---------------------------------------------------------------------- the loss
+
 
 @pytest.mark.equation("eq-huber")
 def test_huber_loss_against_the_integral_of_its_clipped_slope():
@@ -189,7 +202,7 @@ def test_loss_and_gradient_by_hand(kind):
         slope = [0.5, -3.0, -0.25]
     else:
         assert loss.item() == pytest.approx((0.125 + 2.5 + 0.03125) / 3)
-        slope = [0.5, -1.0, -0.25]                                          # the error -3 pulls no harder than -1
+        slope = [0.5, -1.0, -0.25]  # the error -3 pulls no harder than -1
     expected = tensor([[0.0, slope[0]], [slope[1], 0.0], [slope[2], 0.0]]) / 3
     torch.testing.assert_close(q_values.grad, expected)
 
@@ -225,16 +238,26 @@ def test_loss_and_gradient_are_those_of_stable_baselines3():
     from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
     rng, gamma, size = np.random.default_rng(0), 0.97, 64
-    model = baselines.DQN("MlpPolicy", gymnasium.make("CartPole-v1"), gamma=gamma, learning_rate=0.0, batch_size=size,
-                          max_grad_norm=1e9, policy_kwargs={"net_arch": [32]}, seed=0, device="cpu")
+    model = baselines.DQN(
+        "MlpPolicy",
+        gymnasium.make("CartPole-v1"),
+        gamma=gamma,
+        learning_rate=0.0,
+        batch_size=size,
+        max_grad_norm=1e9,
+        policy_kwargs={"net_arch": [32]},
+        seed=0,
+        device="cpu",
+    )
     online, target = (mlp((4, 32, 2), activation="relu", seed=seed) for seed in (1, 2))
     model.q_net.q_net.load_state_dict(online.state_dict())
     model.q_net_target.q_net.load_state_dict(target.state_dict())
     observations, next_observations = (tensor(rng.normal(size=(size, 4)), dtype=torch.float32) for _ in "ab")
     actions, rewards = tensor(rng.integers(2, size=size)), tensor(5 * rng.normal(size=size), dtype=torch.float32)
     terminated = tensor(rng.random(size) < 0.3).float()
-    sample = ReplayBufferSamples(observations, actions[:, None], next_observations, terminated[:, None],
-                                 rewards[:, None])
+    sample = ReplayBufferSamples(
+        observations, actions[:, None], next_observations, terminated[:, None], rewards[:, None]
+    )
     model.replay_buffer.sample = lambda *_, **__: sample
     model._setup_learn(1)
     model.train(gradient_steps=1, batch_size=size)
@@ -247,6 +270,7 @@ def test_loss_and_gradient_are_those_of_stable_baselines3():
 
 
 # ---------------------------------------------------------------------- target networks
+
 
 def networks():
     return QNetwork(3, 2, hidden=(5,), seed=1), QNetwork(3, 2, hidden=(5,), seed=2)
@@ -301,8 +325,11 @@ def test_closed_form_of_the_moving_target_against_its_recursion(steps, tau, seed
 
 # ---------------------------------------------------------------------- by the side
 
-tables = st.integers(0, 10_000).map(lambda seed: np.random.default_rng(seed)).map(
-    lambda rng: (rng.integers(-2, 3, size=(rng.integers(1, 5), rng.integers(1, 4))).astype(float), rng))
+tables = (
+    st.integers(0, 10_000)
+    .map(lambda seed: np.random.default_rng(seed))
+    .map(lambda rng: (rng.integers(-2, 3, size=(rng.integers(1, 5), rng.integers(1, 4))).astype(float), rng))
+)
 
 
 @pytest.mark.equation("eq-maximization-bias")
@@ -351,6 +378,7 @@ def test_naf_against_the_formula_and_a_grid():
 
 # ---------------------------------------------------------------------- training
 
+
 class Identity(gymnasium.Env):
     """One step an episode: the right action is the one that the observation names."""
 
@@ -398,8 +426,17 @@ class Forever(gymnasium.Env):
         return 0, 1.0, over and self.says_terminated, over and not self.says_terminated, {}
 
 
-SMALL = DQNConfig(total_steps=800, copies=4, batch_size=32, hidden=(16,), learning_starts=64, buffer_capacity=300,
-                  epsilon_steps=400, return_scale=1.0, n_step=3)
+SMALL = DQNConfig(
+    total_steps=800,
+    copies=4,
+    batch_size=32,
+    hidden=(16,),
+    learning_starts=64,
+    buffer_capacity=300,
+    epsilon_steps=400,
+    return_scale=1.0,
+    n_step=3,
+)
 
 
 def changed(config=SMALL, **changes):
@@ -416,7 +453,9 @@ def test_it_learns_the_identity(double):
 
 @pytest.mark.parametrize("loss", ["huber", "squared"])
 def test_it_learns_a_bandit(loss):
-    result = train_dqn(Bandit, changed(loss=loss, hidden=(), epsilon_end=1.0, batch_size=300, learning_rate=2e-2), seed=0)
+    result = train_dqn(
+        Bandit, changed(loss=loss, hidden=(), epsilon_end=1.0, batch_size=300, learning_rate=2e-2), seed=0
+    )
     np.testing.assert_allclose(result.policy.numpy(np.ones((1, 1), np.float32)), [[-0.5, 1.0, 0.0]], atol=0.12)
 
 
@@ -427,13 +466,28 @@ def test_time_limits_are_exact(n_step, target):
     How much is known. With one-step targets one in five is 1 alone: V = 1 + gamma V 4 / 5, which is 2.778. With
     n steps the windows that begin 1, 2, ..., n steps before the limit end there.
     """
-    config = changed(n_step=n_step, target=target, copy_interval=10, tau=0.2, gamma=0.8, hidden=(), copies=10,
-                     batch_size=250, buffer_capacity=500, total_steps=3500, learning_starts=500,
-                     learning_rate=5e-2, loss="squared", steps_per_update=1)
+    config = changed(
+        n_step=n_step,
+        target=target,
+        copy_interval=10,
+        tau=0.2,
+        gamma=0.8,
+        hidden=(),
+        copies=10,
+        batch_size=250,
+        buffer_capacity=500,
+        total_steps=3500,
+        learning_starts=500,
+        learning_rate=5e-2,
+        loss="squared",
+        steps_per_update=1,
+    )
 
     def learned(says_terminated):
-        values = [float(record.policy.numpy(np.ones((1, 1), np.float32))[0, 0])
-                  for record in iterate_dqn(lambda: Forever(says_terminated), config, seed=0)]
+        values = [
+            float(record.policy.numpy(np.ones((1, 1), np.float32))[0, 0])
+            for record in iterate_dqn(lambda: Forever(says_terminated), config, seed=0)
+        ]
         return np.mean(values[-50:])
 
     assert learned(False) == pytest.approx(5, rel=0.02)
@@ -441,11 +495,12 @@ def test_time_limits_are_exact(n_step, target):
     rewards = [sum(0.8**k for k in range(min(n_step, 5 - t))) for t in range(5)]
     bootstraps = [0.8**n_step if t + n_step < 5 else 0.0 for t in range(5)]
     biased = np.mean(rewards) / (1 - np.mean(bootstraps))
-    assert biased == pytest.approx({1: 1 / (1 - 0.8 * 4 / 5), 3: 2.024 / (1 - 0.2048)}[n_step])    # by hand
+    assert biased == pytest.approx({1: 1 / (1 - 0.8 * 4 / 5), 3: 2.024 / (1 - 0.2048)}[n_step])  # by hand
     assert learned(True) == pytest.approx(biased, rel=0.03)
 
 
 # one update, by the formulas: every setting has its say
+
 
 def network_of(weights, config):
     network = QNetwork(4, 2, hidden=config.hidden, activation=config.activation, seed=0, scale=config.return_scale)
@@ -462,10 +517,13 @@ def drawn(before, after, config):
 
 def update_by_hand(before, after, config):
     """(loss, mean target, online weights, target weights) after an update, from the state before it."""
-    online, target, batch = network_of(before["online"], config), network_of(before["target"], config), drawn(
-        before, after, config)
+    online, target, batch = (
+        network_of(before["online"], config),
+        network_of(before["target"], config),
+        drawn(before, after, config),
+    )
     rows, scale = torch.arange(config.batch_size), config.return_scale
-    with torch.no_grad():                                                   # in units of return_scale, like the loss
+    with torch.no_grad():  # in units of return_scale, like the loss
         values = target(batch.next_observations) / scale
         picked = (online(batch.next_observations) if config.double else values).argmax(1)
         targets = batch.returns + batch.discounts * values[rows, picked]
@@ -477,23 +535,28 @@ def update_by_hand(before, after, config):
     length = math.sqrt(sum(float((g**2).sum()) for g in gradients))
     gradients = [g * min(1.0, (config.max_gradient_norm or math.inf) / length) for g in gradients]
     weights = {}
-    for (name, weight), gradient, adam in zip(online.named_parameters(), gradients,
-                                              before["optimizer"]["state"].values(), strict=True):
+    for (name, weight), gradient, adam in zip(
+        online.named_parameters(), gradients, before["optimizer"]["state"].values(), strict=True
+    ):
         t = float(adam["step"]) + 1
         m, v = 0.9 * adam["exp_avg"] + 0.1 * gradient, 0.999 * adam["exp_avg_sq"] + 0.001 * gradient**2
         weights[name] = weight.detach() - config.learning_rate * (m / (1 - 0.9**t)) / (
-            (v / (1 - 0.999**t)).sqrt() + 1e-8)
+            (v / (1 - 0.999**t)).sqrt() + 1e-8
+        )
     share = config.tau if config.target == "ema" else float(after["update"] % config.copy_interval == 0)
     moved = {name: (1 - share) * before["target"][name] + share * weights[name] for name in weights}
     return losses.mean().item(), targets.mean().item() * scale, weights, moved
 
 
-@pytest.mark.parametrize("changes", [
-    {},
-    {"double": False, "loss": "squared", "activation": "tanh", "learning_rate": 1e-2},
-    {"target": "copy", "copy_interval": 4, "max_gradient_norm": 0.01, "batch_size": 20},
-    {"return_scale": 1.0, "gamma": 0.5, "n_step": 1, "tau": 0.5, "steps_per_update": 1},
-])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"double": False, "loss": "squared", "activation": "tanh", "learning_rate": 1e-2},
+        {"target": "copy", "copy_interval": 4, "max_gradient_norm": 0.01, "batch_size": 20},
+        {"return_scale": 1.0, "gamma": 0.5, "n_step": 1, "tau": 0.5, "steps_per_update": 1},
+    ],
+)
 def test_an_update_is_what_the_formulas_say(changes):
     config = changed(**{"total_steps": 300, "return_scale": 5.0, "learning_rate": 1e-3, "tau": 0.2, **changes})
     assert config.max_gradient_norm in (None, 0.01)
@@ -510,9 +573,11 @@ def test_an_update_is_what_the_formulas_say(changes):
             differs |= not torch.equal(after["target"][name], after["online"][name])
         before = after
     assert differs and after["update"] > 20
-    observations = torch.eye(4)                                             # what the policy says is in reward units
-    torch.testing.assert_close(torch.tensor(record.policy.numpy(observations.numpy())),
-                               network_of(after["online"], config)(observations).detach())
+    observations = torch.eye(4)  # what the policy says is in reward units
+    torch.testing.assert_close(
+        torch.tensor(record.policy.numpy(observations.numpy())),
+        network_of(after["online"], config)(observations).detach(),
+    )
 
 
 @pytest.mark.parametrize("n_step, gamma, scale", [(1, 0.9, 10.0), (3, 0.5, 4.0)])
@@ -527,7 +592,7 @@ def test_what_the_memory_holds(n_step, gamma, scale):
     np.testing.assert_allclose(batch.discounts[~ends], gamma**n_step, rtol=1e-6)
     np.testing.assert_allclose(batch.returns[~ends], sums[-1], rtol=1e-6)
     assert set(np.round(batch.returns[ends].numpy(), 5)) == set(np.round(sums.astype(np.float32), 5))
-    assert batch.next_observations[ends][:, [0, 2]].abs().max() > 0.2       # where poles fell, not where new ones stand
+    assert batch.next_observations[ends][:, [0, 2]].abs().max() > 0.2  # where poles fell, not where new ones stand
     assert set(batch.actions.tolist()) == {0, 1}
 
 
@@ -536,7 +601,7 @@ def test_the_target_network_starts_as_the_online_network():
     state = next(iterate_dqn("CartPole-v1", config, seed=0)).state()
     for name, weight in state["online"].items():
         moved = (weight - state["target"][name]).abs().max()
-        assert 0 < moved < 1.01e-4                                          # the first step of Adam is at most the rate
+        assert 0 < moved < 1.01e-4  # the first step of Adam is at most the rate
 
 
 def test_exploration_follows_its_schedule(monkeypatch):
@@ -550,17 +615,19 @@ def test_exploration_follows_its_schedule(monkeypatch):
     config = changed(epsilon_start=0.9, epsilon_end=0.1, epsilon_steps=401)
     list(iterate_dqn("CartPole-v1", config, seed=0))
     assert not any(greedy for greedy, _ in seen)
-    expected = [max(0.1, 0.9 - 0.8 * step / 400) for step in range(0, 800, 4)]       # four copies take a step at a time
+    expected = [max(0.1, 0.9 - 0.8 * step / 400) for step in range(0, 800, 4)]  # four copies take a step at a time
     assert [epsilon for _, epsilon in seen] == pytest.approx(expected)
 
 
 def test_the_seed_reaches_every_source_of_chance():
-    config = changed(target="copy", copy_interval=100)                      # the target still is what online was at first
+    config = changed(target="copy", copy_interval=100)  # the target still is what online was at first
     one, two = (next(iterate_dqn("CartPole-v1", config, seed=seed)).state() for seed in (0, 1))
     assert not torch.equal(one["target"]["network.0.weight"], two["target"]["network.0.weight"])
     assert not torch.equal(one["buffer"]["generator"], two["buffer"]["generator"])
-    streams = [(state["rng"]["state"]["inc"], state["environments"]["generator"]["state"]["inc"]) for state in (one, two)]
-    assert all(a != b for a, b in zip(*streams))                            # "inc" is the seed's, however much was drawn
+    streams = [
+        (state["rng"]["state"]["inc"], state["environments"]["generator"]["state"]["inc"]) for state in (one, two)
+    ]
+    assert all(a != b for a, b in zip(*streams))  # "inc" is the seed's, however much was drawn
 
 
 def test_records():
@@ -579,8 +646,8 @@ def test_the_first_update_comes_when_enough_was_seen_and_the_others_every_so_man
     for starts, every in ((64, 1), (65, 3), (1, 2)):
         config = changed(learning_starts=starts, steps_per_update=every, n_step=1)
         steps = [record.env_steps for record in iterate_dqn("CartPole-v1", config, seed=0)]
-        first = -(-starts // (4 * every)) * 4 * every                       # four copies, ``every`` steps at a time
-        assert steps == list(range(first, 800 + 4 * every, 4 * every))[:len(steps)] and steps[-2] < 800 <= steps[-1]
+        first = -(-starts // (4 * every)) * 4 * every  # four copies, ``every`` steps at a time
+        assert steps == list(range(first, 800 + 4 * every, 4 * every))[: len(steps)] and steps[-2] < 800 <= steps[-1]
 
 
 def test_every_real_transition_is_counted_whatever_the_environment():
@@ -592,10 +659,13 @@ def test_every_real_transition_is_counted_whatever_the_environment():
 @pytest.mark.slow
 def test_the_defaults_solve_cartpole():
     for seed in range(3):
+
         def solved(record):
-            return record.update % 64 == 0 and evaluate_policy(
-                record.policy, "CartPole-v1", episodes=20, seed=100 + seed).mean() >= 475 and evaluate_policy(
-                record.policy, "CartPole-v1", episodes=100, seed=200 + seed).mean() >= 475
+            return (
+                record.update % 64 == 0
+                and evaluate_policy(record.policy, "CartPole-v1", episodes=20, seed=100 + seed).mean() >= 475
+                and evaluate_policy(record.policy, "CartPole-v1", episodes=100, seed=200 + seed).mean() >= 475
+            )
 
         result = train_dqn("CartPole-v1", changed(DQNConfig(), total_steps=150_000), seed=seed, stop=solved)
         assert result.env_steps < 150_000
@@ -603,8 +673,11 @@ def test_the_defaults_solve_cartpole():
 
 # ---------------------------------------------------------------------- bad input
 
+
 def test_bad_runs():
-    with pytest.raises(ValueError, match="env is Pendulum-v1 with the action space Box.*; expected a Discrete action space"):
+    with pytest.raises(
+        ValueError, match="env is Pendulum-v1 with the action space Box.*; expected a Discrete action space"
+    ):
         next(iterate_dqn("Pendulum-v1", SMALL, seed=0))
     with pytest.raises(ValueError, match="which works with tensors; expected an environment that works with numpy"):
         next(iterate_dqn(TorchCartPole(4, seed=0, device="cpu"), SMALL, seed=0))
@@ -623,12 +696,17 @@ def test_bad_arguments_of_the_pure_functions():
         (lambda: dqn_loss(q, tensor([0, 1, 2]), rewards), "actions holds 2; expected numbers from 0 to 1"),
         (lambda: dqn_loss(q, -actions, rewards), "actions holds -1; expected whole numbers, 0 or more"),
         (lambda: dqn_loss(q, actions + 0.5, rewards), "actions holds fractions"),
-        (lambda: NStepWindow(2, 2, 3, 0.9).load_state(NStepWindow(2, 2, 1, 0.9).state()),
-         r"\(1, 2, 2\); expected \(3, 2, 2\)"),
+        (
+            lambda: NStepWindow(2, 2, 3, 0.9).load_state(NStepWindow(2, 2, 1, 0.9).state()),
+            r"\(1, 2, 2\); expected \(3, 2, 2\)",
+        ),
         (lambda: ema_update(*networks(), 0.0), "tau is 0.0; expected a number, above 0"),
         (lambda: ema_update(networks()[0], QNetwork(3, 3, hidden=(5,), seed=0), 0.5), "same shapes"),
         (lambda: naf_q(np.ones(2), np.ones((2, 1)), -np.ones((2, 1, 1)), np.ones((2, 1))), "positive definite"),
-        (lambda: naf_q(np.ones(1), np.ones((1, 2)), np.array([[[1.0, 0.5], [0.0, 1.0]]]), np.ones((1, 2))), "symmetric"),
+        (
+            lambda: naf_q(np.ones(1), np.ones((1, 2)), np.array([[[1.0, 0.5], [0.0, 1.0]]]), np.ones((1, 2))),
+            "symmetric",
+        ),
         (lambda: naf_q(np.ones(2), np.ones((2, 1)), np.ones((2, 1)), np.ones((2, 1))), "precision has shape"),
     ):
         with pytest.raises(ValueError, match=words):

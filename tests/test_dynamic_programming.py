@@ -14,21 +14,45 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
 from rlbook_lib.dynamic_programming import (
-    absorption_probabilities, action_values, advantages, bellman_expectation_backup,
-    bellman_expectation_backup_q, bellman_optimality_backup, bellman_optimality_backup_q,
-    contraction_ratio, expected_episode_length, expected_return, expected_visits, greedy_policy,
-    iterate_modified_policy_iteration, iterate_policy_evaluation, iterate_policy_iteration,
-    iterate_value_iteration, modified_policy_iteration, policy_evaluation, policy_improvement,
-    policy_iteration, policy_loss_bound, q_from_values, span_bound, truncated_policy_evaluation,
-    value_error_bound, value_iteration, values_from_q,
+    absorption_probabilities,
+    action_values,
+    advantages,
+    bellman_expectation_backup,
+    bellman_expectation_backup_q,
+    bellman_optimality_backup,
+    bellman_optimality_backup_q,
+    contraction_ratio,
+    expected_episode_length,
+    expected_return,
+    expected_visits,
+    greedy_policy,
+    iterate_modified_policy_iteration,
+    iterate_policy_evaluation,
+    iterate_policy_iteration,
+    iterate_value_iteration,
+    modified_policy_iteration,
+    policy_evaluation,
+    policy_improvement,
+    policy_iteration,
+    policy_loss_bound,
+    q_from_values,
+    span_bound,
+    truncated_policy_evaluation,
+    value_error_bound,
+    value_iteration,
+    values_from_q,
 )
 from rlbook_lib.maze import ACTIONS, Maze
 from rlbook_lib.mdp import MDP, enumerate_trajectories, sample_episode
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text())["maze"]["layouts"]
 MAZES = {"L1": "L1_primary", "L2": "L2"}
-CASES = [(layout, gamma) for layout, key in MAZES.items() for gamma in REFERENCE[key]["by_gamma"]
-         if gamma != "uniform_absorption"]
+CASES = [
+    (layout, gamma)
+    for layout, key in MAZES.items()
+    for gamma in REFERENCE[key]["by_gamma"]
+    if gamma != "uniform_absorption"
+]
 SOLVERS = [value_iteration, policy_iteration, modified_policy_iteration]
 UNIFORM = np.full((6, 4), 0.25)
 
@@ -48,6 +72,7 @@ def reference_q(layout, gamma, name):
 
 
 # ------------------------------------------------------------------ a second way to compute things
+
 
 def plain_tables(mdp):
     """Dense P (S, A, S) with empty terminal rows, and r (S, A)."""
@@ -125,6 +150,7 @@ few = settings(max_examples=40, deadline=None)
 
 # ------------------------------------------------------------------ backups and links
 
+
 @pytest.mark.equation("eq-q-from-v")
 @few
 @given(mdp=random_mdps(), seed=SEEDS)
@@ -155,8 +181,10 @@ def test_values_from_q_by_hand():
 @given(mdp=random_mdps(), seed=SEEDS)
 def test_expectation_backup_term_by_term_and_its_fixed_point(mdp, seed):
     policy, values = random_policy(mdp, seed), np.random.default_rng(seed).normal(size=mdp.n_states)
-    expected = [sum(policy[s, a] * backup_by_loops(mdp, s, a, values) for a in range(mdp.n_actions))
-                for s in range(mdp.n_states)]
+    expected = [
+        sum(policy[s, a] * backup_by_loops(mdp, s, a, values) for a in range(mdp.n_actions))
+        for s in range(mdp.n_states)
+    ]
     np.testing.assert_allclose(bellman_expectation_backup(mdp, policy, values), expected, atol=1e-10)
     exact = policy_evaluation(mdp, policy)
     np.testing.assert_allclose(bellman_expectation_backup(mdp, policy, exact), exact, rtol=1e-9, atol=1e-8)
@@ -207,6 +235,7 @@ def test_greedy_policy_takes_the_first_of_the_best():
 
 
 # ------------------------------------------------------------------ exact evaluation
+
 
 @pytest.mark.equation("eq-state-value")
 @pytest.mark.parametrize("gamma", [0.5, 0.9])
@@ -259,8 +288,9 @@ def test_matrix_form_is_the_sum_of_the_discounted_powers(mdp, seed):
 @pytest.mark.parametrize("layout, gamma", CASES)
 def test_uniform_policy_reference_values(layout, gamma):
     mdp = Maze(layout).to_mdp(float(gamma))
-    np.testing.assert_allclose(policy_evaluation(mdp, UNIFORM), reference_values(layout, gamma, "V_uniform"),
-                               atol=1e-10)
+    np.testing.assert_allclose(
+        policy_evaluation(mdp, UNIFORM), reference_values(layout, gamma, "V_uniform"), atol=1e-10
+    )
 
 
 @pytest.mark.equation("eq-action-value")
@@ -302,8 +332,9 @@ def test_advantage_is_the_slope_of_the_value_toward_an_action(mdp, seed):
         toward = policy.copy()
         toward[state] = (1 - step) * toward[state] + step * np.eye(mdp.n_actions)[action]
         slope = (policy_evaluation(mdp, toward) - policy_evaluation(mdp, policy))[state] / step
-        assert slope == pytest.approx(visits[state, state] * table[state, action],
-                                      rel=1e-2, abs=1e-4 * (1 + np.abs(table).max()))
+        assert slope == pytest.approx(
+            visits[state, state] * table[state, action], rel=1e-2, abs=1e-4 * (1 + np.abs(table).max())
+        )
 
 
 @pytest.mark.equation("eq-objective")
@@ -311,8 +342,10 @@ def test_objective_is_the_average_over_starts_and_trajectories():
     start = np.array([0.25, 0, 0.5, 0.25, 0, 0])
     maze = Maze("L1").to_mdp(0.5)
     mdp = MDP(maze.transitions, maze.rewards, 0.5, maze.terminal, start)
-    average = sum(probability * sum(0.5**t * r for t, r in enumerate(rewards))
-                  for _, _, rewards, probability in merged_trajectories(mdp, UNIFORM, 10))
+    average = sum(
+        probability * sum(0.5**t * r for t, r in enumerate(rewards))
+        for _, _, rewards, probability in merged_trajectories(mdp, UNIFORM, 10)
+    )
     assert abs(expected_return(mdp, UNIFORM) - average) <= 10 * 0.5**10
     assert expected_return(Maze("L1").to_mdp(0.9), UNIFORM) == pytest.approx(-3.93253168735)
 
@@ -358,6 +391,7 @@ def test_iterative_evaluation_reaches_the_exact_values(mdp, seed):
 
 # ------------------------------------------------------------------ policy improvement
 
+
 @pytest.mark.equation("eq-policy-improvement")
 @few
 @given(mdp=random_mdps(), seed=SEEDS, deterministic=st.booleans())
@@ -383,6 +417,7 @@ def test_improvement_keeps_an_action_that_is_as_good_as_any():
 
 
 # ------------------------------------------------------------------ the solvers
+
 
 @pytest.mark.equation("eq-bellman-optimality-v")
 @pytest.mark.parametrize("solve", SOLVERS)
@@ -411,8 +446,9 @@ def test_solvers_agree_with_trying_every_policy(solve, mdp):
     if solve is not policy_iteration:
         assert solution.error_bound <= 1e-8
     np.testing.assert_allclose(solution.q_values, q_from_values(mdp, best), atol=2e-8 * scale)
-    np.testing.assert_array_equal(solution.policy, greedy_policy(solution.q_values)
-                                  if solve is not policy_iteration else solution.policy)
+    np.testing.assert_array_equal(
+        solution.policy, greedy_policy(solution.q_values) if solve is not policy_iteration else solution.policy
+    )
     own_values = policy_evaluation(mdp, solution.policy)
     np.testing.assert_allclose(own_values, best, atol=1e-7 * scale / (1 - mdp.gamma))
     residual = bellman_optimality_backup(mdp, solution.values) - solution.values
@@ -438,9 +474,11 @@ def test_the_bound_of_every_sweep_holds(mdp, seed, tolerance):
     best = best_of_all_policies(mdp)
     values = np.random.default_rng(seed).normal(size=mdp.n_states) * 3
     slack = 1e-12 * (1 + np.abs(best).max()) / (1 - mdp.gamma)
-    for sweeps in (iterate_value_iteration(mdp, values=values, tolerance=tolerance),
-                   iterate_modified_policy_iteration(mdp, tolerance=tolerance),
-                   iterate_policy_iteration(mdp)):
+    for sweeps in (
+        iterate_value_iteration(mdp, values=values, tolerance=tolerance),
+        iterate_modified_policy_iteration(mdp, tolerance=tolerance),
+        iterate_policy_iteration(mdp),
+    ):
         for sweep in sweeps:
             assert np.abs(sweep.values - best).max() <= sweep.error_bound + slack
             assert sweep.policy.shape == (mdp.n_states,)
@@ -523,8 +561,7 @@ def test_a_tolerance_is_kept_where_rounding_adds_up(solve, terminal):
     """Values near 10 000 from sums of 60 terms: in plain floats rounding alone could be off by 1e-6."""
     rng = np.random.default_rng(0)
     S = 60
-    mdp = MDP(rng.dirichlet(np.ones(S), size=(S, 2)), 10 * rng.random((S, 2)), 0.999,
-              np.arange(S) < terminal)
+    mdp = MDP(rng.dirichlet(np.ones(S), size=(S, 2)), 10 * rng.random((S, 2)), 0.999, np.arange(S) < terminal)
     solution = solve(mdp)
     assert solution.error_bound <= 1e-8
     assert solution.values.dtype == float and solution.q_values.dtype == float
@@ -576,8 +613,13 @@ def test_pockets_without_an_exit_are_extrapolated():
 
 
 @few
-@given(seed=SEEDS, gamma=st.sampled_from([0.0, 0.5, 0.99]), reward=st.sampled_from([0.0, 1.0, -1.0]),
-       ends=st.integers(0, 2), prizes=st.integers(0, 2))
+@given(
+    seed=SEEDS,
+    gamma=st.sampled_from([0.0, 0.5, 0.99]),
+    reward=st.sampled_from([0.0, 1.0, -1.0]),
+    ends=st.integers(0, 2),
+    prizes=st.integers(0, 2),
+)
 def test_rare_rewards(seed, gamma, reward, ends, prizes):
     """Most pairs pay the same: modified policy iteration takes its head start, whether or not a way exists."""
     rng, S, A = np.random.default_rng(seed), 12, 2
@@ -613,6 +655,7 @@ def test_policy_iteration_stops_at_the_policy_it_evaluated():
 
 
 # ------------------------------------------------------------------ no discount
+
 
 def test_ties_without_a_discount_do_not_walk_for_ever():
     mdp = Maze("L1").to_mdp(1.0)
@@ -690,6 +733,7 @@ def test_a_gain_that_must_be_paid_back_is_no_gain(solve):
 # Every deterministic policy, one by one: its chain falls into sets that it cannot leave. Ends and sets without
 # rewards are worth 0; a set that pays on average has no bound; any other set is no way to go on for ever.
 
+
 def closed_sets(chain):
     """The sets of states that a chain never leaves, as flags (S,) each."""
     count, label = connected_components(chain > 0, directed=True, connection="strong")
@@ -723,8 +767,10 @@ def total_rewards(mdp, actions):
 
 
 def best_total_rewards(mdp):
-    found = [total_rewards(mdp, np.array(actions))
-             for actions in itertools.product(range(mdp.n_actions), repeat=mdp.n_states)]
+    found = [
+        total_rewards(mdp, np.array(actions))
+        for actions in itertools.product(range(mdp.n_actions), repeat=mdp.n_states)
+    ]
     values, gains, even = zip(*found)
     return np.max(values, axis=0), max(gains), any(even)
 
@@ -786,7 +832,9 @@ LOOPS = {
     "stay for ever, where going on pays": (moves([(0, 0), (2, -1)], [(1, 0), (0, 2)]), [0, 2, 0]),
     "an evaluation that falls": (moves([(1, 0), (2, -2), (0, 0)], [(0, -1), (0, -1), (0, -1)]), [0, -1, 0]),
     "rest through a state with another way": (
-        moves([(1, 0), (1, 0), (1, 0)], [(2, 1), (0, 0), (3, -3)], [(0, -1), (0, -1), (0, -1)]), [0, 0, -1, 0]),
+        moves([(1, 0), (1, 0), (1, 0)], [(2, 1), (0, 0), (3, -3)], [(0, -1), (0, -1), (0, -1)]),
+        [0, 0, -1, 0],
+    ),
     "free until the prize": (moves([(0, 0), (1, 0)], [(0, 0), (2, 5)]), [5, 5, 0]),
     "rest beside a price": (moves([(0, 0), (1, 5)], [(2, -100), (2, -100)]), [0, -100, 0]),
     "break even round and round": (moves([(1, 1), (2, -5)], [(0, -1), (2, 2)]), [3, 2, 0]),
@@ -853,6 +901,7 @@ def test_nothing_but_terminal_states():
 
 # ------------------------------------------------------------------ how an episode ends
 
+
 @pytest.mark.equation("eq-absorption")
 def test_absorption_of_the_uniform_policy_in_elevenths():
     mdp = Maze("L1").to_mdp(1.0)
@@ -860,8 +909,9 @@ def test_absorption_of_the_uniform_policy_in_elevenths():
     np.testing.assert_allclose(ends[[0, 1, 2, 3], 1], np.array([2, 3, 7, 1]) / 11, atol=1e-12)
     np.testing.assert_allclose(ends.sum(1), 1)
     np.testing.assert_array_equal(ends[4:], np.eye(2))
-    given_values = REFERENCE["L1_primary"]["by_gamma"].get("uniform_absorption") or REFERENCE["L1_primary"][
-        "uniform_absorption"]
+    given_values = (
+        REFERENCE["L1_primary"]["by_gamma"].get("uniform_absorption") or REFERENCE["L1_primary"]["uniform_absorption"]
+    )
     for state in range(4):
         assert ends[state, 1] == pytest.approx(given_values["P_goal"][cell(state)])
 
@@ -926,6 +976,7 @@ def test_visits_of_a_policy_that_may_never_end():
 
 # ------------------------------------------------------------------ Gymnasium's own environments
 
+
 def test_cliff_walking():
     mdp = MDP.from_gymnasium("CliffWalking-v1", 1.0)
     for solve in SOLVERS:
@@ -964,13 +1015,26 @@ MDP_L1 = Maze("L1").to_mdp(0.9)
 
 @pytest.mark.parametrize(
     "function",
-    [policy_evaluation, action_values, advantages, expected_return, policy_improvement,
-     absorption_probabilities, expected_episode_length],
+    [
+        policy_evaluation,
+        action_values,
+        advantages,
+        expected_return,
+        policy_improvement,
+        absorption_probabilities,
+        expected_episode_length,
+    ],
 )
 @pytest.mark.parametrize(
     "policy",
-    [np.zeros(5, dtype=int), np.full((6, 4), 0.3), np.full(6, 4), np.full(6, 0.5), np.full((6, 4), np.nan),
-     np.full((4, 6), 0.25)],
+    [
+        np.zeros(5, dtype=int),
+        np.full((6, 4), 0.3),
+        np.full(6, 4),
+        np.full(6, 0.5),
+        np.full((6, 4), np.nan),
+        np.full((4, 6), 0.25),
+    ],
 )
 def test_bad_policies(function, policy):
     with pytest.raises(ValueError, match="policy"):
@@ -979,10 +1043,13 @@ def test_bad_policies(function, policy):
 
 @pytest.mark.parametrize("values", [np.zeros(5), np.zeros((6, 1)), [0, 0, 0, 0, 0, np.nan], [np.inf] * 6])
 def test_bad_values(values):
-    for function in (q_from_values, bellman_optimality_backup,
-                     lambda m, v: bellman_expectation_backup(m, UNIFORM, v),
-                     lambda m, v: next(iterate_value_iteration(m, values=v)),
-                     lambda m, v: next(iterate_policy_evaluation(m, UNIFORM, values=v))):
+    for function in (
+        q_from_values,
+        bellman_optimality_backup,
+        lambda m, v: bellman_expectation_backup(m, UNIFORM, v),
+        lambda m, v: next(iterate_value_iteration(m, values=v)),
+        lambda m, v: next(iterate_policy_evaluation(m, UNIFORM, values=v)),
+    ):
         with pytest.raises(ValueError, match="values"):
             function(MDP_L1, values)
 
@@ -1042,6 +1109,7 @@ def test_bad_bounds():
 
 # ------------------------------------------------------------------ contraction, truncated evaluation, policy loss
 
+
 def _random_endless(seed, n_states=5, n_actions=3, gamma=0.9):
     rng = np.random.default_rng(seed)
     transitions = rng.dirichlet(np.ones(n_states), size=(n_states, n_actions))
@@ -1055,20 +1123,25 @@ def test_contraction_ratio_is_the_plain_loop_and_at_most_gamma(seed):
     first, second = rng.normal(size=(2, 5))
 
     def backup(values):
-        return [max(mdp.rewards[s, a] + 0.9 * sum(mdp.transitions[s, a, after] * values[after] for after in range(5))
-                    for a in range(3)) for s in range(5)]
+        return [
+            max(
+                mdp.rewards[s, a] + 0.9 * sum(mdp.transitions[s, a, after] * values[after] for after in range(5))
+                for a in range(3)
+            )
+            for s in range(5)
+        ]
 
     closer = max(abs(x - y) for x, y in zip(backup(first), backup(second)))
     ratio = contraction_ratio(mdp, first, second)
     assert ratio == pytest.approx(closer / np.abs(first - second).max(), abs=1e-12)
     assert ratio <= 0.9 + 1e-12
-    assert contraction_ratio(mdp, first, first + 3.0) == pytest.approx(0.9)      # a shift shrinks by exactly gamma
+    assert contraction_ratio(mdp, first, first + 3.0) == pytest.approx(0.9)  # a shift shrinks by exactly gamma
 
 
 def test_contraction_ratio_refuses_equal_tables():
     mdp = Maze("L1").to_mdp(0.9)
     table = np.arange(6.0)
-    other = np.where(mdp.terminal, 7.0, table)                                    # differs at the ends only
+    other = np.where(mdp.terminal, 7.0, table)  # differs at the ends only
     with pytest.raises(ValueError, match="differ"):
         contraction_ratio(mdp, table, other)
 
@@ -1081,7 +1154,7 @@ def test_truncated_evaluation_is_the_mean_over_all_trajectories(sweeps):
     policy = np.full((6, 4), 0.25)
     expected = 0.0
     for states, _, rewards, probability in enumerate_trajectories(mdp, policy, horizon=sweeps):
-        total = sum(0.9 ** t * reward for t, reward in enumerate(rewards))
+        total = sum(0.9**t * reward for t, reward in enumerate(rewards))
         rest = 0.0 if mdp.terminal[states[-1]] else 0.9 ** len(rewards) * guess[states[-1]]
         expected += probability * (total + rest)
     assert truncated_policy_evaluation(mdp, policy, guess, sweeps)[0] == pytest.approx(expected, abs=1e-12)
@@ -1093,9 +1166,9 @@ def test_modified_policy_iteration_lies_between_the_two_others():
     low = np.full(5, mdp.rewards.min() / 0.1)
     greedy = greedy_policy(q_from_values(mdp, low))
     once = truncated_policy_evaluation(mdp, greedy, low, sweeps=1)
-    assert np.allclose(once, bellman_optimality_backup(mdp, low))              # m = 1: value iteration
+    assert np.allclose(once, bellman_optimality_backup(mdp, low))  # m = 1: value iteration
     often = truncated_policy_evaluation(mdp, greedy, low, sweeps=400)
-    assert np.allclose(often, policy_evaluation(mdp, greedy))                  # m large: policy iteration
+    assert np.allclose(often, policy_evaluation(mdp, greedy))  # m large: policy iteration
     with pytest.raises(ValueError, match="sweeps"):
         truncated_policy_evaluation(mdp, greedy, low, sweeps=-1)
 
@@ -1106,9 +1179,9 @@ def test_policy_loss_bound_is_reached(gamma, error):
     """Stay and pay 2 gamma e for ever, or leave for a state without rewards: the worst case, by hand."""
     stay, leave = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     mdp = MDP([[stay, leave], [leave, leave]], [[-2 * gamma * error, 0.0], [0.0, 0.0]], gamma)
-    wrong_values = np.array([error, -error])                                      # V* is 0 in both states
+    wrong_values = np.array([error, -error])  # V* is 0 in both states
     q_values = q_from_values(mdp, wrong_values)
-    assert q_values[0, 0] == pytest.approx(q_values[0, 1])                        # so "stay" is greedy too
+    assert q_values[0, 0] == pytest.approx(q_values[0, 1])  # so "stay" is greedy too
     loss = -policy_evaluation(mdp, np.array([0, 0]))[0]
     assert loss == pytest.approx(policy_loss_bound(error, gamma))
 

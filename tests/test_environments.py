@@ -13,7 +13,7 @@ from rlbook_lib.environments import (
     BatchedCartPole,
     GymnasiumEnvironments,
     GymnasiumVector,
-    Step,
+    VectorStep,
     TorchCartPole,
     VectorEnvironment,
     cartpole_change,
@@ -72,10 +72,15 @@ def as_arrays(step):
 
 # ---------------------------------------------------------------------- CartPole
 
-@pytest.mark.parametrize("make, rtol, atol", [
-    (lambda n: BatchedCartPole(n, seed=1), 2e-7, 1e-9),                    # equal but for the cast to float32
-    (lambda n: TorchCartPole(n, seed=1, device="cpu"), 0, 2e-5),           # rounding adds up over an episode
-], ids=["numpy", "torch"])
+
+@pytest.mark.parametrize(
+    "make, rtol, atol",
+    [
+        (lambda n: BatchedCartPole(n, seed=1), 2e-7, 1e-9),  # equal but for the cast to float32
+        (lambda n: TorchCartPole(n, seed=1, device="cpu"), 0, 2e-5),  # rounding adds up over an episode
+    ],
+    ids=["numpy", "torch"],
+)
 def test_batched_cartpole_is_gymnasiums_for_ten_thousand_random_steps(make, rtol, atol):
     copies, rng = 20, np.random.default_rng(0)
     ours = make(copies)
@@ -91,7 +96,7 @@ def test_batched_cartpole_is_gymnasiums_for_ten_thousand_random_steps(make, rtol
     ends = 0
     for _ in range(500):
         actions = rng.integers(2, size=copies)
-        step = Step(*as_arrays(ours.step(torch.tensor(actions) if isinstance(ours, TorchCartPole) else actions)))
+        step = VectorStep(*as_arrays(ours.step(torch.tensor(actions) if isinstance(ours, TorchCartPole) else actions)))
         for copy, action in enumerate(actions):
             observation, reward, terminated, truncated, _ = theirs[copy].step(action)
             np.testing.assert_allclose(step.next_observations[copy], observation, rtol=rtol, atol=atol)
@@ -108,8 +113,14 @@ def balance(observations):
     return ((0.2 * position + 0.5 * speed + 4 * angle + spin) > 0).astype(np.int64)
 
 
-@pytest.mark.parametrize("make", [lambda: BatchedCartPole(8, seed=0), lambda: TorchCartPole(8, seed=0, device="cpu"),
-                                  lambda: vectorize(lambda: gymnasium.make("CartPole-v1"), 8, seed=0)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BatchedCartPole(8, seed=0),
+        lambda: TorchCartPole(8, seed=0, device="cpu"),
+        lambda: vectorize(lambda: gymnasium.make("CartPole-v1"), 8, seed=0),
+    ],
+)
 def test_a_balanced_pole_is_truncated_after_500_steps(make):
     environment = make()
     observations = environment.reset()
@@ -127,10 +138,15 @@ def test_a_balanced_pole_is_truncated_after_500_steps(make):
     assert returns.tolist() == [500.0] * 16 and lengths.tolist() == [500] * 16
 
 
-@pytest.mark.parametrize("make", [
-    lambda: BatchedCartPole(3, seed=0, max_steps=20), lambda: TorchCartPole(3, seed=0, device="cpu", max_steps=20),
-    lambda: vectorize(lambda: gymnasium.make("CartPole-v1", max_episode_steps=20), 3, seed=0),
-    lambda: vectorize(gymnasium.make_vec("CartPole-v1", num_envs=3, max_episode_steps=20), seed=0)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BatchedCartPole(3, seed=0, max_steps=20),
+        lambda: TorchCartPole(3, seed=0, device="cpu", max_steps=20),
+        lambda: vectorize(lambda: gymnasium.make("CartPole-v1", max_episode_steps=20), 3, seed=0),
+        lambda: vectorize(gymnasium.make_vec("CartPole-v1", num_envs=3, max_episode_steps=20), seed=0),
+    ],
+)
 def test_a_reset_gives_up_the_episodes_under_way(make):
     environment, starts = make(), []
     for steps in (12, 20):
@@ -176,7 +192,7 @@ def test_next_observations_come_before_the_reset_and_observations_after_it():
         given += [step.observations, step.next_observations]
         copies += [step.observations.copy(), step.next_observations.copy()]
     for array, copy in zip(given, copies):
-        assert (array == copy).all()                                       # nothing handed out was written to
+        assert (array == copy).all()  # nothing handed out was written to
 
 
 def test_cartpole_in_torch_follows_cartpole_in_numpy():
@@ -220,6 +236,7 @@ def test_pop_episodes_adds_up(n):
 
 # ---------------------------------------------------------------------- the same promise for every kind
 
+
 def constructors(n=4):
     return [lambda phase=phase: Clock(phase) for phase in range(n)]
 
@@ -231,13 +248,19 @@ def transformed(environment):
 
 MODES = {
     "loop": lambda: GymnasiumEnvironments(constructors(), seed=0),
-    **{f"sync {mode.name}": lambda mode=mode: SyncVectorEnv(constructors(), autoreset_mode=mode)
-       for mode in AutoresetMode},
-    **{f"wrapped sync {mode.name}": lambda mode=mode: transformed(SyncVectorEnv(constructors(), autoreset_mode=mode))
-       for mode in AutoresetMode},
+    **{
+        f"sync {mode.name}": lambda mode=mode: SyncVectorEnv(constructors(), autoreset_mode=mode)
+        for mode in AutoresetMode
+    },
+    **{
+        f"wrapped sync {mode.name}": lambda mode=mode: transformed(SyncVectorEnv(constructors(), autoreset_mode=mode))
+        for mode in AutoresetMode
+    },
     "no copies of arrays": lambda: transformed(SyncVectorEnv(constructors(), copy=False)),
-    **{f"async {mode.name}": lambda mode=mode: AsyncVectorEnv(constructors(), autoreset_mode=mode)
-       for mode in AutoresetMode},
+    **{
+        f"async {mode.name}": lambda mode=mode: AsyncVectorEnv(constructors(), autoreset_mode=mode)
+        for mode in AutoresetMode
+    },
 }
 
 
@@ -376,7 +399,7 @@ def test_the_same_seed_gives_the_same_run(name):
         runs.append(run(environment, np.random.default_rng(0), 60))
         environment.close()
     assert np.array_equal(starts[0], starts[1]) and same(runs[0], runs[1])
-    if name not in ("maze", "FrozenLake-v1"):                              # the maze without slip has no randomness
+    if name not in ("maze", "FrozenLake-v1"):  # the maze without slip has no randomness
         assert not same(runs[0], runs[2])
 
 
@@ -390,7 +413,7 @@ def test_a_run_goes_on_bit_for_bit_from_a_saved_state(name):
         episodes = environment.pop_episodes()
         expected = run(environment, rng, 40)
         later = environment.pop_episodes()
-        for other in (KINDS[name](8), environment):                        # a fresh one, and the same one rewound
+        for other in (KINDS[name](8), environment):  # a fresh one, and the same one rewound
             other.load_state(state)
             assert all(np.array_equal(a, b) for a, b in zip(other.pop_episodes(), episodes))
             rng.bit_generator.state = generator
@@ -447,7 +470,7 @@ def test_a_state_that_cannot_be_exact_is_refused():
     for call in (environment.state, lambda: environment.load_state({})):
         with pytest.raises(ValueError, match="cannot be resumed exactly; pass the environment's id"):
             call()
-    forgetful = GymnasiumEnvironments(constructors(), seed=0)              # its episodes do not start from the seed
+    forgetful = GymnasiumEnvironments(constructors(), seed=0)  # its episodes do not start from the seed
     forgetful.reset()
     run(forgetful, np.random.default_rng(0), 9)
     with pytest.raises(ValueError, match="not deterministic given its seed"):
@@ -455,6 +478,7 @@ def test_a_state_that_cannot_be_exact_is_refused():
 
 
 # ---------------------------------------------------------------------- spaces
+
 
 class Echo(gymnasium.Env):
     """One step an episode; shows its last action in the info and gives any observation."""
@@ -481,10 +505,16 @@ class BothFlags(Echo):
         return (*super().step(action)[:2], True, True, {})
 
 
-@pytest.mark.parametrize("wrap", [
-    lambda makers: GymnasiumEnvironments(makers, seed=0),
-    *(lambda makers, mode=mode: vectorize(transformed(SyncVectorEnv(makers, autoreset_mode=mode)), seed=0)
-      for mode in AutoresetMode)])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda makers: GymnasiumEnvironments(makers, seed=0),
+        *(
+            lambda makers, mode=mode: vectorize(transformed(SyncVectorEnv(makers, autoreset_mode=mode)), seed=0)
+            for mode in AutoresetMode
+        ),
+    ],
+)
 def test_both_flags_mean_terminated_and_actions_count_from_zero(wrap):
     seen = []
 
@@ -504,7 +534,7 @@ def test_discrete_observations_become_one_hot_rows():
     assert environment.observation_size == 6 and environment.observation_space.shape == (6,)
     assert environment.reset().dtype == np.float32
     np.testing.assert_array_equal(environment.observations, np.eye(6)[[0, 0, 0]])
-    step = environment.step(np.array([3, 1, 0]))                           # right, down, bump
+    step = environment.step(np.array([3, 1, 0]))  # right, down, bump
     np.testing.assert_array_equal(step.next_observations, np.eye(6)[[1, 3, 0]])
     np.testing.assert_array_equal(step.rewards, [0, -10, 0])
     np.testing.assert_array_equal(step.observations, np.eye(6)[[1, 0, 0]])
@@ -524,10 +554,13 @@ def test_spaces_that_start_elsewhere_and_boxes_of_any_shape():
         np.testing.assert_allclose(environment.environments[copy].seen[0], actions[copy].reshape(2, 2), rtol=1e-6)
 
 
-@pytest.mark.parametrize("observation, action, words", [
-    (Dict({"a": Discrete(2)}), Discrete(2), "Echo: the observation space is Dict.*expected a Box or a Discrete"),
-    (Discrete(2), MultiDiscrete([2, 2]), "Echo: the action space is MultiDiscrete.*expected a Box or a Discrete"),
-])
+@pytest.mark.parametrize(
+    "observation, action, words",
+    [
+        (Dict({"a": Discrete(2)}), Discrete(2), "Echo: the observation space is Dict.*expected a Box or a Discrete"),
+        (Discrete(2), MultiDiscrete([2, 2]), "Echo: the action space is MultiDiscrete.*expected a Box or a Discrete"),
+    ],
+)
 def test_other_kinds_of_space_are_named(observation, action, words):
     with pytest.raises(ValueError, match=words):
         vectorize(lambda: Echo(observation, action), 2, seed=0)
@@ -543,14 +576,17 @@ class Says(gymnasium.Env):
         return self.observation, {}
 
 
-@pytest.mark.parametrize("space, observation, words", [
-    (Box(-1, 1, (3,)), np.zeros(2, np.float32), r"numbers of shape \(3,\), got ndarray of shape \[\(2,\)\]"),
-    (Box(-1, 1, (3,)), "abc", "numbers of shape .*got str"),
-    (Discrete(3), 3, r"integers from 0 to 2, got \[3, 3\]"),
-    (Discrete(3), -1, "integers from 0 to 2"),
-    (Discrete(3, start=1), 0, "integers from 1 to 3"),
-    (Discrete(3), 0.5, "integers from 0 to 2"),
-])
+@pytest.mark.parametrize(
+    "space, observation, words",
+    [
+        (Box(-1, 1, (3,)), np.zeros(2, np.float32), r"numbers of shape \(3,\), got ndarray of shape \[\(2,\)\]"),
+        (Box(-1, 1, (3,)), "abc", "numbers of shape .*got str"),
+        (Discrete(3), 3, r"integers from 0 to 2, got \[3, 3\]"),
+        (Discrete(3), -1, "integers from 0 to 2"),
+        (Discrete(3, start=1), 0, "integers from 1 to 3"),
+        (Discrete(3), 0.5, "integers from 0 to 2"),
+    ],
+)
 def test_observations_outside_their_space_are_named(space, observation, words):
     with pytest.raises(ValueError, match=f"Says: observations must be {words}"):
         vectorize(lambda: Says(space, observation), 2, seed=0).reset()
@@ -563,16 +599,23 @@ def test_copies_must_have_equal_spaces():
 
 # ---------------------------------------------------------------------- bad input
 
-@pytest.mark.parametrize("wrap", [
-    lambda makers: GymnasiumEnvironments(makers, seed=0),
-    lambda makers: vectorize(transformed(SyncVectorEnv(makers)), seed=0),
-])
-@pytest.mark.parametrize("bad, words", [
-    ({"bad_reward_at": 7}, "Clock: the reward of copy 2 at step 7 is nan"),
-    ({"bad_observation_at": 6}, "Clock: the observation of copy 2 at step 6 is .*inf"),
-    ({"bad_start_at": 2}, "Clock: the first observation of copy 2 at step 5 is .*nan"),       # after episodes of 2 and 3
-    ({"bad_start_at": 0}, "Clock: the first observation of copy 2 at step 0 is .*nan"),
-])
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda makers: GymnasiumEnvironments(makers, seed=0),
+        lambda makers: vectorize(transformed(SyncVectorEnv(makers)), seed=0),
+    ],
+)
+@pytest.mark.parametrize(
+    "bad, words",
+    [
+        ({"bad_reward_at": 7}, "Clock: the reward of copy 2 at step 7 is nan"),
+        ({"bad_observation_at": 6}, "Clock: the observation of copy 2 at step 6 is .*inf"),
+        ({"bad_start_at": 2}, "Clock: the first observation of copy 2 at step 5 is .*nan"),  # after episodes of 2 and 3
+        ({"bad_start_at": 0}, "Clock: the first observation of copy 2 at step 0 is .*nan"),
+    ],
+)
 def test_numbers_that_are_not_finite_stop_the_run(wrap, bad, words):
     environment = wrap([Clock, Clock, lambda: Clock(**bad), Clock])
     with pytest.raises(ValueError, match=words):
@@ -580,8 +623,14 @@ def test_numbers_that_are_not_finite_stop_the_run(wrap, bad, words):
         run(environment, np.random.default_rng(0), 8)
 
 
-@pytest.mark.parametrize("make", [lambda: BatchedCartPole(3, seed=0), lambda: vectorize(Clock, 3, seed=0),
-                                  lambda: vectorize(gymnasium.make_vec("CartPole-v1", num_envs=3), seed=0)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BatchedCartPole(3, seed=0),
+        lambda: vectorize(Clock, 3, seed=0),
+        lambda: vectorize(gymnasium.make_vec("CartPole-v1", num_envs=3), seed=0),
+    ],
+)
 def test_bad_actions(make):
     environment = make()
     with pytest.raises(ValueError, match="call reset"):
@@ -611,13 +660,22 @@ def test_torch_cartpole_checks_what_costs_nothing():
             environment.step(actions)
 
 
-@pytest.mark.parametrize("make", [lambda **k: BatchedCartPole(**k), lambda **k: TorchCartPole(device="cpu", **k),
-                                  lambda **k: vectorize("CartPole-v1", **k), lambda **k: vectorize(Maze, **k)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **k: BatchedCartPole(**k),
+        lambda **k: TorchCartPole(device="cpu", **k),
+        lambda **k: vectorize("CartPole-v1", **k),
+        lambda **k: vectorize(Maze, **k),
+    ],
+)
 def test_bad_numbers(make):
-    for arguments, kind, words in (({"copies": 0, "seed": 0}, ValueError, "copies"),
-                                   ({"copies": 2.0, "seed": 0}, TypeError, "copies"),
-                                   ({"copies": 2, "seed": -1}, ValueError, "seed"),
-                                   ({"copies": 2, "seed": 0.5}, TypeError, "seed")):
+    for arguments, kind, words in (
+        ({"copies": 0, "seed": 0}, ValueError, "copies"),
+        ({"copies": 2.0, "seed": 0}, TypeError, "copies"),
+        ({"copies": 2, "seed": -1}, ValueError, "seed"),
+        ({"copies": 2, "seed": 0.5}, TypeError, "seed"),
+    ):
         with pytest.raises(kind, match=words):
             make(**arguments)
 

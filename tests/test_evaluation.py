@@ -19,14 +19,19 @@ from hypothesis import strategies as st
 
 import rlbook_lib.evaluation as evaluation
 from rlbook_lib.evaluation import (
-    bootstrap_interval, interquartile_mean, performance_profile, probability_of_improvement, sweep,
-)  # fmt: skip
+    bootstrap_interval,
+    interquartile_mean,
+    performance_profile,
+    probability_of_improvement,
+    sweep,
+)
 from tests.full_disk import no_file_longer_than
 
 RLIABLE = {"improvement": 0.590625, "iqm": 0.2235508531988683, "profile": [0.9, 0.65, 0.375, 0.075]}
 
 
 # ------------------------------------------------------------------ interquartile mean
+
 
 def test_interquartile_mean_by_hand():
     assert interquartile_mean([100.0, 1.0, 3.0, 2.0]) == 2.5
@@ -46,6 +51,7 @@ def test_interquartile_mean_is_the_trimmed_mean_of_scipy(runs, points, seed):
 
 
 # ------------------------------------------------------------------ bootstrap interval
+
 
 def plain_bootstrap(x, statistic, level, resamples, seed):
     """One resample at a time, one column at a time."""
@@ -118,22 +124,27 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
 
 def test_the_interval_shrinks_with_the_square_root_of_the_runs():
     rng = np.random.default_rng(7)
-    widths = [np.subtract(*bootstrap_interval(rng.normal(size=(runs, 200)), resamples=500)[::-1]).mean()
-              for runs in (25, 100)]
+    widths = [
+        np.subtract(*bootstrap_interval(rng.normal(size=(runs, 200)), resamples=500)[::-1]).mean() for runs in (25, 100)
+    ]
     assert widths[0] / widths[1] == pytest.approx(2.0, rel=0.05)
 
 
 # ------------------------------------------------------------------ bad input
 
-@pytest.mark.parametrize("changes, error, word", [
-    (dict(x=3.0), ValueError, "axis is 0; expected one of the 0 axes of x"),
-    (dict(x=[1.0]), ValueError, "x holds 1 run"),
-    (dict(x=[1.0, np.nan]), ValueError, "x holds NaN"),
-    (dict(statistic="mean"), TypeError, "statistic is 'mean'; expected a function"),
-    (dict(statistic=lambda x, axis: x), ValueError, "statistic returned shape"),
-    (dict(level=95), ValueError, "level is 95"),
-    (dict(axis=1), ValueError, "axis is 1"),
-])
+
+@pytest.mark.parametrize(
+    "changes, error, word",
+    [
+        (dict(x=3.0), ValueError, "axis is 0; expected one of the 0 axes of x"),
+        (dict(x=[1.0]), ValueError, "x holds 1 run"),
+        (dict(x=[1.0, np.nan]), ValueError, "x holds NaN"),
+        (dict(statistic="mean"), TypeError, "statistic is 'mean'; expected a function"),
+        (dict(statistic=lambda x, axis: x), ValueError, "statistic returned shape"),
+        (dict(level=95), ValueError, "level is 95"),
+        (dict(axis=1), ValueError, "axis is 1"),
+    ],
+)
 def test_bad_input_is_named(changes, error, word):
     arguments = dict(x=[1.0, 2.0, 3.0]) | changes
     with pytest.raises(error, match=word):
@@ -148,6 +159,7 @@ def test_bad_input_of_the_interquartile_mean_is_named():
 
 
 # ------------------------------------------------------------------ two methods, many tasks
+
 
 def test_probability_of_improvement_counts_pairs():
     assert probability_of_improvement([1.0, 3.0], [2.0, 3.0, 0.0]) == (1 + (2 + 0.5)) / 6
@@ -168,6 +180,7 @@ def test_values_of_the_authors_own_library():
 
 
 # ------------------------------------------------------------------ sweep
+
 
 def walk(seed, length=5, scale=1.0, pause=0.0):
     """A random walk for a training run."""
@@ -226,11 +239,15 @@ def test_a_run_that_fails_is_named_and_all_others_are_made(tmp_path):
             raise ZeroDivisionError("no such thing")
         return walk(seed, **config)
 
-    with pytest.raises(RuntimeError, match="case 'short' with seed 1 failed: ZeroDivisionError: no such thing; so did 1 others of 5") as caught:
+    with pytest.raises(
+        RuntimeError, match="case 'short' with seed 1 failed: ZeroDivisionError: no such thing; so did 1 others of 5"
+    ) as caught:
         sweep(broken, {"short": {}}, range(5), folder=tmp_path, backend="sequential", progress=False)
     assert "in broken" in caught.value.__notes__[0]  # where it was raised
     assert sorted(path.name for path in (tmp_path / "short").iterdir()) == ["0.json", "2.json", "4.json"]
-    assert sweep(walk, {"short": {}}, range(5), folder=tmp_path, backend="sequential", progress=False)["short"]["place"].shape == (5, 5)
+    assert sweep(walk, {"short": {}}, range(5), folder=tmp_path, backend="sequential", progress=False)["short"][
+        "place"
+    ].shape == (5, 5)
 
 
 def dies(seed, victim, once=None):
@@ -248,23 +265,40 @@ def test_without_a_cluster_a_dead_process_ends_the_sweep_and_what_had_ended_is_k
     assert (tmp_path / "a" / "0.json").exists() and not list(tmp_path.rglob("*.part"))
 
 
-@pytest.mark.parametrize(("returned", "words"), [
-    (lambda seed: {"x": np.ones((2, 3))}, "the curve 'x' of shape \\(2, 3\\); expected \\(points,\\)"),
-    (lambda seed: {"seeds": [1.0]}, "a curve with the name 'seeds'; expected another name"),
-    (lambda seed: {"x": ["one"]}, "failed: ValueError"), (lambda seed: [1.0], "failed: AttributeError"),
-    (lambda seed: {"x": [1.0]} if seed else {"x": [1.0], "y": [1.0]}, "seed 1 has the curves \\['x'\\], that with seed 0 \\['x', 'y'\\]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (lambda seed: {"x": np.ones((2, 3))}, "the curve 'x' of shape \\(2, 3\\); expected \\(points,\\)"),
+        (lambda seed: {"seeds": [1.0]}, "a curve with the name 'seeds'; expected another name"),
+        (lambda seed: {"x": ["one"]}, "failed: ValueError"),
+        (lambda seed: [1.0], "failed: AttributeError"),
+        (
+            lambda seed: {"x": [1.0]} if seed else {"x": [1.0], "y": [1.0]},
+            "seed 1 has the curves \\['x'\\], that with seed 0 \\['x', 'y'\\]",
+        ),
+    ],
+)
 def test_a_run_that_returns_something_else_is_refused(tmp_path, returned, words):
     with pytest.raises((RuntimeError, ValueError), match=words):
         sweep(returned, {"a": {}}, range(2), folder=tmp_path, backend="sequential", progress=False)
 
 
 def test_runs_of_different_lengths_are_filled_up(tmp_path):
-    runs = sweep(lambda seed: {"x": [seed] * (seed + 1), "y": 5}, {"a": {}}, range(2), folder=tmp_path, backend="sequential", progress=False)
-    assert np.array_equal(runs["a"]["x"], [[0, np.nan], [1, 1]], equal_nan=True) and runs["a"]["y"].tolist() == [[5], [5]]
+    runs = sweep(
+        lambda seed: {"x": [seed] * (seed + 1), "y": 5},
+        {"a": {}},
+        range(2),
+        folder=tmp_path,
+        backend="sequential",
+        progress=False,
+    )
+    assert np.array_equal(runs["a"]["x"], [[0, np.nan], [1, 1]], equal_nan=True) and runs["a"]["y"].tolist() == [
+        [5],
+        [5],
+    ]
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"arguments": {}}', '\0' * 40])
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"arguments": {}}', "\0" * 40])
 def test_a_damaged_file_is_made_again(tmp_path, damage):
     before = sweep(walk, {"a": {}}, [0, 1], folder=tmp_path, backend="sequential", progress=False)
     (tmp_path / "a" / "1.json").write_text(damage)
@@ -274,7 +308,10 @@ def test_a_damaged_file_is_made_again(tmp_path, damage):
 
 def test_a_full_disk_is_named_and_costs_only_what_was_not_written(tmp_path):
     train = lambda seed: {"x": np.ones(1 if seed < 2 else 9000)}  # noqa: E731
-    with no_file_longer_than(10_000), pytest.raises(OSError, match="this run was not kept, those before it were: .*2.json"):
+    with (
+        no_file_longer_than(10_000),
+        pytest.raises(OSError, match="this run was not kept, those before it were: .*2.json"),
+    ):
         sweep(train, {"a": {}}, range(3), folder=tmp_path, backend="sequential", progress=False)
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["0.json", "1.json"]
 
@@ -295,19 +332,29 @@ def test_two_programs_may_write_the_same_run(tmp_path):
 def test_a_run_that_another_sweep_overwrites_is_not_passed_off_as_ours(tmp_path):
     def train(seed):
         if seed == 1:
-            evaluation.keep_run(tmp_path, {"case": "a", "seed": 0, "arguments": {"x": 1}, "curves": {"place": [9.0] * 5}, "cpu_seconds": 0.0})
+            evaluation.keep_run(
+                tmp_path,
+                {"case": "a", "seed": 0, "arguments": {"x": 1}, "curves": {"place": [9.0] * 5}, "cpu_seconds": 0.0},
+            )
         return walk(seed)
 
     with pytest.raises(RuntimeError, match="0.json was changed while the sweep ran"):
         sweep(train, {"a": {}}, [0, 1], folder=tmp_path, backend="sequential", progress=False)
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    ({"seeds": []}, "seeds is"), ({"seeds": [-1]}, "seeds\\[0\\] is -1"), ({"seeds": [True]}, "seeds\\[0\\] is True"),
-    ({"workers": 0}, "workers is 0"), ({"backend": "slurm"}, "backend is 'slurm'"), ({"configs": {"..": {}}}, "case is '..'"),
-    ({"backend": "dask"}, "connected to no cluster; expected a distributed.Client"),
-    ({"configs": {"a": {"x": object()}}}, "configs\\['a'\\] holds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"seeds": []}, "seeds is"),
+        ({"seeds": [-1]}, "seeds\\[0\\] is -1"),
+        ({"seeds": [True]}, "seeds\\[0\\] is True"),
+        ({"workers": 0}, "workers is 0"),
+        ({"backend": "slurm"}, "backend is 'slurm'"),
+        ({"configs": {"..": {}}}, "case is '..'"),
+        ({"backend": "dask"}, "connected to no cluster; expected a distributed.Client"),
+        ({"configs": {"a": {"x": object()}}}, "configs\\['a'\\] holds"),
+    ],
+)
 def test_a_sweep_says_what_it_cannot_take(tmp_path, arguments, words):
     with pytest.raises((TypeError, ValueError), match=words):
         sweep(walk, **{"configs": {"a": {}}, "seeds": [0], "folder": tmp_path, "progress": False} | arguments)
@@ -317,7 +364,12 @@ def test_a_sweep_says_what_it_cannot_take(tmp_path, arguments, words):
 @pytest.fixture
 def dask_cluster():
     """Two worker processes."""
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL) as cluster, Client(cluster):
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+        ) as cluster,
+        Client(cluster),
+    ):
         yield cluster
 
 
@@ -347,23 +399,31 @@ def test_a_cluster_gives_the_same_numbers_when_a_worker_is_killed(tmp_path, dask
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["dask", "ray"])
-def test_on_a_cluster_a_run_that_kills_its_worker_once_is_made_again_and_one_that_always_does_is_named(tmp_path, backend, request):
+def test_on_a_cluster_a_run_that_kills_its_worker_once_is_made_again_and_one_that_always_does_is_named(
+    tmp_path, backend, request
+):
     request.getfixturevalue(f"{backend}_cluster")
     expected = sweep(walk, {"a": {}}, range(6), folder=tmp_path / "here", backend="sequential", progress=False)
     once = {"a": {"victim": 2, "once": str(tmp_path / "once")}}
     found = sweep(dies, once, range(6), folder=tmp_path / "once-folder", backend=backend, progress=False)
     assert (tmp_path / "once").exists() and np.array_equal(expected["a"]["place"], found["a"]["place"])
     with pytest.raises(RuntimeError, match="the run of case 'a' with seed 2 failed: (KilledWorker|WorkerCrashedError)"):
-        sweep(dies, {"a": {"victim": 2}}, range(6), folder=tmp_path / "always", backend=backend, workers=2, progress=False)
+        sweep(
+            dies, {"a": {"victim": 2}}, range(6), folder=tmp_path / "always", backend=backend, workers=2, progress=False
+        )
     assert sorted(path.stem for path in (tmp_path / "always" / "a").iterdir()) == ["0", "1", "3", "4", "5"]
 
 
 def in_a_process_of_its_own(folder, pause):
     """A sweep of two workers, in a program that can be killed."""
-    code = ("import sys\nfrom tests.test_evaluation import CONFIGS, sweep, walk\n"
-            "sweep(walk, {case: config | {'pause': float(sys.argv[2])} for case, config in CONFIGS.items()}, range(6), folder=sys.argv[1],"
-            " workers=2, progress=False)")
-    return subprocess.Popen([sys.executable, "-c", code, str(folder), str(pause)], start_new_session=True, stderr=subprocess.DEVNULL)
+    code = (
+        "import sys\nfrom tests.test_evaluation import CONFIGS, sweep, walk\n"
+        "sweep(walk, {case: config | {'pause': float(sys.argv[2])} for case, config in CONFIGS.items()}, range(6), folder=sys.argv[1],"
+        " workers=2, progress=False)"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), str(pause)], start_new_session=True, stderr=subprocess.DEVNULL
+    )
 
 
 @pytest.mark.slow

@@ -43,13 +43,7 @@ class ScriptedEnv(gymnasium.Env):
         assert self.action_space.contains(np.int64(action))
         reward, self.time = self.rewards[self.time], self.time + 1
         last = self.time == len(self.rewards)
-        return (
-            self.states[self.time] + self.first,
-            reward,
-            last and self.terminated,
-            last and not self.terminated,
-            {},
-        )
+        return (self.states[self.time] + self.first, reward, last and self.terminated, last and not self.terminated, {})
 
 
 def loop_mdp(gamma=0.5):
@@ -167,12 +161,7 @@ def test_drawn_actions_with_many_actions():
 
 @pytest.mark.parametrize(
     "q, epsilon, name",
-    [
-        ([], 0.1, "q_values"),
-        ([1.0, np.nan], 0.1, "q_values"),
-        ([1.0], 1.1, "epsilon"),
-        ([1.0], np.nan, "epsilon"),
-    ],
+    [([], 0.1, "q_values"), ([1.0, np.nan], 0.1, "q_values"), ([1.0], 1.1, "epsilon"), ([1.0], np.nan, "epsilon")],
 )
 def test_epsilon_greedy_refuses_nonsense(q, epsilon, name):
     with pytest.raises(ValueError, match=name):

@@ -53,9 +53,15 @@ def update_bars(artists, gamma, lam):
 def typical():
     """Two sliders, 121 states: the size that the budgets speak of."""
     return explore(
-        setup_bars, update_bars, gamma=(0.5, 1.0, 0.05), lam=(0.0, 1.0, 0.1),
-        play="gamma", alt="Bars and a wave", labels={"gamma": "discount γ"}, initial={"lam": 0.3},
-    )  # fmt: skip
+        setup_bars,
+        update_bars,
+        gamma=(0.5, 1.0, 0.05),
+        lam=(0.0, 1.0, 0.1),
+        play="gamma",
+        alt="Bars and a wave",
+        labels={"gamma": "discount γ"},
+        initial={"lam": 0.3},
+    )
 
 
 def small(**settings):
@@ -81,9 +87,7 @@ class Page:
     """What the script does, in Python: it moves the base picture of a static twin to a state."""
 
     def __init__(self, text):
-        self.data = json.loads(
-            re.search(r'<script type="application/json">(.*?)</script>', text, re.S).group(1)
-        )
+        self.data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', text, re.S).group(1))
         self.svg = re.search(r'<div class="rlx-picture">(<svg.*?</svg>)</div>', text, re.S).group(1)
 
     def at(self, state):
@@ -214,9 +218,15 @@ def test_weight_and_time_of_a_typical_figure(typical):
 
 def test_same_call_same_page(typical):
     again = explore(
-        setup_bars, update_bars, gamma=(0.5, 1.0, 0.05), lam=(0.0, 1.0, 0.1),
-        play="gamma", alt="Bars and a wave", labels={"gamma": "discount γ"}, initial={"lam": 0.3},
-    )  # fmt: skip
+        setup_bars,
+        update_bars,
+        gamma=(0.5, 1.0, 0.05),
+        lam=(0.0, 1.0, 0.1),
+        play="gamma",
+        alt="Bars and a wave",
+        labels={"gamma": "discount γ"},
+        initial={"lam": 0.3},
+    )
     assert again.html == typical.html
     assert again.png == typical.png
 
@@ -282,9 +292,8 @@ def test_abbreviations(spec, values, texts):
 
 def test_each_kind_of_control_is_native_and_named():
     figure = small(
-        size=(0, 2), few=["one", "two"], many=list("abcdefg"), labels={"size": "size <x>"}, play="size",
-        alt='A "line"',
-    )  # fmt: skip
+        size=(0, 2), few=["one", "two"], many=list("abcdefg"), labels={"size": "size <x>"}, play="size", alt='A "line"'
+    )
     page = figure.html
     assert '<input type="range"' in page and 'aria-valuetext="1"' in page and "size &lt;x&gt;" in page
     assert page.count('<input type="radio"') == 2 and 'role="radiogroup" aria-label="few"' in page
@@ -352,7 +361,9 @@ def test_the_readout_has_room_for_its_longest_line():
 def test_controls_stand_above_a_tall_picture():
     def order(size):
         figure = explore(
-            lambda: plt.subplots(figsize=size)[1].plot([0, 1], [0, 0])[0], lambda line, n: line.set_ydata([0, n]), n=(0, 3)
+            lambda: plt.subplots(figsize=size)[1].plot([0, 1], [0, 0])[0],
+            lambda line, n: line.set_ydata([0, n]),
+            n=(0, 3),
         )
         return figure.html.index('class="rlx-picture"') < figure.html.index("<form")
 
@@ -671,7 +682,10 @@ def test_an_author_says_what_is_stored():
         ({"stored": {"m": [0, 1]}, "live": True}, "stored names 'm', which is no control; expected one of"),
         ({"stored": {"n": [0, 1]}}, r"stored names \['n'\] of a figure that is not live; expected live=True"),
         ({"stored": {"n": [0, 1]}, "live": True}, r"initial\['n'\] is 2; it must be one of \[0, 1\]"),
-        ({"stored": {"kind": range(501)}, "live": True}, "3 x 501 = 1503 states; expected at most 1000, or stored values"),
+        (
+            {"stored": {"kind": range(501)}, "live": True},
+            "3 x 501 = 1503 states; expected at most 1000, or stored values",
+        ),
     ],
 )
 def test_what_is_stored_must_be_part_of_a_live_figure(settings, message):

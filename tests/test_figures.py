@@ -77,21 +77,11 @@ def test_first_colors_differ_for_color_blind_readers():
     """The three colors used most, under simulated protanopia and deuteranopia (Machado et al. 2009)."""
     sights = [
         np.eye(3),
-        np.array(
-            [
-                [0.152286, 1.052583, -0.204868],
-                [0.114503, 0.786281, 0.099216],
-                [-0.003882, -0.048116, 1.051998],
-            ]
-        ),
-        np.array(
-            [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
-        ),
+        np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
+        np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
     ]
     for sight in sights:
-        seen = {
-            name: np.clip(sight @ np.array(to_rgb(COLORS[name])), 0, 1) for name in ("blue", "red", "green")
-        }
+        seen = {name: np.clip(sight @ np.array(to_rgb(COLORS[name])), 0, 1) for name in ("blue", "red", "green")}
         for one, other in itertools.combinations(seen, 2):
             assert np.linalg.norm(seen[one] - seen[other]) > 0.2, (one, other)
 
@@ -116,7 +106,9 @@ def test_maze_shows_values_marks_and_walls():
     assert {"1.25", "−3.50", "0.00", "S", "G", "T"} == set(texts)
     assert texts.count("G") == 1 and texts.count("T") == 1
     tiles = drawing._tiles
-    assert tiles[2].get_facecolor()[3] == tiles[5].get_facecolor()[3] == 0  # trap and goal have a frame: a tint is a value
+    assert (
+        tiles[2].get_facecolor()[3] == tiles[5].get_facecolor()[3] == 0
+    )  # trap and goal have a frame: a tint is a value
     assert tiles[0].get_facecolor()[:3] == pytest.approx(to_rgb(COLORS["blue"]))
     assert tiles[3].get_facecolor()[:3] == pytest.approx(to_rgb(COLORS["red"]))
     assert tiles[3].get_facecolor()[3] > tiles[0].get_facecolor()[3]
@@ -215,9 +207,7 @@ def test_drawing_moves_inside_explore():
         return f"Sweep {sweep}"
 
     for layer in ("values", "q_values"):
-        figure = explore(
-            lambda: draw_maze(maze), update, sweep=(0, 5), layer=[layer], play="sweep", alt="A maze"
-        )
+        figure = explore(lambda: draw_maze(maze), update, sweep=(0, 5), layer=[layer], play="sweep", alt="A maze")
         assert len(figure.html) < 60_000
         assert f"{3:.2f}" in figure.svg(sweep=3)
 
@@ -229,8 +219,10 @@ def test_a_cliff_of_48_cells_stays_light():
     figure = explore(
         lambda: draw_maze(maze, values=values[0], policy=np.zeros(48, int), scale=40),
         lambda drawing, sweep: drawing.set_values(values[sweep]),
-        sweep=(0, 19), play="sweep", alt="A cliff",
-    )  # fmt: skip
+        sweep=(0, 19),
+        play="sweep",
+        alt="A cliff",
+    )
     assert len(figure.html.encode()) < 100_000
 
 
@@ -306,10 +298,17 @@ def test_backup_diagrams_show_what_the_update_looks_at(kind):
     ends = [p for p in ax.patches if type(p).__name__ == "Rectangle"]
     arcs = [p for p in ax.patches if type(p).__name__ == "Arc"]
     expected = {  # states, actions, ends, arcs
-        "v": (7, 3, 0, 1), "v_star": (7, 3, 0, 1), "q": (2, 7, 0, 2), "q_star": (2, 7, 0, 2),
-        "mc": (2, 2, 1, 0), "td0": (2, 1, 0, 0), "n_step": (3, 2, 0, 0),
-        "sarsa": (1, 2, 0, 0), "expected_sarsa": (1, 4, 0, 1), "q_learning": (1, 4, 0, 1),
-    }  # fmt: skip
+        "v": (7, 3, 0, 1),
+        "v_star": (7, 3, 0, 1),
+        "q": (2, 7, 0, 2),
+        "q_star": (2, 7, 0, 2),
+        "mc": (2, 2, 1, 0),
+        "td0": (2, 1, 0, 0),
+        "n_step": (3, 2, 0, 0),
+        "sarsa": (1, 2, 0, 0),
+        "expected_sarsa": (1, 4, 0, 1),
+        "q_learning": (1, 4, 0, 1),
+    }
     assert (len(circles), len(filled), len(ends), len(arcs)) == expected[kind]
     texts = " ".join(text.get_text() for text in ax.texts)
     assert ("max" in texts) == (kind in ("v_star", "q_star", "q_learning"))

@@ -7,20 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from rlbook_lib.fine_tuning import (
-    SFTConfig,
-    demonstrations,
-    frozen_copy,
-    gradient_step,
-    iterate_sft,
-    learning_rate_share,
-    masked_mean,
-    sft_loss,
-    train_sft,
-)
+from rlbook_lib.fine_tuning import SFTConfig, demonstrations, iterate_sft, masked_mean, sft_loss, train_sft
 from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, completion_log_probs, generate
 from rlbook_lib.text_tasks import Sorting
-from rlbook_lib.training import TrainingError, load_checkpoint
+from rlbook_lib.training import TrainingError, frozen_copy, gradient_step, learning_rate_share, load_checkpoint
 
 SHORT = SFTConfig(updates=6, batch_size=8, warmup=2)
 
@@ -66,7 +56,9 @@ def test_masked_mean_by_hand():
     assert torch.allclose(x.grad, torch.tensor([[1 / 3, 1 / 3, 0.0], [1 / 3, 0.0, 0.0]]))
 
 
-@pytest.mark.parametrize(("mask", "message"), [(torch.zeros(1, 2), "mask is empty in row 0"), (torch.ones(2), "mask has shape")])
+@pytest.mark.parametrize(
+    ("mask", "message"), [(torch.zeros(1, 2), "mask is empty in row 0"), (torch.ones(2), "mask has shape")]
+)
 def test_bad_masks(mask, message):
     with pytest.raises(ValueError, match=message):
         masked_mean(torch.ones(1, 2), mask)
@@ -175,9 +167,15 @@ def test_a_frozen_copy_does_not_learn():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"updates": 0}, {"batch_size": 0}, {"learning_rate": -1.0}, {"max_gradient_norm": math.nan}, {"weight_decay": math.nan},
-     {"final_share": -3}],
-)  # fmt: skip
+    [
+        {"updates": 0},
+        {"batch_size": 0},
+        {"learning_rate": -1.0},
+        {"max_gradient_norm": math.nan},
+        {"weight_decay": math.nan},
+        {"final_share": -3},
+    ],
+)
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         SFTConfig(**bad)

@@ -10,12 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlbook_lib.dynamic_programming import action_values, advantages, expected_return, policy_evaluation
+from rlbook_lib.dynamic_programming import (
+    action_values,
+    advantages,
+    expected_return,
+    expected_visits,
+    policy_evaluation,
+)
 from rlbook_lib.gradient_estimators import (
     causality,
     discounted_state_distribution,
     expected_score,
-    expected_visits,
     gaussian_score,
     gradient_estimate,
     gradient_samples,
@@ -42,6 +47,7 @@ SETTINGS = settings(max_examples=40, deadline=None)
 
 # ------------------------------------------------------------------ small processes
 
+
 def layers(seed, gamma=0.8):
     """Three layers of two states; every step leads to the next layer or to the end: no state comes twice."""
     rng = np.random.default_rng(seed)
@@ -57,8 +63,7 @@ def layers(seed, gamma=0.8):
 def loops(seed, gamma=0.8):
     """Three states that go everywhere, forever."""
     rng = np.random.default_rng(seed)
-    return MDP(rng.dirichlet(np.ones(3), size=(3, 2)), rng.normal(size=(3, 2)), gamma,
-               start=rng.dirichlet(np.ones(3)))
+    return MDP(rng.dirichlet(np.ones(3), size=(3, 2)), rng.normal(size=(3, 2)), gamma, start=rng.dirichlet(np.ones(3)))
 
 
 def bandit(rewards):
@@ -103,12 +108,20 @@ def visits_by_steps(mdp, policy, gamma, steps=400):
     return total
 
 
-KINDS = {"return": {}, "reward_to_go": {}, "td_error": {}, "n_step": {"n": 2}, "gae": {"lam": 0.7},
-         "action_value": {}, "advantage": {}}
+KINDS = {
+    "return": {},
+    "reward_to_go": {},
+    "td_error": {},
+    "n_step": {"n": 2},
+    "gae": {"lam": 0.7},
+    "action_value": {},
+    "advantage": {},
+}
 all_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 # ------------------------------------------------------------------ scores
+
 
 @pytest.mark.equation("eq-softmax-score")
 def test_softmax_scores_are_gradients_of_log_probabilities():
@@ -156,6 +169,7 @@ def test_scores_average_to_zero_under_their_own_policy_only(seed, scale):
 
 
 # ------------------------------------------------------------------ the theorem
+
 
 @pytest.mark.equation("eq-state-distribution")
 @pytest.mark.parametrize("make", [layers, loops])
@@ -229,6 +243,7 @@ def dense(mdp):
 
 # ------------------------------------------------------------------ all trajectories, listed
 
+
 @pytest.mark.equation("eq-policy-gradient-trajectory")
 @all_kinds
 @pytest.mark.parametrize("gamma", [0.8, 1.0])
@@ -260,13 +275,13 @@ def test_wrong_values_bias_the_weight_by_a_known_amount(kind):
     logits = logits_of(3, mdp)
     policy, p = softmax_policy(logits), dense(mdp)
     values = np.where(mdp.terminal, 0.0, 3 * np.random.default_rng(4).normal(size=STATES))
-    error = td_advantage(mdp, values)                              # mean delta, (S, A)
+    error = td_advantage(mdp, values)  # mean delta, (S, A)
     mean_error = (policy * error).sum(1)
     if kind == "td_error":
         table = error
-    elif kind == "n_step":                                         # two errors: delta_t + gamma delta_{t+1}
+    elif kind == "n_step":  # two errors: delta_t + gamma delta_{t+1}
         table = error + mdp.gamma * np.einsum("sat,t->sa", p, mean_error)
-    else:                                                          # X = mean_error + gamma lam P X
+    else:  # X = mean_error + gamma lam P X
         follow = mdp.policy_transitions(policy).toarray()
         later = np.linalg.solve(np.eye(STATES) - 0.7 * mdp.gamma * follow, mean_error)
         table = error + 0.7 * mdp.gamma * np.einsum("sat,t->sa", p, later)
@@ -280,8 +295,10 @@ def test_lambda_one_and_long_n_steps_are_unbiased_for_any_values():
     mdp = layers(2)
     logits = logits_of(3, mdp)
     exact, values = policy_gradient_exact(mdp, logits), np.random.default_rng(4).normal(size=STATES)
-    errors = [np.linalg.norm(trajectory_gradient(mdp, logits, HORIZON, "gae", values=values, lam=lam).mean - exact)
-              for lam in (0.0, 0.5, 0.9, 1.0)]
+    errors = [
+        np.linalg.norm(trajectory_gradient(mdp, logits, HORIZON, "gae", values=values, lam=lam).mean - exact)
+        for lam in (0.0, 0.5, 0.9, 1.0)
+    ]
     assert sorted(errors, reverse=True) == errors and errors[-1] < 1e-12 < errors[-2]
     result = trajectory_gradient(mdp, logits, HORIZON, "n_step", values=values, n=3)
     assert np.allclose(result.mean, exact, atol=1e-12)
@@ -303,8 +320,10 @@ def test_a_trajectory_cut_at_the_horizon_gives_the_gradient_of_the_return_so_far
     logits = logits_of(9, mdp)
 
     def cut_return(x):
-        return sum(t.probability * sum(mdp.gamma**k * r for k, r in enumerate(t.rewards))
-                   for t in enumerate_trajectories(mdp, softmax_policy(x), 3))
+        return sum(
+            t.probability * sum(mdp.gamma**k * r for k, r in enumerate(t.rewards))
+            for t in enumerate_trajectories(mdp, softmax_policy(x), 3)
+        )
 
     expected = finite_differences(cut_return, logits)
     for kind in ("return", "reward_to_go"):
@@ -313,10 +332,16 @@ def test_a_trajectory_cut_at_the_horizon_gives_the_gradient_of_the_return_so_far
 
 # ------------------------------------------------------------------ baselines and variance
 
-@pytest.mark.parametrize("kind, baseline", [
-    (kind, baseline) for kind in ("return", "reward_to_go", "action_value")
-    for baseline in ("mean", "value", "optimal", 1.7, np.arange(7.0))
-    if (kind, str(baseline)) != ("return", "optimal")])          # that one is of the reward-to-go
+
+@pytest.mark.parametrize(
+    "kind, baseline",
+    [
+        (kind, baseline)
+        for kind in ("return", "reward_to_go", "action_value")
+        for baseline in ("mean", "value", "optimal", 1.7, np.arange(7.0))
+        if (kind, str(baseline)) != ("return", "optimal")
+    ],
+)  # that one is of the reward-to-go
 def test_no_baseline_adds_bias(kind, baseline):
     mdp = layers(0)
     logits = logits_of(1, mdp)
@@ -364,8 +389,9 @@ def test_the_bandit_of_the_reference(case):
     squares = (softmax_score(case["theta"]) ** 2).sum(1)
     assert optimal_baseline(squares, case["r"], policy) == pytest.approx(case["b_star"], abs=1e-10)
     for baseline, name in (("none", "b=0"), ("value", "b=V"), ("optimal", "b=b*")):
-        result = trajectory_gradient(mdp, logits, 1, "return" if baseline != "optimal" else "reward_to_go",
-                                     baseline=baseline)
+        result = trajectory_gradient(
+            mdp, logits, 1, "return" if baseline != "optimal" else "reward_to_go", baseline=baseline
+        )
         assert result.variance == pytest.approx(case["total_variance"][name], abs=1e-10)
         assert np.allclose(result.mean[0], case["grad"], atol=1e-10)
     assert policy @ case["r"] == pytest.approx(case["J"], abs=1e-10)
@@ -393,6 +419,7 @@ def test_total_variance_is_the_trace_of_the_covariance():
 
 # ------------------------------------------------------------------ the usual mistakes, by known amounts
 
+
 def test_a_baseline_inside_the_sum_changes_the_rewards():
     """Subtracting b(s_i) from every later reward is the gradient for the rewards r - b: not the one asked for."""
     mdp = layers(0)
@@ -406,8 +433,13 @@ def test_a_baseline_inside_the_sum_changes_the_rewards():
         return mdp.gamma ** np.arange(len(rewards)) * (discounted_returns(rewards, mdp.gamma) - b[states[:-1]])
 
     exact = policy_gradient_exact(mdp, logits)
-    shifted = MDP(mdp.transitions, mdp.rewards - b[:, None] * ~mdp.terminal[:, None], mdp.gamma,
-                  terminal=mdp.terminal, start=mdp.start)
+    shifted = MDP(
+        mdp.transitions,
+        mdp.rewards - b[:, None] * ~mdp.terminal[:, None],
+        mdp.gamma,
+        terminal=mdp.terminal,
+        start=mdp.start,
+    )
     wrong = trajectory_gradient(mdp, logits, HORIZON, inside).mean
     assert np.allclose(wrong, gradient_by_differences(shifted, logits), atol=1e-6)
     assert np.allclose(trajectory_gradient(mdp, logits, HORIZON, once).mean, exact, atol=1e-12)
@@ -429,6 +461,7 @@ def test_one_step_without_the_sum_over_time_is_the_first_term_only():
 
 # ------------------------------------------------------------------ samples
 
+
 @pytest.mark.equation("eq-gradient-estimator")
 def test_the_estimate_is_the_mean_over_trajectories():
     rng = np.random.default_rng(0)
@@ -444,7 +477,7 @@ def test_the_error_of_the_estimate_shrinks_with_the_square_root():
     exact = np.einsum("k,ksa->sa", probabilities, samples)
     rng = np.random.default_rng(0)
     for size in (10, 1000):
-        drawn = samples[rng.choice(len(samples), p=probabilities, size=(300, size))]       # (300, D, S, A)
+        drawn = samples[rng.choice(len(samples), p=probabilities, size=(300, size))]  # (300, D, S, A)
         estimates = [gradient_estimate(group[None], np.ones((1, size))) for group in drawn]
         squared = np.mean([((estimate - exact) ** 2).sum() for estimate in estimates])
         assert squared == pytest.approx(gradient_variance(samples, probabilities) / size, rel=0.25)
@@ -465,9 +498,18 @@ def test_n_step_advantages_reproduce_the_reference(n):
 
 
 @pytest.mark.equation("eq-psi")
-@pytest.mark.parametrize("kind, baseline", [
-    ("return", "none"), ("return", "value"), ("reward_to_go", "none"), ("reward_to_go", "value"),
-    ("td_error", "none"), ("n_step", "none"), ("gae", "none")])
+@pytest.mark.parametrize(
+    "kind, baseline",
+    [
+        ("return", "none"),
+        ("return", "value"),
+        ("reward_to_go", "none"),
+        ("reward_to_go", "value"),
+        ("td_error", "none"),
+        ("n_step", "none"),
+        ("gae", "none"),
+    ],
+)
 def test_weights_of_samples_average_to_the_gradient(kind, baseline):
     mdp = layers(0)
     logits = logits_of(1, mdp)
@@ -475,9 +517,18 @@ def test_weights_of_samples_average_to_the_gradient(kind, baseline):
     values = policy_evaluation(mdp, policy)
     for states, actions, rewards, probability in enumerate_trajectories(mdp, policy, HORIZON):
         ends, states = np.arange(len(actions)) == len(actions) - 1, np.array(states)
-        psi = psi_weights(kind, np.array(rewards), ends, 0 * ends, values=values[states[:-1]], gamma=mdp.gamma,
-                          next_values=values[states[1:]] if kind not in ("return", "reward_to_go") else None,
-                          baseline=baseline, discount_time=True, **KINDS[kind])
+        psi = psi_weights(
+            kind,
+            np.array(rewards),
+            ends,
+            0 * ends,
+            values=values[states[:-1]],
+            gamma=mdp.gamma,
+            next_values=values[states[1:]] if kind not in ("return", "reward_to_go") else None,
+            baseline=baseline,
+            discount_time=True,
+            **KINDS[kind],
+        )
         for t, action in enumerate(actions):
             total[states[t]] += probability * psi[t] * scores[states[t], action]
     assert np.allclose(total, gradient_by_differences(mdp, logits), atol=1e-6)
@@ -500,11 +551,11 @@ def test_weights_of_a_buffer_are_those_of_its_episodes(kind, timed):
         start = 0
         for t in range(30):
             if terminated[t, i] or truncated[t, i] or t == 29:
-                returns = discounted_returns(rewards[start:t + 1, i], 0.9)
+                returns = discounted_returns(rewards[start : t + 1, i], 0.9)
                 expected = np.full(t + 1 - start, returns[0]) if kind == "return" else returns
                 if timed and kind == "reward_to_go":
                     expected = expected * 0.9 ** np.arange(t + 1 - start)
-                assert np.allclose(result[start:t + 1, i], expected, atol=1e-10)
+                assert np.allclose(result[start : t + 1, i], expected, atol=1e-10)
                 start = t + 1
 
 
@@ -526,8 +577,14 @@ def test_the_mean_of_the_batch_as_a_baseline_shrinks_the_gradient_by_a_known_fac
     for copies in (2, 3):
         total = np.zeros(3)
         for actions in product(range(3), repeat=copies):
-            psi = psi_weights("reward_to_go", payoffs[list(actions)][None], np.ones((1, copies)),
-                              np.zeros((1, copies)), gamma=1.0, baseline="mean")
+            psi = psi_weights(
+                "reward_to_go",
+                payoffs[list(actions)][None],
+                np.ones((1, copies)),
+                np.zeros((1, copies)),
+                gamma=1.0,
+                baseline="mean",
+            )
             total += policy[list(actions)].prod() * gradient_estimate(scores[list(actions)][None], psi)
         exact = log_derivative_gradient(theta, payoffs)
         assert np.allclose(total, (1 - 1 / copies) * exact, atol=1e-12)
@@ -545,15 +602,22 @@ def test_sampled_baselines_and_the_mask():
     assert np.allclose(mean[mask], factor * (plain[mask] - plain[mask].mean()))
     based = psi_weights("reward_to_go", rewards, terminated, truncated, baseline="value", values=values, **options)
     assert np.allclose(based[mask], factor * (plain[mask] - values[mask]))
-    best = psi_weights("reward_to_go", rewards, terminated, truncated, baseline="optimal",
-                       squared_scores=squares, **options)
+    best = psi_weights(
+        "reward_to_go", rewards, terminated, truncated, baseline="optimal", squared_scores=squares, **options
+    )
     weights = squares[mask] * factor**2
     assert np.allclose(best[mask], factor * (plain[mask] - (weights * plain[mask]).sum() / weights.sum()))
 
 
-@pytest.mark.parametrize("kind, baseline", [
-    *product(("return", "reward_to_go"), ("none", "mean", "value", "optimal")),
-    ("td_error", "none"), ("n_step", "none"), ("gae", "none")])
+@pytest.mark.parametrize(
+    "kind, baseline",
+    [
+        *product(("return", "reward_to_go"), ("none", "mean", "value", "optimal")),
+        ("td_error", "none"),
+        ("n_step", "none"),
+        ("gae", "none"),
+    ],
+)
 def test_tensors_give_the_same_weights_without_gradients(kind, baseline):
     rewards, values, next_values, terminated, truncated = buffer(seed=6)
     squares = np.random.default_rng(4).random((30, 2))
@@ -561,8 +625,14 @@ def test_tensors_give_the_same_weights_without_gradients(kind, baseline):
     options = dict(gamma=0.9, baseline=baseline, discount_time=True, n=3, lam=0.9)
     tensors = {name: torch.tensor(array, requires_grad=array.dtype == float) for name, array in arrays.items()}
     expected = psi_weights(kind, rewards, terminated, truncated, **arrays, **options)
-    result = psi_weights(kind, torch.tensor(rewards, requires_grad=True), torch.tensor(terminated),
-                         torch.tensor(truncated), **tensors, **options)
+    result = psi_weights(
+        kind,
+        torch.tensor(rewards, requires_grad=True),
+        torch.tensor(terminated),
+        torch.tensor(truncated),
+        **tensors,
+        **options,
+    )
     assert isinstance(result, torch.Tensor) and not result.requires_grad
     assert np.allclose(result, expected, atol=1e-10)
     column = {name: array[:, 0] for name, array in arrays.items()}
@@ -577,41 +647,67 @@ LOGITS0 = logits_of(1, MDP0)
 FLAT = np.zeros(3)
 
 
-@pytest.mark.parametrize("call, said", [
-    (lambda: softmax_policy(np.zeros(3)), r"logits has shape \(3,\); expected \(S, A\)"),
-    (lambda: softmax_score(np.zeros((2, 2, 2))), "logits has shape"),
-    (lambda: gaussian_score(np.zeros(3), 0.0, np.zeros(2)), r"actions has shape \(2,\); expected \(3,\)"),
-    (lambda: discounted_state_distribution(layers(0, 1.0), np.zeros(7, int)), "mdp.gamma is 1"),
-    (lambda: policy_gradient_exact(MDP0, np.zeros((7, 3))), r"logits has shape \(7, 3\); expected \(7, 2\), like mdp"),
-    (lambda: causality(MDP0, np.zeros((6, 2)), 2), "logits has shape"),
-    (lambda: td_advantage(MDP0, np.zeros(3)), r"values has shape \(3,\); expected \(7,\), like mdp"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 0), "horizon is 0"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "returns"), "psi is 'returns'; expected one of 'return'"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "gae"), "lam is None"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "n_step"), "n is None"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline="best"), "baseline is 'best'; expected one of 'none'"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline=[1.0, 2.0]), r"baseline has shape \(2,\); expected \(7,\)"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "td_error", baseline="value"), "expected 'none' for 'td_error'"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "return", baseline="optimal"), "expected 'none' for 'return'"),
-    (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "td_error", values=np.zeros(3)), "values has shape"),
-    (lambda: gradient_estimate(np.zeros((3, 2)), np.zeros((2, 3))), "psi has shape"),
-    (lambda: gradient_variance(np.zeros((2, 2)), [0.5, 0.6]), "probabilities has a row that sums to 1.1"),
-    (lambda: optimal_baseline([-1.0, 1.0], [1.0, 2.0]), "squared_scores holds -1; expected"),
-    (lambda: optimal_baseline([1.0, 1.0], [1.0, 2.0], [1.0, 1.0]), "probabilities has a row that sums to 2"),
-    (lambda: n_step_advantage(FLAT, np.zeros(2), FLAT, FLAT, FLAT, 0.9, 1), "values has shape"),
-    (lambda: psi_weights("q", FLAT, FLAT, FLAT, gamma=0.9), "kind is 'q'"),
-    (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, lam=0.9), "values is None"),
-    (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT, next_values=FLAT), "lam is None"),
-    (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT, next_values=FLAT, lam=0.9,
-                         baseline="value"), "expected 'none' for 'gae'"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="optimal"), "squared_scores is None"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value"), "values is None"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.array([0.5, 1, 1])), "mask holds values other"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=FLAT, baseline="mean"), "mask is 0 everywhere"),
-    (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value", values=FLAT * np.nan), "values holds NaN"),
-    (lambda: psi_weights("td_error", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT * [0, 0, np.nan], next_values=FLAT,
-                         mask=[1, 1, 0]), "values holds NaN"),
-])
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: softmax_policy(np.zeros(3)), r"logits has shape \(3,\); expected \(S, A\)"),
+        (lambda: softmax_score(np.zeros((2, 2, 2))), "logits has shape"),
+        (lambda: gaussian_score(np.zeros(3), 0.0, np.zeros(2)), r"actions has shape \(2,\); expected \(3,\)"),
+        (lambda: discounted_state_distribution(layers(0, 1.0), np.zeros(7, int)), "mdp.gamma is 1"),
+        (
+            lambda: policy_gradient_exact(MDP0, np.zeros((7, 3))),
+            r"logits has shape \(7, 3\); expected \(7, 2\), like mdp",
+        ),
+        (lambda: causality(MDP0, np.zeros((6, 2)), 2), "logits has shape"),
+        (lambda: td_advantage(MDP0, np.zeros(3)), r"values has shape \(3,\); expected \(7,\), like mdp"),
+        (lambda: trajectory_gradient(MDP0, LOGITS0, 0), "horizon is 0"),
+        (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "returns"), "psi is 'returns'; expected one of 'return'"),
+        (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "gae"), "lam is None"),
+        (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "n_step"), "n is None"),
+        (lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline="best"), "baseline is 'best'; expected one of 'none'"),
+        (
+            lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline=[1.0, 2.0]),
+            r"baseline has shape \(2,\); expected \(7,\)",
+        ),
+        (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "td_error", baseline="value"), "expected 'none' for 'td_error'"),
+        (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "return", baseline="optimal"), "expected 'none' for 'return'"),
+        (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "td_error", values=np.zeros(3)), "values has shape"),
+        (lambda: gradient_estimate(np.zeros((3, 2)), np.zeros((2, 3))), "psi has shape"),
+        (lambda: gradient_variance(np.zeros((2, 2)), [0.5, 0.6]), "probabilities has a row that sums to 1.1"),
+        (lambda: optimal_baseline([-1.0, 1.0], [1.0, 2.0]), "squared_scores holds -1; expected"),
+        (lambda: optimal_baseline([1.0, 1.0], [1.0, 2.0], [1.0, 1.0]), "probabilities has a row that sums to 2"),
+        (lambda: n_step_advantage(FLAT, np.zeros(2), FLAT, FLAT, FLAT, 0.9, 1), "values has shape"),
+        (lambda: psi_weights("q", FLAT, FLAT, FLAT, gamma=0.9), "kind is 'q'"),
+        (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, lam=0.9), "values is None"),
+        (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT, next_values=FLAT), "lam is None"),
+        (
+            lambda: psi_weights(
+                "gae", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT, next_values=FLAT, lam=0.9, baseline="value"
+            ),
+            "expected 'none' for 'gae'",
+        ),
+        (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="optimal"), "squared_scores is None"),
+        (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value"), "values is None"),
+        (
+            lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.array([0.5, 1, 1])),
+            "mask holds values other",
+        ),
+        (
+            lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=FLAT, baseline="mean"),
+            "mask is 0 everywhere",
+        ),
+        (
+            lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value", values=FLAT * np.nan),
+            "values holds NaN",
+        ),
+        (
+            lambda: psi_weights(
+                "td_error", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT * [0, 0, np.nan], next_values=FLAT, mask=[1, 1, 0]
+            ),
+            "values holds NaN",
+        ),
+    ],
+)
 def test_bad_input_is_named(call, said):
     with pytest.raises(ValueError, match=said):
         call()
@@ -630,8 +726,13 @@ def test_expected_visits_are_the_sum_over_time(make):
 
 
 def test_visits_without_an_end_are_refused():
-    stay = MDP(np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]), np.zeros((2, 2)), 1.0, terminal=[0, 1],
-               start=[1.0, 0.0])
+    stay = MDP(
+        np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]),
+        np.zeros((2, 2)),
+        1.0,
+        terminal=[0, 1],
+        start=[1.0, 0.0],
+    )
     assert expected_visits(stay, [1, 0]).tolist() == [1.0, 1.0]
     with pytest.raises(ValueError, match="policy must end the episode"):
         expected_visits(stay, [0, 0])

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from rlbook_lib.divergences import kl_divergence
-from rlbook_lib.fine_tuning import frozen_copy
 from rlbook_lib.grpo import (
     GRPOConfig,
     aggregate,
@@ -30,7 +29,7 @@ from rlbook_lib.grpo import (
 from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, generate
 from rlbook_lib.reward_model import RewardModel
 from rlbook_lib.text_tasks import RewardError, Sorting
-from rlbook_lib.training import load_checkpoint
+from rlbook_lib.training import frozen_copy, load_checkpoint
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text("utf-8"))["grpo"]
 SHORT = GRPOConfig(updates=4, prompts=4, group=4, minibatches=2, warmup=1, beta=0.05)
@@ -61,7 +60,9 @@ def weights(model) -> torch.Tensor:
 def test_advantages_of_the_reference_groups(case):
     rewards = torch.tensor([case["R"]], dtype=torch.float64)
     assert group_advantages(rewards, epsilon=1e-4)[0].tolist() == pytest.approx(case["A_pop_eps1e_4"], abs=1e-9)
-    assert group_advantages(rewards, ddof=1, epsilon=1e-4)[0].tolist() == pytest.approx(case["A_sample_eps1e_4"], abs=1e-9)
+    assert group_advantages(rewards, ddof=1, epsilon=1e-4)[0].tolist() == pytest.approx(
+        case["A_sample_eps1e_4"], abs=1e-9
+    )
     assert group_advantages(rewards, "none")[0].tolist() == pytest.approx(case["mean_only_DrGRPO"], abs=1e-12)
     if case["A_pop_noeps"] is not None:
         assert group_advantages(rewards, epsilon=0.0)[0].tolist() == pytest.approx(case["A_pop_noeps"], abs=1e-9)
@@ -112,7 +113,10 @@ def test_bad_input_to_group_advantages(rewards, options, message):
 
 def expected_gradient(scale: str, group: int) -> torch.Tensor:
     """E[(1/G) sum_i A_i grad log pi(a_i)] for a bandit with three answers, by enumeration of all groups."""
-    logits, rewards = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64), torch.tensor([1.0, 0.0, 0.4], dtype=torch.float64)
+    logits, rewards = (
+        torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64),
+        torch.tensor([1.0, 0.0, 0.4], dtype=torch.float64),
+    )
     chances = logits.softmax(0)
     total = torch.zeros(3, dtype=torch.float64)
     for drawn in itertools.product(range(3), repeat=group):
@@ -276,9 +280,15 @@ def test_a_batch_in_parts_gives_the_same_loss_and_gradient(normalize):
     parts = new.clone().requires_grad_(True)
     for rows in (slice(0, 1), slice(1, 4)):
         grpo_loss(
-            parts[rows], old[rows], advantages[rows], mask[rows], log_prob_ref=ref[rows], beta=0.1,
-            normalize=normalize, denominator=denominator,
-        ).backward()  # fmt: skip
+            parts[rows],
+            old[rows],
+            advantages[rows],
+            mask[rows],
+            log_prob_ref=ref[rows],
+            beta=0.1,
+            normalize=normalize,
+            denominator=denominator,
+        ).backward()
     assert torch.allclose(whole.grad, parts.grad, atol=1e-14)
 
 
@@ -313,7 +323,9 @@ def test_bad_input_to_the_loss(changes, message):
 
 @pytest.mark.parametrize("beta", [0.0, 0.05])
 @pytest.mark.filterwarnings("ignore")  # the peer's imports warn about their own dependencies
-@pytest.mark.parametrize(("loss_type", "normalize"), [("grpo", "sequence"), ("bnpo", "token"), ("dr_grpo", "constant"), ("dapo", "token")])
+@pytest.mark.parametrize(
+    ("loss_type", "normalize"), [("grpo", "sequence"), ("bnpo", "token"), ("dr_grpo", "constant"), ("dapo", "token")]
+)
 def test_loss_and_gradient_equal_those_of_trl(loss_type, normalize, beta):
     pytest.importorskip("trl", reason="an optional peer")
     from trl_peer import trl_loss
@@ -407,7 +419,9 @@ def test_a_resumed_run_ends_bit_for_bit_where_an_undisturbed_one_does(stop_at, t
     whole, begun, resumed = small_model(), small_model(), small_model(seed=4)
     expected = train_grpo(whole, Sorting(), SHORT, **options)
     path = tmp_path / "grpo.pt"
-    train_grpo(begun, Sorting(), SHORT, **options, checkpoint=path, checkpoint_every=1, stop=lambda u: u.update == stop_at)
+    train_grpo(
+        begun, Sorting(), SHORT, **options, checkpoint=path, checkpoint_every=1, stop=lambda u: u.update == stop_at
+    )
     result = train_grpo(resumed, Sorting(), SHORT, **options, checkpoint=path)
     assert torch.equal(weights(whole), weights(resumed))
     assert np.array_equal(expected.history["reward"], result.history["reward"])
@@ -469,9 +483,21 @@ def test_accuracy_is_evaluated_when_asked():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"group": 1}, {"minibatches": 5}, {"prompts": 0}, {"clip": (0.0, 0.2)}, {"beta": -1.0}, {"kl": "k0"}, {"scale": "var"},
-     {"normalize": "none"}, {"learning_rate": 0.0}, {"temperature": 0.0}, {"ddof": 7}, {"final_share": -3}],
-)  # fmt: skip
+    [
+        {"group": 1},
+        {"minibatches": 5},
+        {"prompts": 0},
+        {"clip": (0.0, 0.2)},
+        {"beta": -1.0},
+        {"kl": "k0"},
+        {"scale": "var"},
+        {"normalize": "none"},
+        {"learning_rate": 0.0},
+        {"temperature": 0.0},
+        {"ddof": 7},
+        {"final_share": -3},
+    ],
+)
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         GRPOConfig(**bad)

@@ -18,8 +18,23 @@ from rlbook_lib.training import load_checkpoint
 from tests.full_disk import no_file_longer_than
 from tests.tiny_llama import save_tiny_llama
 
-SETTINGS = ["--updates", "7", "--checkpoint-every", "3", "--prompts", "4", "--group", "4", "--minibatches", "2", "--quiet",
-            "--max-new-tokens", "3", "--evaluation-prompts", "16"]  # fmt: skip
+SETTINGS = [
+    "--updates",
+    "7",
+    "--checkpoint-every",
+    "3",
+    "--prompts",
+    "4",
+    "--group",
+    "4",
+    "--minibatches",
+    "2",
+    "--quiet",
+    "--max-new-tokens",
+    "3",
+    "--evaluation-prompts",
+    "16",
+]
 
 
 @pytest.fixture
@@ -43,7 +58,9 @@ def command(tmp_path: Path, task: Path, monkeypatch: pytest.MonkeyPatch):
     """Run the command in this process, on a small model that is the same each time."""
 
     def load(folder: str, *, dtype: str, device: torch.device) -> Small:
-        return Small(CharTokenizer("0123456789+="), TransformerConfig(width=16, layers=1, heads=2, max_length=16), seed=0)
+        return Small(
+            CharTokenizer("0123456789+="), TransformerConfig(width=16, layers=1, heads=2, max_length=16), seed=0
+        )
 
     monkeypatch.setattr(grpo_command, "load_hugging_face", load)
 
@@ -58,7 +75,10 @@ def command(tmp_path: Path, task: Path, monkeypatch: pytest.MonkeyPatch):
 
 def lines(path: Path) -> list[dict]:
     """The lines of a file, without the time they took."""
-    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in path.read_text().splitlines()]
+    return [
+        {key: value for key, value in json.loads(line).items() if key != "seconds"}
+        for line in path.read_text().splitlines()
+    ]
 
 
 def test_a_run_leaves_settings_metrics_samples_and_a_model(command):
@@ -99,27 +119,42 @@ def test_a_folder_of_another_run_is_left_alone(command):
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(("line", "words"), [
-    ("{", "line 1: '{'; expected a JSON object"), ('{"prompt": "1"}', "expected a JSON object"), ('{"prompt": "", "answer": "1"}', "texts"),
-    ('{"prompt": "1", "answer": "one"}', "expected a number"), ('{"prompt": "1", "answer": "1"}', "has no prompt for the"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 1: '{'; expected a JSON object"),
+        ('{"prompt": "1"}', "expected a JSON object"),
+        ('{"prompt": "", "answer": "1"}', "texts"),
+        ('{"prompt": "1", "answer": "one"}', "expected a number"),
+        ('{"prompt": "1", "answer": "1"}', "has no prompt for the"),
+    ],
+)
 def test_a_task_file_that_cannot_be_used_is_named(command, task, line, words):
     task.write_text(line + "\n")
     with pytest.raises(SystemExit, match=words):
         command("run", "--rule", "last number")
 
 
-@pytest.mark.parametrize("arguments", [["--task", "nowhere.jsonl"], ["--group", "1"], ["--minibatches", "3"], ["--device", "abacus"]])
+@pytest.mark.parametrize(
+    "arguments", [["--task", "nowhere.jsonl"], ["--group", "1"], ["--minibatches", "3"], ["--device", "abacus"]]
+)
 def test_what_cannot_work_is_said_in_one_line(command, arguments):
     with pytest.raises(SystemExit, match="^grpo_command: ") as caught:
         command("run", *arguments)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["--model", "nowhere"], "--model nowhere is no folder; expected one with a causal language model"), (["--checkpoint-every", "0"], "checkpoint_every is 0"),
-    (["--max-new-tokens", "15"], "the prompt '0\\+0=' has 4 tokens and its answer may have 15; expected at most 16 together"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "nowhere"], "--model nowhere is no folder; expected one with a causal language model"),
+        (["--checkpoint-every", "0"], "checkpoint_every is 0"),
+        (
+            ["--max-new-tokens", "15"],
+            "the prompt '0\\+0=' has 4 tokens and its answer may have 15; expected at most 16 together",
+        ),
+    ],
+)
 def test_what_would_stop_the_run_later_is_said_at_once(command, tmp_path, arguments, words):
     with pytest.raises(SystemExit, match=words):
         command("run", *arguments)
@@ -147,7 +182,11 @@ def test_after_ctrl_c_the_run_goes_on_and_no_line_is_missing(command, monkeypatc
         patch.setattr(grpo_command._Folder, "watch", interrupted)
         assert main([*command.arguments, "--output", str(tmp_path / "cut")]) == 130
     assert "the same command goes on from the checkpoint" in capsys.readouterr().err
-    assert load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["update"] == 5 == lines(tmp_path / "cut" / "metrics.jsonl")[-1]["update"]
+    assert (
+        load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["update"]
+        == 5
+        == lines(tmp_path / "cut" / "metrics.jsonl")[-1]["update"]
+    )
     assert lines(command("cut") / "metrics.jsonl") == lines(whole / "metrics.jsonl")
 
 
@@ -155,14 +194,20 @@ def test_lines_of_metrics_that_were_cut_off_or_lost_come_back(command):
     folder = command("run")
     path, before = folder / "metrics.jsonl", lines(folder / "metrics.jsonl")
     text = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(text[:5]) + text[5][:20])  # a kill between the checkpoint and its line, and one in the middle of a line
+    path.write_text(
+        "".join(text[:5]) + text[5][:20]
+    )  # a kill between the checkpoint and its line, and one in the middle of a line
     assert lines(command("run") / "metrics.jsonl") == before
 
 
-@pytest.mark.parametrize(("name", "damage", "words"), [
-    ("settings.json", "", "settings.json is damaged"), ("metrics.jsonl", "\0}\n{}\n", "metrics.jsonl, line 1 is damaged: .*; remove this line"),
-    ("checkpoint.pt", "PK", "checkpoint.pt is not a checkpoint, or is damaged: .*; remove this file to start anew"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("settings.json", "", "settings.json is damaged"),
+        ("metrics.jsonl", "\0}\n{}\n", "metrics.jsonl, line 1 is damaged: .*; remove this line"),
+        ("checkpoint.pt", "PK", "checkpoint.pt is not a checkpoint, or is damaged: .*; remove this file to start anew"),
+    ],
+)
 def test_a_damaged_file_is_named(command, name, damage, words):
     folder = command("run")
     (folder / name).write_text(damage)
@@ -174,7 +219,10 @@ def test_a_damaged_file_is_named(command, name, damage, words):
 def test_a_full_disk_ends_the_run_in_one_line_and_with_room_it_goes_on(command, tmp_path):
     whole = command("whole")
     size = (whole / "checkpoint.pt").stat().st_size
-    with no_file_longer_than(size // 2), pytest.raises(SystemExit, match="the checkpoint before this one stays: .*checkpoint.pt"):
+    with (
+        no_file_longer_than(size // 2),
+        pytest.raises(SystemExit, match="the checkpoint before this one stays: .*checkpoint.pt"),
+    ):
         command("cut")
     assert not list((tmp_path / "cut").glob(".checkpoint*"))
     assert lines(command("cut") / "metrics.jsonl") == lines(whole / "metrics.jsonl")
@@ -186,7 +234,9 @@ def test_a_killed_process_goes_on(tmp_path, task):
     settings = [*SETTINGS, "--updates", "40", "--model", str(model), "--task", str(task), "--device", "cpu"]
 
     def start(output: str) -> subprocess.Popen:
-        return subprocess.Popen([sys.executable, "-m", "rlbook_lib.grpo_command", *settings, "--output", str(tmp_path / output)])
+        return subprocess.Popen(
+            [sys.executable, "-m", "rlbook_lib.grpo_command", *settings, "--output", str(tmp_path / output)]
+        )
 
     assert start("whole").wait() == 0
     victim, checkpoint = start("killed"), tmp_path / "killed" / "checkpoint.pt"

@@ -44,10 +44,17 @@ def test_a_repository_is_known_however_its_address_ends(ending: str) -> None:
     assert found and (found["owner"], found["name"]) == ("owner", "name")
 
 
-@pytest.mark.parametrize(("pattern", "value"), [
-    (hosting.REPOSITORY, "owner/name"), (hosting.REPOSITORY, "http://github.com/owner/name"), (hosting.REPOSITORY, REPOSITORY + "/tree/main"),
-    (hosting.REPOSITORY, "https://example.org/owner/name"), (hosting.SITE, "owner.github.io"), (hosting.SITE, SITE + "?page=1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [
+        (hosting.REPOSITORY, "owner/name"),
+        (hosting.REPOSITORY, "http://github.com/owner/name"),
+        (hosting.REPOSITORY, REPOSITORY + "/tree/main"),
+        (hosting.REPOSITORY, "https://example.org/owner/name"),
+        (hosting.SITE, "owner.github.io"),
+        (hosting.SITE, SITE + "?page=1"),
+    ],
+)
 def test_an_address_of_another_form_is_refused(pattern: re.Pattern[str], value: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"book_place is {value!r}; expected an address")):
         read(pattern, value)
@@ -93,7 +100,9 @@ def test_without_settings_a_page_shows_no_dead_link(build) -> None:
     pages = build()
     for page in pages.values():
         assert outside(page) == set()
-        assert not re.search(r"launch-buttons|source-edit-button|rel=\"canonical\"|og:url\" content=\"http|last-updated", page)
+        assert not re.search(
+            r"launch-buttons|source-edit-button|rel=\"canonical\"|og:url\" content=\"http|last-updated", page
+        )
 
 
 def test_with_both_settings_a_page_can_be_edited_launched_and_found(build) -> None:
@@ -106,7 +115,10 @@ def test_with_both_settings_a_page_can_be_edited_launched_and_found(build) -> No
     }
     assert f'<link rel="canonical" href="{SITE}/one.html"' in pages["one"]
     assert f'og:url" content="{SITE}/one.html"' in pages["one"]
-    assert outside(pages["index"]) == {f"{REPOSITORY}/edit/main/index.md", f"{SITE}/index.html"}  # no notebook: nothing to launch
+    assert outside(pages["index"]) == {
+        f"{REPOSITORY}/edit/main/index.md",
+        f"{SITE}/index.html",
+    }  # no notebook: nothing to launch
 
 
 def test_without_a_site_no_button_opens_a_notebook_that_cannot_run(build) -> None:
@@ -119,7 +131,11 @@ def test_without_a_site_no_button_opens_a_notebook_that_cannot_run(build) -> Non
 
 
 def commit(folder: Path, day: str) -> None:
-    who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "A"), ("EMAIL", "a@b"), ("DATE", f"{day}T12:00:00Z"))}
+    who = {
+        f"GIT_{role}_{what}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for what, value in (("NAME", "A"), ("EMAIL", "a@b"), ("DATE", f"{day}T12:00:00Z"))
+    }
     nobody = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     for words in (["add", "-A"], ["commit", "-q", "-m", day]):
         subprocess.run(["git", *words], cwd=folder, check=True, env=os.environ | who | nobody)

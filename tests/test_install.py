@@ -54,7 +54,9 @@ def test_every_pin_allows_the_oldest_and_the_newest_python():
         if pin.marker and not pin.marker.evaluate():
             continue
         found = metadata.metadata(pin.name)
-        assert pin.specifier.contains(found["Version"]), f"{pin.name} {found['Version']} is installed; the pin is {pin.specifier}"
+        assert pin.specifier.contains(found["Version"]), (
+            f"{pin.name} {found['Version']} is installed; the pin is {pin.specifier}"
+        )
         faults += [f"{pin} does not allow Python {version}" for version in refused(found.get("Requires-Python"))]
         seen += 1
     assert faults == []
@@ -67,14 +69,18 @@ def test_both_locks_hold_the_same_pins():
 
 def test_the_locks_hold_every_direct_pin():
     locked = {canonicalize_name(pin.name): str(pin.specifier) for pin in pinned("requirements.lock")}
-    direct = {canonicalize_name(pin.name): str(pin.specifier) for pin in pinned("requirements.txt") if pin.name != "torch"}
+    direct = {
+        canonicalize_name(pin.name): str(pin.specifier) for pin in pinned("requirements.txt") if pin.name != "torch"
+    }
     assert {name: locked.get(name) for name in direct} == direct
 
 
 def test_the_lock_has_hashes_and_names_no_host():
     text = (ROOT / "requirements.lock").read_text("utf-8")
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", block) for block in lock.blocks(text))
-    assert not re.search(r"https?:|file:|--(extra-)?index-url|--find-links", text + (ROOT / "constraints.txt").read_text("utf-8"))
+    assert not re.search(
+        r"https?:|file:|--(extra-)?index-url|--find-links", text + (ROOT / "constraints.txt").read_text("utf-8")
+    )
 
 
 def test_the_locks_leave_out_torch_and_what_only_its_gpu_build_needs(tmp_path, monkeypatch):
@@ -84,7 +90,10 @@ def test_the_locks_leave_out_torch_and_what_only_its_gpu_build_needs(tmp_path, m
         "# a comment\nfilelock==4.2.11 \\\n    --hash=sha256:aa\nnvidia-cublas==13.1 ; sys_platform == 'linux' \\\n    --hash=sha256:bb\n"
         "overrides==7.7.0 ; python_full_version < '3.12' \\\n    --hash=sha256:cc \\\n    --hash=sha256:dd\ntorch==2.13.0 \\\n    --hash=sha256:ee\n"
     )
-    assert (tmp_path / "constraints").read_text("utf-8").splitlines()[-2:] == ["filelock==4.2.11", "overrides==7.7.0 ; python_full_version < '3.12'"]
+    assert (tmp_path / "constraints").read_text("utf-8").splitlines()[-2:] == [
+        "filelock==4.2.11",
+        "overrides==7.7.0 ; python_full_version < '3.12'",
+    ]
     assert re.findall("sha256:(..)", (tmp_path / "lock").read_text("utf-8")) == ["aa", "cc", "dd"]
 
 
@@ -94,7 +103,12 @@ def test_the_locks_leave_out_torch_and_what_only_its_gpu_build_needs(tmp_path, m
 def test_plain_pip_is_told_of_a_python_that_is_too_old():
     line = next(line for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line.startswith("./"))
     folder, marker = line.split(" ; ")
-    assert [Marker(marker).evaluate({"python_version": version}) for version in ("3.9", "3.10", "3.11", "3.14")] == [True, True, False, False]
+    assert [Marker(marker).evaluate({"python_version": version}) for version in ("3.9", "3.10", "3.11", "3.14")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     said = subprocess.run([sys.executable, ROOT / folder / "refuse.py"], capture_output=True, text=True, check=False)
     version = "{}.{}".format(*sys.version_info)
     assert said.returncode == 1
@@ -143,9 +157,22 @@ def setup_script(tmp_path):
     def run(fails="nothing", version="3.11.2", torch="auto", torch_after="0", path="/usr/bin:/bin"):
         asked = tmp_path / "asked"
         asked.write_text("", "utf-8")
-        named = {"ASKED": asked, "SAYS": tmp_path / "says", "FAILS": fails, "VERSION": version, "BOOK_TORCH": torch, "TORCH_AFTER": torch_after}
+        named = {
+            "ASKED": asked,
+            "SAYS": tmp_path / "says",
+            "FAILS": fails,
+            "VERSION": version,
+            "BOOK_TORCH": torch,
+            "TORCH_AFTER": torch_after,
+        }
         environment = {"PATH": path, "BOOK_PYTHON": str(fake), **{name: str(value) for name, value in named.items()}}
-        said = subprocess.run(["/bin/bash", tmp_path / "tools/setup.sh", ".venv"], capture_output=True, text=True, env=environment, check=False)
+        said = subprocess.run(
+            ["/bin/bash", tmp_path / "tools/setup.sh", ".venv"],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
         return said, asked.read_text("utf-8").splitlines()
 
     return run
@@ -192,7 +219,10 @@ class TestWhichTorch:
         said, asked = setup_script(torch="cpu", fails="+cpu", torch_after="1")
         assert said.returncode == 0, said.stderr
         assert "taking the default build, several GB" in said.stderr
-        assert [re.search(r"torch==\S+", line)[0] for line in asked if "torch==" in line] == ["torch==2.13.0+cpu", "torch==2.13.0"]
+        assert [re.search(r"torch==\S+", line)[0] for line in asked if "torch==" in line] == [
+            "torch==2.13.0+cpu",
+            "torch==2.13.0",
+        ]
 
     def test_a_word_that_names_no_build_is_refused(self, setup_script):
         said, _ = setup_script(torch="gpu")

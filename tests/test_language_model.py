@@ -38,7 +38,9 @@ def one_thread():
 
 
 def small_model(seed: int = 0, alphabet: str = "0123456789=", **size: int) -> Transformer:
-    model = Transformer(CharTokenizer(alphabet), TransformerConfig(**{"width": 32, "layers": 2, "heads": 2, **size}), seed=seed)
+    model = Transformer(
+        CharTokenizer(alphabet), TransformerConfig(**{"width": 32, "layers": 2, "heads": 2, **size}), seed=seed
+    )
     with torch.no_grad():  # sharper than at the start, so that a wrong mask or position shows
         model.head.weight *= 3
     return model
@@ -360,7 +362,11 @@ def test_token_log_probs_agree_with_the_sampler_and_ignore_padding():
         (torch.tensor([2, 3]), torch.ones(2), "tokens has shape"),
         (torch.tensor([[2, 3]]), torch.ones(2), "mask has shape"),
         (torch.tensor([[2, 3], [2, 3]]), torch.tensor([[1, 1], [0, 0]]), "mask is empty in row 1"),
-        (torch.tensor([[2, 99]]), torch.ones(1, 2), "tokens holds numbers of no token; expected whole numbers, 0 to 12"),
+        (
+            torch.tensor([[2, 99]]),
+            torch.ones(1, 2),
+            "tokens holds numbers of no token; expected whole numbers, 0 to 12",
+        ),
     ],
 )
 def test_bad_input_to_token_log_probs(tokens, mask, message):
@@ -456,12 +462,18 @@ def test_a_hugging_face_model_equals_its_own_logits(hugging_face):
 
 
 def test_a_folder_that_holds_no_whole_model_is_named(hugging_face, tmp_path):
-    for name, keep in (("tokenizer", lambda data: None), ("model.safetensors", lambda data: data[: len(data) // 2]), ("config", lambda data: None)):
+    for name, keep in (
+        ("tokenizer", lambda data: None),
+        ("model.safetensors", lambda data: data[: len(data) // 2]),
+        ("config", lambda data: None),
+    ):
         damaged = shutil.copytree(hugging_face, tmp_path / name)
         for path in damaged.glob(f"{name}*"):
             data = keep(path.read_bytes())
             path.unlink() if data is None else path.write_bytes(data)
-        with pytest.raises(ValueError, match=f"name_or_folder is '.*{name}'; expected a causal language model with its tokenizer"):
+        with pytest.raises(
+            ValueError, match=f"name_or_folder is '.*{name}'; expected a causal language model with its tokenizer"
+        ):
             load_hugging_face(str(damaged))
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import rlbook_lib
 PACKAGE = Path(rlbook_lib.__file__).parent
 LISTED = re.findall(r"^- ``(\w+)``", rlbook_lib.__doc__, re.MULTILINE)
 DRAWING = {"explore", "figures"}  # the modules that may load matplotlib
-LEARNING = set(LISTED[LISTED.index("devices") :]) - DRAWING - {"divergences", "evaluation"}  # the modules that may load torch
+LEARNING = (
+    set(LISTED[LISTED.index("devices") :]) - DRAWING - {"divergences", "evaluation"}
+)  # the modules that may load torch
 
 
 def imported_modules(name: str) -> set[str]:
@@ -54,6 +57,55 @@ def test_a_module_imports_only_modules_above_it(name):
     assert imported_modules(name) <= set(LISTED[: LISTED.index(name)])
 
 
+def defined_names(name: str) -> set[str]:
+    """What a module defines itself at its top level: functions, classes, constants."""
+    found: set[str] = set()
+
+    def walk(body: list[ast.stmt]) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found.update(part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
+            elif isinstance(node, ast.If):
+                walk(node.body + node.orelse)
+
+    walk(ast.parse((PACKAGE / f"{name}.py").read_text("utf-8")).body)
+    return found
+
+
+def python_of(path: Path) -> str:
+    """The code of a module, or of a notebook's cells."""
+    if path.suffix == ".py":
+        return path.read_text("utf-8")
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
+def test_every_name_is_imported_from_its_home():
+    root, faults = PACKAGE.parent, []
+    homes = {name: defined_names(name) for name in LISTED}
+    patterns = [
+        "rlbook_lib/*.py",
+        "chapters/*.ipynb",
+        "assignments/*/*.ipynb",
+        "tests/**/*.py",
+        "tools/**/*.py",
+        "_ext/*.py",
+    ]
+    for path in (path for pattern in patterns for path in sorted(root.glob(pattern))):
+        try:
+            nodes = list(ast.walk(ast.parse(python_of(path))))
+        except SyntaxError:  # a task that students complete
+            continue
+        for node in nodes:
+            module = (getattr(node, "module", None) or "").partition("rlbook_lib.")[2]
+            if isinstance(node, ast.ImportFrom) and module in homes:
+                faults += [f"{path.name}: {module}.{a.name}" for a in node.names if a.name not in homes[module]]
+    assert faults == []
+
+
 @pytest.mark.parametrize("name", LISTED)
 def test_a_module_has_a_test_file(name):
     assert (Path(__file__).parent / f"test_{name}.py").is_file()
@@ -64,7 +116,9 @@ def test_public_functions_are_documented_and_typed(name):
     for key, function in public_functions(name):
         assert inspect.getdoc(function), f"{key} has no docstring"
         signature = inspect.signature(function)
-        untyped = [p for p in signature.parameters.values() if p.annotation is p.empty and p.name not in ("self", "cls")]
+        untyped = [
+            p for p in signature.parameters.values() if p.annotation is p.empty and p.name not in ("self", "cls")
+        ]
         assert not untyped, f"{key}: no type for {[p.name for p in untyped]}"
         assert signature.return_annotation is not signature.empty, f"{key}: no type for what it returns"
 

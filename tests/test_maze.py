@@ -19,12 +19,30 @@ SIDEWAYS = {UP: (LEFT, RIGHT), DOWN: (LEFT, RIGHT), LEFT: (UP, DOWN), RIGHT: (UP
 
 # the layout L1, S . . / . T G, worked out by hand: (state, action) -> (next state, reward)
 L1_TABLE = {
-    (0, UP): (0, 0), (0, DOWN): (3, 0), (0, LEFT): (0, 0), (0, RIGHT): (1, 0),
-    (1, UP): (1, 0), (1, DOWN): (4, -10), (1, LEFT): (0, 0), (1, RIGHT): (2, 0),
-    (2, UP): (2, 0), (2, DOWN): (5, 10), (2, LEFT): (1, 0), (2, RIGHT): (2, 0),
-    (3, UP): (0, 0), (3, DOWN): (3, 0), (3, LEFT): (3, 0), (3, RIGHT): (4, -10),
-    (4, UP): (4, 0), (4, DOWN): (4, 0), (4, LEFT): (4, 0), (4, RIGHT): (4, 0),
-    (5, UP): (5, 0), (5, DOWN): (5, 0), (5, LEFT): (5, 0), (5, RIGHT): (5, 0),
+    (0, UP): (0, 0),
+    (0, DOWN): (3, 0),
+    (0, LEFT): (0, 0),
+    (0, RIGHT): (1, 0),
+    (1, UP): (1, 0),
+    (1, DOWN): (4, -10),
+    (1, LEFT): (0, 0),
+    (1, RIGHT): (2, 0),
+    (2, UP): (2, 0),
+    (2, DOWN): (5, 10),
+    (2, LEFT): (1, 0),
+    (2, RIGHT): (2, 0),
+    (3, UP): (0, 0),
+    (3, DOWN): (3, 0),
+    (3, LEFT): (3, 0),
+    (3, RIGHT): (4, -10),
+    (4, UP): (4, 0),
+    (4, DOWN): (4, 0),
+    (4, LEFT): (4, 0),
+    (4, RIGHT): (4, 0),
+    (5, UP): (5, 0),
+    (5, DOWN): (5, 0),
+    (5, LEFT): (5, 0),
+    (5, RIGHT): (5, 0),
 }
 
 
@@ -46,6 +64,7 @@ def layouts(draw):
 
 
 # ------------------------------------------------------------------ the environment
+
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
 @pytest.mark.parametrize("slip", [0.0, 0.3])
@@ -116,11 +135,11 @@ def test_the_same_seed_gives_the_same_slips():
 
 # ------------------------------------------------------------------ slip and the model
 
+
 @pytest.mark.equation("eq-slip")
 def test_slip_rows_by_hand():
     np.testing.assert_allclose(
-        move_probabilities(0.2),
-        [[0.8, 0, 0.1, 0.1], [0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.8, 0], [0.1, 0.1, 0, 0.8]],
+        move_probabilities(0.2), [[0.8, 0, 0.1, 0.1], [0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.8, 0], [0.1, 0.1, 0, 0.8]]
     )
     mdp = Maze("L1", slip=0.2).to_mdp(0.9)
     # from (0, 1) right: 0.8 to (0, 2), up bumps (0.1), down into the trap (0.1)
@@ -226,6 +245,7 @@ def test_a_large_maze_is_sparse():
 
 # ------------------------------------------------------------------ pictures
 
+
 def test_text_picture():
     env = Maze("L1", render_mode="ansi")
     env.reset()
@@ -257,11 +277,17 @@ def test_render_without_a_mode_warns_and_returns_nothing():
 
 # ------------------------------------------------------------------ bad input
 
+
 @pytest.mark.parametrize(
     "layout, message",
     [
-        ("L9", "L9"), (("S..", ".G"), "lengths"), ((), "lengths"), (("", ""), "lengths"),
-        (("..", ".G"), "start"), (("SS", ".G"), "start"), (("S?", ".G"), "cells"),
+        ("L9", "L9"),
+        (("S..", ".G"), "lengths"),
+        ((), "lengths"),
+        (("", ""), "lengths"),
+        (("..", ".G"), "start"),
+        (("SS", ".G"), "start"),
+        (("S?", ".G"), "cells"),
     ],
 )
 def test_bad_layouts(layout, message):
@@ -316,8 +342,10 @@ def test_numpy_integers_are_actions():
     assert env.step(np.array(RIGHT))[0] == 2
 
 
-@pytest.mark.parametrize("start, error", [(1, ValueError), (2, ValueError), (5, ValueError), (6, ValueError),
-                                          (-1, ValueError), (0.0, TypeError)])
+@pytest.mark.parametrize(
+    "start, error",
+    [(1, ValueError), (2, ValueError), (5, ValueError), (6, ValueError), (-1, ValueError), (0.0, TypeError)],
+)
 def test_start_on_a_wall_a_terminal_or_nowhere(start, error):
     with pytest.raises(error, match="start|state"):
         Maze("L4").reset(options={"start": start})

@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbook_lib.mdp import (
-    MDP, enumerate_trajectories, expected_rewards, policy_rows, sample_episode, trajectory_probability,
+    MDP,
+    enumerate_trajectories,
+    expected_rewards,
+    policy_rows,
+    sample_episode,
+    trajectory_probability,
 )
 
 UNIFORM = np.array([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
@@ -32,18 +37,25 @@ def random_mdps(draw):
     n_states, n_actions = draw(st.integers(2, 4)), draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
     transitions = rng.dirichlet(np.full(n_states, 0.5), size=(n_states, n_actions))
-    return MDP(transitions, rng.normal(size=(n_states, n_actions, n_states)), 0.9,
-               np.arange(n_states) == n_states - 1, rng.dirichlet(np.ones(n_states)))
+    return MDP(
+        transitions,
+        rng.normal(size=(n_states, n_actions, n_states)),
+        0.9,
+        np.arange(n_states) == n_states - 1,
+        rng.dirichlet(np.ones(n_states)),
+    )
 
 
 # ------------------------------------------------------------------ the model
+
 
 @pytest.mark.equation("eq-expected-reward")
 def test_expected_reward_is_the_plain_triple_loop():
     mdp = small_mdp()
     for state, action in itertools.product(range(2), range(2)):
-        by_hand = sum(mdp.transitions[state, action, after] * mdp.reward_table[state, action, after]
-                      for after in range(3))
+        by_hand = sum(
+            mdp.transitions[state, action, after] * mdp.reward_table[state, action, after] for after in range(3)
+        )
         assert mdp.rewards[state, action] == pytest.approx(by_hand, abs=1e-12)
     assert mdp.rewards[0, 0] == pytest.approx(0.7 * 0 + 0.2 * 1 + 0.1 * 2)
 
@@ -58,8 +70,10 @@ def test_expected_rewards_agree_dense_and_sparse():
 
 def test_sparse_and_dense_are_the_same_process():
     dense = small_mdp()
-    sparse = small_mdp(transitions=sp.coo_array(dense.transitions.reshape(6, 3)),
-                       rewards=sp.csr_array(dense.reward_table.reshape(6, 3)))
+    sparse = small_mdp(
+        transitions=sp.coo_array(dense.transitions.reshape(6, 3)),
+        rewards=sp.csr_array(dense.reward_table.reshape(6, 3)),
+    )
     assert np.allclose(dense.rewards, sparse.rewards)
     assert np.allclose(dense.continuation.toarray(), sparse.continuation.toarray())
     assert np.allclose(dense.transitions.reshape(6, 3), sparse.transitions.toarray())
@@ -70,7 +84,7 @@ def test_sparse_and_dense_are_the_same_process():
 
 def test_terminal_states_stay_put_and_pay_nothing():
     noise = small_mdp().transitions.copy()
-    noise[2] = [[5, -1, 7], [0, 0, 0]]                     # rows of a terminal state may say anything
+    noise[2] = [[5, -1, 7], [0, 0, 0]]  # rows of a terminal state may say anything
     mdp = small_mdp(transitions=noise)
     assert np.array_equal(mdp.transitions[2], [[0, 0, 1], [0, 0, 1]])
     assert (mdp.rewards[2] == 0).all()
@@ -84,8 +98,9 @@ def test_policy_matrices_average_over_actions():
     assert np.allclose(matrix[2], 0)
     assert mdp.policy_rewards(policy)[0] == pytest.approx(0.25 * mdp.rewards[0, 0] + 0.75 * mdp.rewards[0, 1])
     deterministic = np.array([1, 0, 0])
-    assert np.allclose(mdp.policy_transitions(deterministic).toarray(),
-                       mdp.policy_transitions(np.eye(2)[deterministic]).toarray())
+    assert np.allclose(
+        mdp.policy_transitions(deterministic).toarray(), mdp.policy_transitions(np.eye(2)[deterministic]).toarray()
+    )
 
 
 def test_replace_changes_only_the_discount():
@@ -105,6 +120,7 @@ def test_a_default_start_is_uniform_over_states_that_go_on():
 
 
 # ------------------------------------------------------------------ samples
+
 
 def test_samples_follow_the_transition_probabilities():
     mdp, rng, n = small_mdp(), np.random.default_rng(0), 4000
@@ -136,10 +152,11 @@ def test_an_episode_says_whether_it_ended_or_was_cut():
 
 # ------------------------------------------------------------------ trajectories
 
+
 @pytest.mark.equation("eq-trajectory-probability")
 def test_trajectory_probability_matches_frequencies_and_a_hand_computation():
     mdp = small_mdp()
-    by_hand = 0.6 * 0.5 * 0.2 * 0.5 * 1.0                  # start in 0, action 0, land in 1, action 1, land in 2
+    by_hand = 0.6 * 0.5 * 0.2 * 0.5 * 1.0  # start in 0, action 0, land in 1, action 1, land in 2
     assert trajectory_probability(mdp, UNIFORM, [0, 1, 2], [0, 1]) == pytest.approx(by_hand, abs=1e-15)
     n = 3000
     hits = 0
@@ -159,7 +176,8 @@ def test_trajectories_partition_what_can_happen(mdp, horizon):
     assert len({(t.states, t.actions) for t in found}) == len(found)
     for trajectory in found[:10]:
         assert trajectory.probability == pytest.approx(
-            trajectory_probability(mdp, policy, trajectory.states, trajectory.actions), abs=1e-15)
+            trajectory_probability(mdp, policy, trajectory.states, trajectory.actions), abs=1e-15
+        )
         for t, reward in enumerate(trajectory.rewards):
             s, a, after = trajectory.states[t], trajectory.actions[t], trajectory.states[t + 1]
             assert reward == mdp.reward_table[s, a, after]
@@ -170,6 +188,7 @@ def test_an_impossible_trajectory_has_probability_zero():
 
 
 # ------------------------------------------------------------------ Gymnasium
+
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CliffWalking-v1", "Taxi-v4"])
 def test_a_gymnasium_table_is_read_entry_by_entry(env_id):
@@ -196,31 +215,35 @@ def test_an_environment_without_a_table_is_refused():
 
 # ------------------------------------------------------------------ bad input
 
+
 def with_entry(value):
     transitions = small_mdp().transitions.copy()
     transitions[0, 1] = value
     return transitions
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"transitions": with_entry([0.5, 0.4, 0.0])}, "transitions for state 0, action 1 sum to 0.9; expected"),
-    ({"transitions": with_entry([1.5, -0.5, 0.0])}, "transitions holds -0.5; expected probabilities"),
-    ({"transitions": with_entry([np.nan, 1.0, 0.0])}, "transitions holds NaN"),
-    ({"transitions": sp.csr_array(with_entry([np.nan, 1.0, 0.0]).reshape(6, 3))}, "transitions holds NaN"),
-    ({"transitions": np.ones((3, 3))}, r"transitions has shape \(3, 3\); expected \(S, A, S\)"),
-    ({"transitions": np.zeros((0, 2, 0))}, "transitions is empty"),
-    ({"transitions": sp.csr_array(np.ones((5, 3)))}, r"transitions has shape \(5, 3\); expected \(S\*A, S\)"),
-    ({"rewards": np.zeros((3, 3))}, r"rewards has shape \(3, 3\); expected \(3, 2\) or \(3, 2, 3\)"),
-    ({"rewards": np.full((3, 2), np.nan)}, "rewards holds NaN"),
-    ({"rewards": sp.csr_array((3, 3))}, r"rewards has shape \(3, 3\); expected \(6, 3\)"),
-    ({"rewards": sp.csr_array(np.full((6, 3), np.inf))}, "rewards holds NaN or infinite"),
-    ({"gamma": -0.1}, "gamma is -0.1; expected a number, from 0 to 1"),
-    ({"terminal": [0, 1]}, r"terminal has shape \(2,\); expected \(3,\)"),
-    ({"terminal": [0, 2, 1]}, "terminal holds values other than 0 and 1"),
-    ({"start": [0.5, 0.6, 0]}, "start has a row that sums to 1.1"),
-    ({"start": [1.0]}, r"start has shape \(1,\); expected \(3,\)"),
-    ({"gamma": 1, "terminal": None}, "gamma = 1 needs a terminal state, and none"),
-])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"transitions": with_entry([0.5, 0.4, 0.0])}, "transitions for state 0, action 1 sum to 0.9; expected"),
+        ({"transitions": with_entry([1.5, -0.5, 0.0])}, "transitions holds -0.5; expected probabilities"),
+        ({"transitions": with_entry([np.nan, 1.0, 0.0])}, "transitions holds NaN"),
+        ({"transitions": sp.csr_array(with_entry([np.nan, 1.0, 0.0]).reshape(6, 3))}, "transitions holds NaN"),
+        ({"transitions": np.ones((3, 3))}, r"transitions has shape \(3, 3\); expected \(S, A, S\)"),
+        ({"transitions": np.zeros((0, 2, 0))}, "transitions is empty"),
+        ({"transitions": sp.csr_array(np.ones((5, 3)))}, r"transitions has shape \(5, 3\); expected \(S\*A, S\)"),
+        ({"rewards": np.zeros((3, 3))}, r"rewards has shape \(3, 3\); expected \(3, 2\) or \(3, 2, 3\)"),
+        ({"rewards": np.full((3, 2), np.nan)}, "rewards holds NaN"),
+        ({"rewards": sp.csr_array((3, 3))}, r"rewards has shape \(3, 3\); expected \(6, 3\)"),
+        ({"rewards": sp.csr_array(np.full((6, 3), np.inf))}, "rewards holds NaN or infinite"),
+        ({"gamma": -0.1}, "gamma is -0.1; expected a number, from 0 to 1"),
+        ({"terminal": [0, 1]}, r"terminal has shape \(2,\); expected \(3,\)"),
+        ({"terminal": [0, 2, 1]}, "terminal holds values other than 0 and 1"),
+        ({"start": [0.5, 0.6, 0]}, "start has a row that sums to 1.1"),
+        ({"start": [1.0]}, r"start has shape \(1,\); expected \(3,\)"),
+        ({"gamma": 1, "terminal": None}, "gamma = 1 needs a terminal state, and none"),
+    ],
+)
 def test_bad_arguments_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         small_mdp(**changes)
@@ -234,39 +257,57 @@ def test_what_is_no_array_is_named(name):
 
 def test_gamma_one_names_the_state_that_cannot_end():
     transitions = np.zeros((3, 1, 3))
-    transitions[[0, 1, 2], 0, [0, 2, 2]] = 1                              # state 0 loops for ever
+    transitions[[0, 1, 2], 0, [0, 2, 2]] = 1  # state 0 loops for ever
     with pytest.raises(ValueError, match="1 cannot reach one, the first is state 0"):
         MDP(transitions, np.zeros((3, 1)), 1.0, [0, 0, 1])
 
 
-@pytest.mark.parametrize(("policy", "message"), [
-    ([[0.5, 0.6], [1, 0], [1, 0]], "policy has a row that sums to 1.1"),
-    ([[0.5, 0.5], [2, -1], [1, 0]], "policy holds -1; expected"),
-    ([0, 1, 2], "policy holds actions 0 to 2; expected 0 to 1"),
-    ([0.0, 0.5, 0.0], "policy holds fractions; expected whole numbers"),
-    ([0, 1], r"policy has shape \(2,\); expected \(3,\)"),
-])
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ([[0.5, 0.6], [1, 0], [1, 0]], "policy has a row that sums to 1.1"),
+        ([[0.5, 0.5], [2, -1], [1, 0]], "policy holds -1; expected"),
+        ([0, 1, 2], "policy holds actions 0 to 2; expected 0 to 1"),
+        ([0.0, 0.5, 0.0], "policy holds fractions; expected whole numbers"),
+        ([0, 1], r"policy has shape \(2,\); expected \(3,\)"),
+    ],
+)
 def test_a_bad_policy_is_named(policy, message):
-    for use in (lambda m: m.policy_rows(policy), lambda m: m.policy_transitions(policy),
-                lambda m: policy_rows(policy, 3, 2), lambda m: sample_episode(m, policy, seed=0)):
+    for use in (
+        lambda m: m.policy_rows(policy),
+        lambda m: m.policy_transitions(policy),
+        lambda m: policy_rows(policy, 3, 2),
+        lambda m: sample_episode(m, policy, seed=0),
+    ):
         with pytest.raises(ValueError, match=message):
             use(small_mdp())
 
 
-@pytest.mark.parametrize(("call", "error", "message"), [
-    (lambda m: m.sample(2, 0, np.random.default_rng(0)), ValueError, "state is 2, a terminal state"),
-    (lambda m: m.sample(3, 0, np.random.default_rng(0)), ValueError, "state is 3; expected a whole number from 0 to 2"),
-    (lambda m: m.sample(0, 2, np.random.default_rng(0)), ValueError, "action is 2; expected a whole number from 0 to 1"),
-    (lambda m: m.successors("0", 1), TypeError, "state is '0'; expected a whole number"),
-    (lambda m: m.transition_reward(0, None, 1), TypeError, "action is None; expected a whole number"),
-    (lambda m: m.transition_reward(0, 1, 3), ValueError, "next_state is 3; expected a whole number from 0 to 2"),
-    (lambda m: sample_episode(m, UNIFORM, seed=0, start=2), ValueError, "start is 2; expected a state"),
-    (lambda m: sample_episode(None, UNIFORM, seed=0), TypeError, "mdp is None; expected an MDP"),
-    (lambda m: trajectory_probability(m, UNIFORM, [0, 1], [0, 1]), ValueError, "one more than actions"),
-    (lambda m: trajectory_probability(m, UNIFORM, [2, 2], [0]), ValueError, "after a terminal state"),
-    (lambda m: trajectory_probability(m, UNIFORM, [0, 3], [0]), ValueError, "states holds 3"),
-    (lambda m: MDP.from_gymnasium(None, 0.9), TypeError, "env_or_id is None"),
-])
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m: m.sample(2, 0, np.random.default_rng(0)), ValueError, "state is 2, a terminal state"),
+        (
+            lambda m: m.sample(3, 0, np.random.default_rng(0)),
+            ValueError,
+            "state is 3; expected a whole number from 0 to 2",
+        ),
+        (
+            lambda m: m.sample(0, 2, np.random.default_rng(0)),
+            ValueError,
+            "action is 2; expected a whole number from 0 to 1",
+        ),
+        (lambda m: m.successors("0", 1), TypeError, "state is '0'; expected a whole number"),
+        (lambda m: m.transition_reward(0, None, 1), TypeError, "action is None; expected a whole number"),
+        (lambda m: m.transition_reward(0, 1, 3), ValueError, "next_state is 3; expected a whole number from 0 to 2"),
+        (lambda m: sample_episode(m, UNIFORM, seed=0, start=2), ValueError, "start is 2; expected a state"),
+        (lambda m: sample_episode(None, UNIFORM, seed=0), TypeError, "mdp is None; expected an MDP"),
+        (lambda m: trajectory_probability(m, UNIFORM, [0, 1], [0, 1]), ValueError, "one more than actions"),
+        (lambda m: trajectory_probability(m, UNIFORM, [2, 2], [0]), ValueError, "after a terminal state"),
+        (lambda m: trajectory_probability(m, UNIFORM, [0, 3], [0]), ValueError, "states holds 3"),
+        (lambda m: MDP.from_gymnasium(None, 0.9), TypeError, "env_or_id is None"),
+    ],
+)
 def test_bad_calls_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call(small_mdp())

@@ -100,9 +100,7 @@ def test_first_and_every_visit_by_hand():
 def test_prediction_agrees_with_the_exact_values_of_the_maze(first_visit):
     cells = REFERENCE["maze"]["layouts"]["L1_primary"]["by_gamma"]["0.9"]["V_uniform"]
     exact = np.array(list(cells.values()))
-    result = monte_carlo_prediction(
-        Maze(), UNIFORM, episodes=400, gamma=0.9, seed=3, runs=300, first_visit=first_visit
-    )
+    result = monte_carlo_prediction(Maze(), UNIFORM, episodes=400, gamma=0.9, seed=3, runs=300, first_visit=first_visit)
     assert_mean_within(result.values, exact)
     assert result.values.std(axis=0)[0] > 0.01
     assert result.values.shape == (300, 6) and result.returns.shape == (300, 400)
@@ -154,9 +152,7 @@ def test_control_epsilon_schedule_counts_episodes_from_one():
         runs=20,
         max_steps=50,
     )
-    one = monte_carlo_control(
-        Maze(), episodes=1, gamma=0.9, epsilon=1.0, alpha=1.0, seed=1, runs=20, max_steps=50
-    )
+    one = monte_carlo_control(Maze(), episodes=1, gamma=0.9, epsilon=1.0, alpha=1.0, seed=1, runs=20, max_steps=50)
     assert (result.returns[:, 0] == one.returns[:, 0]).all()
     assert result.returns[:, -1].mean() > 0
 

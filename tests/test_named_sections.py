@@ -22,7 +22,11 @@ NAMED = re.compile(r"""[Cc]hapters?\ (\d+)('s\ Deeper\ page)?[^".;]{0,24}("[^"]+
 def named(text: str) -> list[tuple[int, bool, str]]:
     """Chapter, whether its Deeper page is meant, and title, for each title that a text names."""
     found = NAMED.findall(" ".join(text.split()))
-    return [(int(chapter), bool(deeper), title) for chapter, deeper, titles in found for title in re.findall('"([^"]+)"', titles)]
+    return [
+        (int(chapter), bool(deeper), title)
+        for chapter, deeper, titles in found
+        for title in re.findall('"([^"]+)"', titles)
+    ]
 
 
 def texts(folder: Path) -> list[str]:
@@ -34,7 +38,9 @@ def texts(folder: Path) -> list[str]:
 
 def titles(chapter: int, deeper: bool) -> set[str]:
     """Headings of a lesson or of its Deeper page, and the bold words with which its paragraphs begin."""
-    (path,) = [path for path in (ROOT / "chapters").glob(f"{chapter:02d}_*.ipynb") if path.stem.endswith("_deeper") == deeper]
+    (path,) = [
+        path for path in (ROOT / "chapters").glob(f"{chapter:02d}_*.ipynb") if path.stem.endswith("_deeper") == deeper
+    ]
     cells = json.loads(path.read_text("utf-8"))["cells"]
     text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     return {*read(path).headings, *(bold.rstrip(".:") for bold in re.findall(r"(?m)^\*\*([^*]+)\*\*", text))}

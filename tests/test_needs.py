@@ -37,8 +37,14 @@ def test_the_list_of_modules_that_need_torch_is_right() -> None:
     found: set[str] = set()
     for name in LISTED:  # in order: a module imports only modules above it
         for node in ast.parse((PACKAGE / f"{name}.py").read_text("utf-8")).body:  # at the top, not inside a function
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""]
-            if any(imported.split(".")[0] == "torch" or imported.removeprefix("rlbook_lib.") in found for imported in names):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [getattr(node, "module", None) or ""]
+            )
+            if any(
+                imported.split(".")[0] == "torch" or imported.removeprefix("rlbook_lib.") in found for imported in names
+            ):
                 found.add(name)
     assert found == NEED_TORCH
 
@@ -94,7 +100,10 @@ def test_an_old_numpy_is_named_with_its_version() -> None:
 
 
 def test_an_old_python_is_named_with_its_version() -> None:
-    with pytest.raises(ImportError, match=r"^rlbook_lib needs Python 3\.11 or newer, and this is 3\.10: make an environment with a newer one\.$"):
+    with pytest.raises(
+        ImportError,
+        match=r"^rlbook_lib needs Python 3\.11 or newer, and this is 3\.10: make an environment with a newer one\.$",
+    ):
         check_python((3, 10))
 
 

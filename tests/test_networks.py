@@ -60,6 +60,7 @@ def distribution(outputs):
 
 # ---------------------------------------------------------------------- formulas
 
+
 @pytest.mark.equation("eq-softmax-policy")
 @given(st.lists(st.floats(-300, 300), min_size=1, max_size=6))
 @settings(max_examples=50, deadline=None)
@@ -89,8 +90,10 @@ def test_softmax_keeps_the_shape_and_does_not_change_its_argument():
 @pytest.mark.equation("eq-gaussian-policy")
 def test_gaussian_density_is_a_product_of_densities_that_integrate_to_one():
     mean, log_std, actions = np.array([0.3, -1.0]), np.array([0.2, -0.7]), np.array([1.1, -1.4])
-    density = math.prod(math.exp(-0.5 * ((a - m) / math.exp(s)) ** 2) / (math.exp(s) * math.sqrt(2 * math.pi))
-                        for m, s, a in zip(mean, log_std, actions))
+    density = math.prod(
+        math.exp(-0.5 * ((a - m) / math.exp(s)) ** 2) / (math.exp(s) * math.sqrt(2 * math.pi))
+        for m, s, a in zip(mean, log_std, actions)
+    )
     assert gaussian_log_prob(mean, log_std, actions) == pytest.approx(math.log(density), abs=1e-12)
     as_tensors = gaussian_log_prob(*(torch.tensor(x) for x in (mean, log_std, actions)))
     assert float(as_tensors) == pytest.approx(math.log(density), abs=1e-12)
@@ -99,13 +102,16 @@ def test_gaussian_density_is_a_product_of_densities_that_integrate_to_one():
     assert np.trapezoid(values, grid[:, 0]) == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.parametrize("call, said", [
-    (lambda: softmax_log_probs(1.0), r"logits has shape \(\); expected \(..., A\)"),
-    (lambda: softmax_log_probs([0.0, math.nan]), "logits holds NaN"),
-    (lambda: gaussian_log_prob([0.0], [0.0], [0.0, 1.0]), r"actions has shape \(2,\); expected \(1,\), like mean"),
-    (lambda: gaussian_log_prob([0.0, 0.0], [0.0], [0.0, 1.0]), "log_std has shape"),
-    (lambda: gaussian_log_prob(np.zeros((3, 2)), np.zeros((1, 2)), np.zeros((3, 2))), "log_std has shape"),
-])
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: softmax_log_probs(1.0), r"logits has shape \(\); expected \(..., A\)"),
+        (lambda: softmax_log_probs([0.0, math.nan]), "logits holds NaN"),
+        (lambda: gaussian_log_prob([0.0], [0.0], [0.0, 1.0]), r"actions has shape \(2,\); expected \(1,\), like mean"),
+        (lambda: gaussian_log_prob([0.0, 0.0], [0.0], [0.0, 1.0]), "log_std has shape"),
+        (lambda: gaussian_log_prob(np.zeros((3, 2)), np.zeros((1, 2)), np.zeros((3, 2))), "log_std has shape"),
+    ],
+)
 def test_formulas_refuse_what_they_cannot_use(call, said):
     with pytest.raises((ValueError, TypeError), match=said):
         call()
@@ -119,8 +125,9 @@ def test_log_prob_entropy_and_divergence_agree_with_torch(make):
     actions = distribution(old).sample()
     assert torch.allclose(policy.log_prob_of(old, actions), distribution(old).log_prob(actions), atol=1e-5)
     assert torch.allclose(policy.entropy_of(old), distribution(old).entropy(), atol=1e-5)
-    assert torch.allclose(policy.kl_of(old, new), kl_divergence(distribution(old), distribution(new)),
-                          rtol=1e-4, atol=1e-5)
+    assert torch.allclose(
+        policy.kl_of(old, new), kl_divergence(distribution(old), distribution(new)), rtol=1e-4, atol=1e-5
+    )
     assert policy.kl_of(old, new).min() > 0
     assert policy.kl_of(old, old).abs().max() < 1e-6
 
@@ -133,6 +140,7 @@ def test_an_action_that_never_happens_has_finite_entropy_and_divergence():
 
 
 # ---------------------------------------------------------------------- the perceptron
+
 
 @pytest.mark.parametrize("sizes", [(4, 2), (4, 64, 2), (5, 8, 8, 3)])
 def test_weights_are_orthogonal_and_biases_zero(sizes):
@@ -210,30 +218,42 @@ def test_a_copied_policy_acts_with_its_own_weights():
     assert not np.allclose(policy.sample(rows(), np.random.default_rng(0))[2], first)
 
 
-@pytest.mark.parametrize("call, error, said", [
-    (lambda: mlp((4,), seed=0), ValueError, r"sizes is \[4\]; expected at least"),
-    (lambda: mlp((4, 0, 2), seed=0), ValueError, r"sizes\[1\] is 0"),
-    (lambda: mlp((4, 2), activation="gelu", seed=0), ValueError, "activation is 'gelu'"),
-    (lambda: CategoricalPolicy(4, 2, hidden=64, seed=0), TypeError, "hidden is 64"),
-    (lambda: numpy_forward(nn.Linear(2, 2)), TypeError, "network is Linear.*; expected a Sequential"),
-    (lambda: numpy_forward(nn.Sequential()), ValueError, "at least one linear layer"),
-    (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2, bias=False))), ValueError, "biases"),
-    (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2), nn.GELU())), ValueError, "network holds GELU"),
-    (lambda: GaussianPolicy(4, 1, seed=0, low=1.0, high=-1.0), ValueError, "low is 1.0; expected at most high, -1.0"),
-    (lambda: GaussianPolicy(4, 1, seed=0, low="a"), TypeError, "low is 'a'"),
-    (lambda: GaussianPolicy(4, 3, seed=0, low=[0, 0]), ValueError, "low is .*; expected one number or 3"),
-    (lambda: GaussianPolicy(4, 1, seed=0, high=math.nan), ValueError, "high is nan; expected one number or 1"),
-    (lambda: SharedPolicyValue(None, seed=0), TypeError, "policy is None"),
-    (lambda: SharedPolicyValue(CategoricalPolicy(4, 2, hidden=(), seed=0), seed=0), ValueError, "hidden"),
-    (lambda: CategoricalPolicy(1, 2, seed=0).act([["a"]]), TypeError, "observations has type"),
-    (lambda: CategoricalPolicy(1, 2, seed=0).act([[0.0]], greedy=False, rng=3), TypeError, "rng is 3; expected a Generator"),
-])
+@pytest.mark.parametrize(
+    "call, error, said",
+    [
+        (lambda: mlp((4,), seed=0), ValueError, r"sizes is \[4\]; expected at least"),
+        (lambda: mlp((4, 0, 2), seed=0), ValueError, r"sizes\[1\] is 0"),
+        (lambda: mlp((4, 2), activation="gelu", seed=0), ValueError, "activation is 'gelu'"),
+        (lambda: CategoricalPolicy(4, 2, hidden=64, seed=0), TypeError, "hidden is 64"),
+        (lambda: numpy_forward(nn.Linear(2, 2)), TypeError, "network is Linear.*; expected a Sequential"),
+        (lambda: numpy_forward(nn.Sequential()), ValueError, "at least one linear layer"),
+        (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2, bias=False))), ValueError, "biases"),
+        (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2), nn.GELU())), ValueError, "network holds GELU"),
+        (
+            lambda: GaussianPolicy(4, 1, seed=0, low=1.0, high=-1.0),
+            ValueError,
+            "low is 1.0; expected at most high, -1.0",
+        ),
+        (lambda: GaussianPolicy(4, 1, seed=0, low="a"), TypeError, "low is 'a'"),
+        (lambda: GaussianPolicy(4, 3, seed=0, low=[0, 0]), ValueError, "low is .*; expected one number or 3"),
+        (lambda: GaussianPolicy(4, 1, seed=0, high=math.nan), ValueError, "high is nan; expected one number or 1"),
+        (lambda: SharedPolicyValue(None, seed=0), TypeError, "policy is None"),
+        (lambda: SharedPolicyValue(CategoricalPolicy(4, 2, hidden=(), seed=0), seed=0), ValueError, "hidden"),
+        (lambda: CategoricalPolicy(1, 2, seed=0).act([["a"]]), TypeError, "observations has type"),
+        (
+            lambda: CategoricalPolicy(1, 2, seed=0).act([[0.0]], greedy=False, rng=3),
+            TypeError,
+            "rng is 3; expected a Generator",
+        ),
+    ],
+)
 def test_networks_refuse_what_they_cannot_use(call, error, said):
     with pytest.raises(error, match=said):
         call()
 
 
 # ---------------------------------------------------------------------- policies
+
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("make", [categorical, gaussian])
@@ -262,7 +282,7 @@ def test_categorical_samples_follow_the_probabilities():
     policy, n = categorical(), 40_000
     x = np.repeat(rows(1), n, axis=0)
     p = policy(torch.tensor(x[:1])).exp().detach().numpy()[0]
-    tolerance = 5 * np.sqrt(p * (1 - p) / n)                              # five standard errors
+    tolerance = 5 * np.sqrt(p * (1 - p) / n)  # five standard errors
     assert (np.abs(chances(policy.sample(x, np.random.default_rng(0))[0]) - p) < tolerance).all()
     drawn = policy.sample_torch(torch.tensor(x), torch.Generator().manual_seed(0))
     assert (np.abs(chances(drawn[0].numpy()) - p) < tolerance).all()
@@ -306,7 +326,7 @@ def test_actions_are_clipped_only_on_their_way_to_the_environment():
     actions, log_probs, outputs = policy.sample(rows(100), np.random.default_rng(0))
     assert np.abs(actions).max() > 2
     expected = policy.log_prob_of(torch.tensor(outputs), torch.tensor(actions)).numpy()
-    assert log_probs == pytest.approx(expected, abs=1e-5)                 # of the unclipped action
+    assert log_probs == pytest.approx(expected, abs=1e-5)  # of the unclipped action
     clipped = policy.for_environment(actions)
     assert np.array_equal(clipped, np.clip(actions, [-1, -2], [1, 2]).astype(np.float32))
     assert np.array_equal(policy.act(rows(100), greedy=False, rng=np.random.default_rng(0)), clipped)
@@ -316,7 +336,7 @@ def test_actions_are_clipped_only_on_their_way_to_the_environment():
 
 def test_discrete_observations_are_looked_up():
     policy = CategoricalPolicy(6, 3, hidden=(), seed=0, output_gain=1.0)
-    table = policy.network[0].weight.detach().numpy().T                   # (S, A)
+    table = policy.network[0].weight.detach().numpy().T  # (S, A)
     assert np.array_equal(policy.act(np.arange(6)), table.argmax(1))
     assert np.array_equal(policy.act(np.eye(6)), table.argmax(1))
     with pytest.raises(ValueError, match=r"0\.\.5"):
@@ -345,6 +365,7 @@ def test_images_are_flattened():
 
 # ---------------------------------------------------------------------- values
 
+
 def test_values_are_in_return_units():
     small, large = ValueNetwork(4, seed=0), ValueNetwork(4, seed=0, scale=100.0)
     x = torch.tensor(rows())
@@ -360,9 +381,9 @@ def test_action_values_and_how_they_act():
     assert network.numpy(x) == pytest.approx(q, abs=1e-3)
     assert (network.act(x) == q.argmax(1)).mean() > 0.999
     drawn = network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=0.3)
-    assert (drawn != network.act(x)).mean() == pytest.approx(0.2, abs=0.04)       # two thirds of 0.3
+    assert (drawn != network.act(x)).mean() == pytest.approx(0.2, abs=0.04)  # two thirds of 0.3
     uniform = network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=1.0)
-    assert chances(uniform) == pytest.approx(np.full(3, 1 / 3), abs=0.05)         # nearly six standard errors
+    assert chances(uniform) == pytest.approx(np.full(3, 1 / 3), abs=0.05)  # nearly six standard errors
     assert np.array_equal(network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=0.0), network.act(x))
     with pytest.raises(ValueError, match="epsilon"):
         network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=1.5)
@@ -392,6 +413,7 @@ def test_policy_and_value_share_their_hidden_layers(make):
 
 # ---------------------------------------------------------------------- spaces
 
+
 def test_the_action_space_picks_the_policy():
     box = gym.spaces.Box(-1, 1, (2, 3))
     policy = make_policy(box, gym.spaces.Discrete(5), hidden=(3,), activation="relu", seed=0)
@@ -405,8 +427,9 @@ def test_the_action_space_picks_the_policy():
     assert policy.log_std.tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize("space", [gym.spaces.MultiDiscrete([2, 2]), gym.spaces.Box(0, 9, (2,), np.int64),
-                                   gym.spaces.MultiBinary(3)])
+@pytest.mark.parametrize(
+    "space", [gym.spaces.MultiDiscrete([2, 2]), gym.spaces.Box(0, 9, (2,), np.int64), gym.spaces.MultiBinary(3)]
+)
 def test_other_action_spaces_are_refused_by_name(space):
     with pytest.raises(ValueError, match="Toy-v0.*action space"):
         make_policy(gym.spaces.Discrete(3), space, seed=0, env="Toy-v0")
@@ -420,13 +443,14 @@ def test_other_observation_spaces_are_refused_by_name(space):
 
 # ---------------------------------------------------------------------- GPU
 
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("make", [categorical, gaussian])
 def test_a_policy_on_a_gpu_acts_like_the_one_on_the_cpu(make):
     policy = make()
     twin = copy.deepcopy(policy).to("cuda")
     ours, theirs = (p.sample(rows(64), np.random.default_rng(0)) for p in (policy, twin))
-    assert (np.asarray(ours[0]) == pytest.approx(np.asarray(theirs[0]), abs=1e-4))
+    assert np.asarray(ours[0]) == pytest.approx(np.asarray(theirs[0]), abs=1e-4)
     drawn = twin.sample_torch(torch.tensor(rows(64), device="cuda"), torch.Generator("cuda").manual_seed(0))
     assert all(tensor.is_cuda for tensor in drawn)
     assert policy.act(rows(64)) == pytest.approx(twin.act(rows(64)), abs=1e-4)

@@ -19,21 +19,36 @@ def test_it_asks_for_the_extensions_of_the_book_and_not_for_jupyter_book() -> No
     names = plain_sphinx.wanted(requirements, newest_themes=False)
     assert {"sphinx", "myst-nb", "mini-racer"} <= set(names)
     assert not {"jupyter-book", "torch", "pytest"} & set(names)
-    assert [name for name in names if "==" in name] == [f"{name}=={re.search(f'^{name}==(.*?) ', requirements, re.MULTILINE)[1]}" for name in plain_sphinx.THEMES]
+    assert [name for name in names if "==" in name] == [
+        f"{name}=={re.search(f'^{name}==(.*?) ', requirements, re.MULTILINE)[1]}" for name in plain_sphinx.THEMES
+    ]
     assert not any("==" in name for name in plain_sphinx.wanted(requirements, newest_themes=True))
 
 
 def test_every_extension_from_elsewhere_is_asked_for() -> None:
     """An extension that _config.yml gets and the exit does not would end it."""
-    extensions = re.findall(r"^      - (sphinx\w+|myst_nb|sphinxcontrib\.\w+)$", (ROOT / "_config.yml").read_text("utf-8"), re.MULTILINE)
-    names = {name.split("==")[0].replace("_", "-") for name in plain_sphinx.wanted((ROOT / "requirements.txt").read_text("utf-8"), newest_themes=True)}
+    extensions = re.findall(
+        r"^      - (sphinx\w+|myst_nb|sphinxcontrib\.\w+)$", (ROOT / "_config.yml").read_text("utf-8"), re.MULTILINE
+    )
+    names = {
+        name.split("==")[0].replace("_", "-")
+        for name in plain_sphinx.wanted((ROOT / "requirements.txt").read_text("utf-8"), newest_themes=True)
+    }
     assert len(extensions) > 5
-    assert [name for name in extensions if name.replace("_", "-").replace(".", "-") not in {known.replace(".", "-") for known in names}] == []
+    assert [
+        name
+        for name in extensions
+        if name.replace("_", "-").replace(".", "-") not in {known.replace(".", "-") for known in names}
+    ] == []
 
 
 def test_a_lost_formula_is_named() -> None:
     whole = plain_sphinx.counted(PAGE)
-    assert {name: number for name, number in whole.items() if number} == {"headings": 1, "formulas": 1, "folded boxes": 1}
+    assert {name: number for name, number in whole.items() if number} == {
+        "headings": 1,
+        "formulas": 1,
+        "folded boxes": 1,
+    }
     without = plain_sphinx.counted(PAGE.replace("katex", "math"))
     assert plain_sphinx.lost(whole, whole) == []
     assert plain_sphinx.lost(whole, without) == ["formulas: 1 by Jupyter Book, 0 by plain Sphinx"]

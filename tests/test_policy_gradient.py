@@ -31,6 +31,7 @@ from rlbook_lib.training import TrainingError, evaluate_policy, load_checkpoint
 
 # ------------------------------------------------------------------ losses
 
+
 @pytest.mark.equation("eq-policy-gradient-loss")
 def test_the_gradient_of_the_loss_over_all_trajectories_is_the_policy_gradient():
     mdp = layers(0)
@@ -68,22 +69,27 @@ def test_the_critic_moves_toward_constant_targets():
 
 # ------------------------------------------------------------------ bad input
 
-@pytest.mark.parametrize("call, name", [
-    (lambda: policy_gradient_loss(torch.zeros(3), torch.full((3,), torch.nan)), "psi"),
-    (lambda: critic_loss(torch.zeros(3, 1), torch.zeros(3)), "targets has shape"),
-    (lambda: critic_loss(torch.full((3,), torch.inf), torch.zeros(3)), "values"),
-    (lambda: policy_gradient_loss(torch.zeros(3), torch.zeros(2)), "psi"),
-    (lambda: policy_gradient_loss(torch.zeros(3), torch.zeros(3), torch.zeros(2)), "weights"),
-    (lambda: critic_loss(torch.zeros(0), torch.zeros(0)), "values"),
-    (lambda: A2CConfig(psi="return"), "psi"),
-    (lambda: ReinforceConfig(psi="gae"), "psi"),
-])
+
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (lambda: policy_gradient_loss(torch.zeros(3), torch.full((3,), torch.nan)), "psi"),
+        (lambda: critic_loss(torch.zeros(3, 1), torch.zeros(3)), "targets has shape"),
+        (lambda: critic_loss(torch.full((3,), torch.inf), torch.zeros(3)), "values"),
+        (lambda: policy_gradient_loss(torch.zeros(3), torch.zeros(2)), "psi"),
+        (lambda: policy_gradient_loss(torch.zeros(3), torch.zeros(3), torch.zeros(2)), "weights"),
+        (lambda: critic_loss(torch.zeros(0), torch.zeros(0)), "values"),
+        (lambda: A2CConfig(psi="return"), "psi"),
+        (lambda: ReinforceConfig(psi="gae"), "psi"),
+    ],
+)
 def test_bad_input_is_named(call, name):
     with pytest.raises(ValueError, match=name):
         call()
 
 
 # ------------------------------------------------------------------ training
+
 
 class Bandit(gymnasium.Env):
     """One step an episode; action 2 pays 1, the others 0."""
@@ -147,8 +153,7 @@ def values_of(result_state, config):
 def test_the_critic_learns_the_known_value_of_a_truncated_task(env, worth):
     """Worth 1/(1 - gamma) = 10. Where the stop passes for an end, one step in five is worth 1 only, and the
     one-step fixed point is V = 1 + gamma (4/5) V = 3.57: the bias that the two flags are there to avoid."""
-    config = A2CConfig(total_steps=10_000, copies=20, steps=5, psi="td_error", gamma=0.9, hidden=(),
-                       learning_rate=0.05)
+    config = A2CConfig(total_steps=10_000, copies=20, steps=5, psi="td_error", gamma=0.9, hidden=(), learning_rate=0.05)
     result = train_a2c(env, config, seed=0)
     assert values_of(result.state(), config) == pytest.approx(worth, rel=0.03)
 
@@ -167,7 +172,13 @@ class Ragged(gymnasium.Env):
         self.left -= 1
         over = self.left == 0
         observation = self.np_random.normal(size=2).astype(np.float32)
-        return observation, float(action + observation[0]), over and not self.by_truncation, over and self.by_truncation, {}
+        return (
+            observation,
+            float(action + observation[0]),
+            over and not self.by_truncation,
+            over and self.by_truncation,
+            {},
+        )
 
 
 class RaggedReal(Ragged):
@@ -182,8 +193,9 @@ class RaggedReal(Ragged):
 def pieces(rollout, value, mask=None):
     """V(s_t), V(s_{t+1}) without terminations, and where each step's episode ends: (T, N) each."""
     with torch.no_grad():
-        v, v_next = (value(torch.as_tensor(x)).numpy().astype(float)
-                     for x in (rollout.observations, rollout.next_observations))
+        v, v_next = (
+            value(torch.as_tensor(x)).numpy().astype(float) for x in (rollout.observations, rollout.next_observations)
+        )
     ends = rollout.terminated | rollout.truncated
     ends[-1] = True
     return v, np.where(rollout.terminated, 0.0, v_next), ends
@@ -193,8 +205,20 @@ def pieces(rollout, value, mask=None):
 @pytest.mark.parametrize("psi", ["td_error", "n_step", "gae", "reward_to_go"])
 def test_the_gradient_of_an_a2c_update_is_the_written_out_one(env, psi):
     """Advantages by their definitions, every coefficient in its place, gradients shortened: by hand, from the record."""
-    config = A2CConfig(copies=3, steps=6, psi=psi, n=3, lam=0.6, gamma=0.8, hidden=(8,), value_coefficient=0.3,
-                       entropy_coefficient=0.2, max_gradient_norm=0.5, return_scale=4.0, initial_log_std=-0.3)
+    config = A2CConfig(
+        copies=3,
+        steps=6,
+        psi=psi,
+        n=3,
+        lam=0.6,
+        gamma=0.8,
+        hidden=(8,),
+        value_coefficient=0.3,
+        entropy_coefficient=0.2,
+        max_gradient_norm=0.5,
+        return_scale=4.0,
+        initial_log_std=-0.3,
+    )
     with open_actors(env, config, (0, 1, 2, 3), copies=3, steps=6) as actors, torch.no_grad():
         for parameter in actors.value.parameters():
             parameter.mul_(2.0)
@@ -214,8 +238,11 @@ def test_the_gradient_of_an_a2c_update_is_the_written_out_one(env, psi):
     batch, policy = rollout.batch(), actors.policy
     outputs, values = policy(batch.observations), actors.value(batch.observations)
     error = (values - torch.as_tensor(wanted + v).flatten()) / 4.0
-    loss = (-(policy.log_prob_of(outputs, batch.actions) * shifted).mean() + 0.3 * 0.5 * (error**2).mean()
-            - 0.2 * policy.entropy_of(outputs).mean())
+    loss = (
+        -(policy.log_prob_of(outputs, batch.actions) * shifted).mean()
+        + 0.3 * 0.5 * (error**2).mean()
+        - 0.2 * policy.entropy_of(outputs).mean()
+    )
     parameters = [*policy.parameters(), *actors.value.parameters()]
     by_hand = torch.autograd.grad(loss, parameters)
     norm = torch.sqrt(sum((g**2).sum() for g in by_hand))
@@ -228,13 +255,31 @@ def test_the_gradient_of_an_a2c_update_is_the_written_out_one(env, psi):
 
 
 @pytest.mark.parametrize("env", [Ragged, RaggedReal])
-@pytest.mark.parametrize("psi, baseline, timed, normalize", [
-    ("reward_to_go", "value", True, False), ("reward_to_go", "value", False, True), ("return", "value", False, False),
-    ("reward_to_go", "mean", True, False), ("return", "none", True, True), ("reward_to_go", "optimal", True, False)])
+@pytest.mark.parametrize(
+    "psi, baseline, timed, normalize",
+    [
+        ("reward_to_go", "value", True, False),
+        ("reward_to_go", "value", False, True),
+        ("return", "value", False, False),
+        ("reward_to_go", "mean", True, False),
+        ("return", "none", True, True),
+        ("reward_to_go", "optimal", True, False),
+    ],
+)
 def test_the_gradient_of_a_reinforce_update_is_the_written_out_one(env, psi, baseline, timed, normalize):
     """A sum over the steps of each episode, a mean over episodes; a learned baseline also bootstraps truncations."""
-    config = ReinforceConfig(episodes=8, psi=psi, baseline=baseline, discount_time=timed, normalize=normalize, gamma=0.8,
-                             hidden=(8,), entropy_coefficient=0.2, max_steps=4, initial_log_std=-0.3)
+    config = ReinforceConfig(
+        episodes=8,
+        psi=psi,
+        baseline=baseline,
+        discount_time=timed,
+        normalize=normalize,
+        gamma=0.8,
+        hidden=(8,),
+        entropy_coefficient=0.2,
+        max_steps=4,
+        initial_log_std=-0.3,
+    )
     with open_actors(env, config, (0, 1, 2, 3), copies=8, steps=1) as actors:
         rollout, mask = actors.collector.collect_episodes(4)
     v, v_next, ends = pieces(rollout, actors.value)
@@ -247,8 +292,10 @@ def test_the_gradient_of_a_reinforce_update_is_the_written_out_one(env, psi, bas
         times[:length, i] = np.arange(length)
         for t in range(length):
             last = length - 1
-            returns[t, i] = (sum(0.8 ** (k - t) * rollout.rewards[k, i] for k in range(t, length))
-                             + 0.8 ** (length - t) * v_next[last, i])
+            returns[t, i] = (
+                sum(0.8 ** (k - t) * rollout.rewards[k, i] for k in range(t, length))
+                + 0.8 ** (length - t) * v_next[last, i]
+            )
         weights[:length, i] = returns[0, i] if psi == "return" else returns[:length, i]
     discount = 0.8**times if timed and psi != "return" else np.ones(mask.shape)
 
@@ -260,7 +307,7 @@ def test_the_gradient_of_a_reinforce_update_is_the_written_out_one(env, psi, bas
     elif baseline == "optimal":  # squared scores by the outputs, from automatic differentiation
         logits = (torch.as_tensor(rollout.outputs).flatten(0, 1)).clone().requires_grad_()
         again = torch.log_softmax(logits, -1) if env is Ragged else logits
-        score, = torch.autograd.grad(policy.log_prob_of(again, batch.actions).sum(), logits)
+        (score,) = torch.autograd.grad(policy.log_prob_of(again, batch.actions).sum(), logits)
         squares = (score**2).sum(-1).reshape(mask.shape).numpy() * discount**2
         b = (squares * weights)[mask].sum() / squares[mask].sum()
     psi_t = ((weights - (v if baseline == "value" else b if baseline != "none" else 0.0)) * discount)[mask]
@@ -283,7 +330,8 @@ def test_the_gradient_of_a_reinforce_update_is_the_written_out_one(env, psi, bas
 def test_each_network_has_its_learning_rate():
     for iterate, config, rates in (
         (iterate_reinforce, ReinforceConfig(learning_rate=0.1, value_learning_rate=0.3), [0.1, 0.3]),
-        (iterate_a2c, A2CConfig(learning_rate=0.2), [0.2, 0.2])):
+        (iterate_a2c, A2CConfig(learning_rate=0.2), [0.2, 0.2]),
+    ):
         optimizer = next(iterate(Bandit, config, seed=0)).state()["optimizer"]
         assert [group["lr"] for group in optimizer["param_groups"]] == rates
 
@@ -300,16 +348,17 @@ def test_targets_bootstrap_at_truncations_and_not_at_terminations():
         for psi in ("td_error", "n_step", "gae", "reward_to_go"):
             advantages, targets = a2c_targets(rollout, Ten(), A2CConfig(gamma=0.9, psi=psi, n=3))
             assert np.allclose(targets[4], last, atol=1e-4) and np.allclose(targets[9], last, atol=1e-4)
-            assert np.allclose(targets[-1], 10.0, atol=1e-4)                    # the end of the buffer
+            assert np.allclose(targets[-1], 10.0, atol=1e-4)  # the end of the buffer
             assert np.allclose(advantages, targets - 10.0, atol=1e-4)
 
 
 QUICK_A2C = A2CConfig(total_steps=3000, copies=4, steps=8, hidden=(), learning_rate=0.05, return_scale=1.0)
-QUICK_REINFORCE = ReinforceConfig(total_steps=3000, episodes=4, hidden=(), learning_rate=0.05,
-                                  value_learning_rate=0.05)
-trainers = pytest.mark.parametrize("iterate, train, config", [
-    (iterate_a2c, train_a2c, QUICK_A2C), (iterate_reinforce, train_reinforce, QUICK_REINFORCE)],
-    ids=["a2c", "reinforce"])
+QUICK_REINFORCE = ReinforceConfig(total_steps=3000, episodes=4, hidden=(), learning_rate=0.05, value_learning_rate=0.05)
+trainers = pytest.mark.parametrize(
+    "iterate, train, config",
+    [(iterate_a2c, train_a2c, QUICK_A2C), (iterate_reinforce, train_reinforce, QUICK_REINFORCE)],
+    ids=["a2c", "reinforce"],
+)
 
 
 @trainers
@@ -321,20 +370,45 @@ def test_trivial_environments_are_solved(iterate, train, config, env, best):
     assert result.env_steps >= config.total_steps > result.history["env_steps"][-2]
 
 
-@pytest.mark.parametrize("psi, baseline, timed", [
-    *product(["return", "reward_to_go"], ["none", "mean", "value", "optimal"], [False]),
-    ("reward_to_go", "none", True), ("reward_to_go", "value", True)])
+@pytest.mark.parametrize(
+    "psi, baseline, timed",
+    [
+        *product(["return", "reward_to_go"], ["none", "mean", "value", "optimal"], [False]),
+        ("reward_to_go", "none", True),
+        ("reward_to_go", "value", True),
+    ],
+)
 def test_reinforce_solves_the_maze_with_every_weight(psi, baseline, timed):
-    config = ReinforceConfig(total_steps=3000, episodes=8, hidden=(), learning_rate=0.1, psi=psi, gamma=0.9,
-                             value_learning_rate=0.1, baseline=baseline, discount_time=timed, max_steps=50)
+    config = ReinforceConfig(
+        total_steps=3000,
+        episodes=8,
+        hidden=(),
+        learning_rate=0.1,
+        psi=psi,
+        gamma=0.9,
+        value_learning_rate=0.1,
+        baseline=baseline,
+        discount_time=timed,
+        max_steps=50,
+    )
     result = train_reinforce("rlbook/Maze-v0", config, seed=1)
     assert (evaluate_policy(result.policy, "rlbook/Maze-v0", episodes=5, seed=0, max_steps=20) == 10.0).all()
 
 
 @pytest.mark.parametrize("psi", ["td_error", "n_step", "gae", "reward_to_go"])
 def test_a2c_solves_the_maze_with_every_weight(psi):
-    config = A2CConfig(total_steps=8000, copies=8, steps=8, hidden=(), learning_rate=0.05, psi=psi, gamma=0.9,
-                       entropy_coefficient=0.02, max_gradient_norm=5.0, return_scale=5.0)
+    config = A2CConfig(
+        total_steps=8000,
+        copies=8,
+        steps=8,
+        hidden=(),
+        learning_rate=0.05,
+        psi=psi,
+        gamma=0.9,
+        entropy_coefficient=0.02,
+        max_gradient_norm=5.0,
+        return_scale=5.0,
+    )
     result = train_a2c("rlbook/Maze-v0", config, seed=1)
     assert (evaluate_policy(result.policy, "rlbook/Maze-v0", episodes=5, seed=0, max_steps=20) == 10.0).all()
 
@@ -344,7 +418,9 @@ def test_a2c_solves_the_maze_with_every_weight(psi):
 def test_a_run_that_breaks_says_so(iterate, train, config, tmp_path):
     config = type(config)(**vars(config) | {"learning_rate": 1e30, "hidden": (8,)})
     # a loss that is NaN, or, where the first broken number is an action, the environment that refuses it
-    with pytest.raises((TrainingError, ValueError), match="update 2: .*(is nan|is NaN)|Pendulum-v1: actions must be .* nan"):
+    with pytest.raises(
+        (TrainingError, ValueError), match="update 2: .*(is nan|is NaN)|Pendulum-v1: actions must be .* nan"
+    ):
         train("Pendulum-v1", config, seed=0, checkpoint=tmp_path / "run", checkpoint_every=1)
     assert load_checkpoint(tmp_path / "run")["update"] == 1
 
@@ -375,15 +451,18 @@ def test_gaussian_policies_improve_on_a_target():
         def step(self, action):
             return np.zeros(1, np.float32), -float(((action - [0.5, -0.5]) ** 2).sum()), True, False, {}
 
-    configs = ((train_a2c, A2CConfig(total_steps=4800, copies=8, steps=4, hidden=(), learning_rate=0.02,
-                                      return_scale=1.0)),
-               (train_reinforce, ReinforceConfig(total_steps=4800, episodes=32, hidden=(), learning_rate=0.02,
-                                                 baseline="optimal")))
+    configs = (
+        (train_a2c, A2CConfig(total_steps=4800, copies=8, steps=4, hidden=(), learning_rate=0.02, return_scale=1.0)),
+        (
+            train_reinforce,
+            ReinforceConfig(total_steps=4800, episodes=32, hidden=(), learning_rate=0.02, baseline="optimal"),
+        ),
+    )
     for train, config in configs:
         result = train(Target, config, seed=0)
         action = result.policy.act(np.zeros((1, 1), np.float32))
         assert np.allclose(action, [[0.5, -0.5]], atol=0.15)
-        assert float(result.policy.log_std.detach().max()) < -0.3                      # and it became surer
+        assert float(result.policy.log_std.detach().max()) < -0.3  # and it became surer
 
 
 @pytest.mark.slow

@@ -17,10 +17,9 @@ from rlbook_lib import ppo
 from rlbook_lib.environments import TorchCartPole, vectorize
 from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, SharedPolicyValue, ValueNetwork
 from rlbook_lib.ppo import (
-    Batch,
+    PPOBatch,
     Learner,
     PPOConfig,
-    SeparatePolicyValue,
     clip_gradient,
     clip_objective,
     diagnose,
@@ -39,7 +38,7 @@ from rlbook_lib.ppo import (
     update_kl_coefficient,
     value_loss,
 )
-from rlbook_lib.rollout import Collector
+from rlbook_lib.rollout import Collector, SeparatePolicyValue
 from rlbook_lib.training import evaluate_policy
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text("utf-8"))
@@ -312,7 +311,11 @@ def test_objectives_along_the_line_of_a_table_policy_are_the_hand_computed_ones(
     """Linear policies on one-hot states are tables of logits: everything can be written down in numpy."""
     generator = np.random.default_rng(4)
     old, new = (CategoricalPolicy(3, 2, hidden=(), seed=seed, output_gain=1.5) for seed in (0, 1))
-    states, actions, advantage = generator.integers(3, size=40), generator.integers(2, size=40), generator.normal(size=40)
+    states, actions, advantage = (
+        generator.integers(3, size=40),
+        generator.integers(2, size=40),
+        generator.normal(size=40),
+    )
     alphas, epsilon = [0.0, 0.5, 1.0, 1.5], 0.2
     line = interpolate_objectives(old, new, np.eye(3, dtype=np.float32)[states], actions, advantage, alphas, epsilon)
 
@@ -367,15 +370,20 @@ def random_batch(networks, size, seed=0, moved=0.1):
             actions = torch.randint(outputs.shape[-1], (size,), generator=generator)
         else:
             outputs = outputs + moved * torch.randn(outputs.shape, generator=generator)
-            actions = outputs[:, :outputs.shape[1] // 2] + torch.randn(size, outputs.shape[1] // 2, generator=generator)
+            actions = outputs[:, : outputs.shape[1] // 2] + torch.randn(
+                size, outputs.shape[1] // 2, generator=generator
+            )
         log_probs = networks.policy.log_prob_of(outputs, actions)
     advantages, targets = torch.randn(2, size, generator=generator)
-    return Batch(observations, actions, outputs, log_probs, values + 0.3 * targets, advantages, targets)
+    return PPOBatch(observations, actions, outputs, log_probs, values + 0.3 * targets, advantages, targets)
 
 
 def two_networks(seed=0, gaussian=False, scale=1.0):
-    policy = (GaussianPolicy(3, 2, hidden=(8,), seed=seed, output_gain=1.0) if gaussian else
-              CategoricalPolicy(3, 4, hidden=(8,), seed=seed, output_gain=1.0))
+    policy = (
+        GaussianPolicy(3, 2, hidden=(8,), seed=seed, output_gain=1.0)
+        if gaussian
+        else CategoricalPolicy(3, 4, hidden=(8,), seed=seed, output_gain=1.0)
+    )
     return SeparatePolicyValue(policy, ValueNetwork(3, hidden=(8,), seed=seed + 1, scale=scale))
 
 
@@ -386,8 +394,9 @@ def two_networks(seed=0, gaussian=False, scale=1.0):
 def test_loss_is_the_negative_of_the_public_formulas(gaussian, objective, value_clip):
     networks = two_networks(gaussian=gaussian, scale=5.0)
     batch = random_batch(networks, 32)
-    config = PPOConfig(objective=objective, value_clip=value_clip, value_coefficient=0.7, entropy_coefficient=0.01,
-                       return_scale=5.0)
+    config = PPOConfig(
+        objective=objective, value_clip=value_clip, value_coefficient=0.7, entropy_coefficient=0.01, return_scale=5.0
+    )
     loss, outputs = ppo_loss(networks, batch, config, epsilon=0.1, beta=0.5)
     log_prob = networks.policy.log_prob_of(outputs, batch.actions)
     if objective == "clip":
@@ -408,8 +417,15 @@ def test_loss_on_golden_tensors():
         for parameter in network.parameters():
             parameter.data.zero_()
     old = torch.log(torch.tensor([[0.25, 0.75], [0.8, 0.2]]))
-    batch = Batch(torch.ones(2, 1), torch.tensor([0, 0]), old, old[:, 0], torch.zeros(2), torch.tensor([1.0, -2.0]),
-                  torch.tensor([3.0, -1.0]))
+    batch = PPOBatch(
+        torch.ones(2, 1),
+        torch.tensor([0, 0]),
+        old,
+        old[:, 0],
+        torch.zeros(2),
+        torch.tensor([1.0, -2.0]),
+        torch.tensor([3.0, -1.0]),
+    )
     config = PPOConfig(normalize="none", return_scale=1.0, value_coefficient=0.5, entropy_coefficient=0.1)
     loss, _ = ppo_loss(SeparatePolicyValue(policy, value), batch, config, epsilon=0.2, beta=0.0)
     # ratios 0.5 / 0.25 = 2 and 0.5 / 0.8 = 0.625: min(2, 1.2) 1 = 1.2 and min(0.625 (-2), 0.8 (-2)) = -1.6
@@ -435,7 +451,9 @@ def test_normalization_within_minibatches():
     loss, _ = ppo_loss(networks, batch, config, 0.2, 0.0)
     advantages = batch.advantages.numpy()
     by_hand = torch.tensor((advantages - advantages.mean()) / (advantages.std() + 1e-8))
-    plain, _ = ppo_loss(networks, batch._replace(advantages=by_hand), PPOConfig(normalize="none", return_scale=1.0), 0.2, 0.0)
+    plain, _ = ppo_loss(
+        networks, batch._replace(advantages=by_hand), PPOConfig(normalize="none", return_scale=1.0), 0.2, 0.0
+    )
     assert loss.item() == pytest.approx(plain.item(), abs=1e-6)
 
 
@@ -452,13 +470,27 @@ def test_loss_and_gradient_equal_stable_baselines(gaussian, clip_values):
         observation_space, action_space = Box(-9.0, 9.0, (3,)), actions
 
     model = sb3.PPO(
-        "MlpPolicy", Empty(), n_steps=32, batch_size=32, n_epochs=1, clip_range=0.1, clip_range_vf=clip_values,
-        normalize_advantage=False, ent_coef=0.01, vf_coef=0.5, max_grad_norm=1e9, device="cpu",
+        "MlpPolicy",
+        Empty(),
+        n_steps=32,
+        batch_size=32,
+        n_epochs=1,
+        clip_range=0.1,
+        clip_range_vf=clip_values,
+        normalize_advantage=False,
+        ent_coef=0.01,
+        vf_coef=0.5,
+        max_grad_norm=1e9,
+        device="cpu",
         policy_kwargs=dict(net_arch=[8], activation_fn=torch.nn.Tanh),
     )
     theirs = model.policy
-    pairs = [(theirs.mlp_extractor.policy_net[0], networks.policy.network[0]), (theirs.action_net, networks.policy.network[2]),
-             (theirs.mlp_extractor.value_net[0], networks.value.network[0]), (theirs.value_net, networks.value.network[2])]
+    pairs = [
+        (theirs.mlp_extractor.policy_net[0], networks.policy.network[0]),
+        (theirs.action_net, networks.policy.network[2]),
+        (theirs.mlp_extractor.value_net[0], networks.value.network[0]),
+        (theirs.value_net, networks.value.network[2]),
+    ]
     for their_layer, our_layer in pairs:
         their_layer.load_state_dict(our_layer.state_dict())
     buffer = model.rollout_buffer
@@ -469,8 +501,9 @@ def test_loss_and_gradient_equal_stable_baselines(gaussian, clip_values):
     model.set_logger(sb3.common.logger.Logger(None, []))
     model.train()
     # their value loss has no factor one half
-    config = PPOConfig(normalize="none", return_scale=1.0, value_coefficient=1.0, entropy_coefficient=0.01,
-                       value_clip=clip_values)
+    config = PPOConfig(
+        normalize="none", return_scale=1.0, value_coefficient=1.0, entropy_coefficient=0.01, value_clip=clip_values
+    )
     if clip_values is not None:  # nor do they take the worse of the two values
         near = batch.values + (networks.value(batch.observations) - batch.values).clamp(-clip_values, clip_values)
         values_loss = 0.5 * ((near - batch.targets) ** 2).mean()
@@ -493,14 +526,14 @@ def test_loss_and_gradient_equal_stable_baselines(gaussian, clip_values):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 5))
 def test_every_step_is_in_exactly_one_minibatch(count, size, seed):
-    batch = Batch(*(torch.arange(count * size) for _ in Batch._fields))
+    batch = PPOBatch(*(torch.arange(count * size) for _ in PPOBatch._fields))
     parts = list(minibatches(batch, count, np.random.default_rng(seed)))
     assert [len(part.values) for part in parts] == [size] * count
     assert sorted(torch.cat([part.values for part in parts]).tolist()) == list(range(count * size))
 
 
 def test_each_pass_shuffles_anew_and_keeps_steps_whole():
-    batch, shuffle = Batch(*(torch.arange(64) for _ in Batch._fields)), np.random.default_rng(0)
+    batch, shuffle = PPOBatch(*(torch.arange(64) for _ in PPOBatch._fields)), np.random.default_rng(0)
     passes = [torch.cat([part.values for part in minibatches(batch, 4, shuffle)]).tolist() for _ in range(2)]
     assert passes[0] != passes[1] and list(range(64)) not in passes
     assert all(torch.equal(x, part.values) for part in minibatches(batch, 4, shuffle) for x in part)
@@ -527,8 +560,15 @@ def test_the_update_ends_at_the_first_minibatch_over_the_limit(monkeypatch):
         networks, values = two_networks(), iter(measured)
         monkeypatch.setattr(ppo, "_mean_kl", lambda *_: next(values))
         config = PPOConfig(epochs=2, minibatches=2, stop_kl=0.02)
-        done = ppo_update(networks, torch.optim.SGD(networks.parameters(), 0.1), random_batch(networks, 16), config,
-                          epsilon=0.2, beta=0.0, shuffle=np.random.default_rng(0))
+        done = ppo_update(
+            networks,
+            torch.optim.SGD(networks.parameters(), 0.1),
+            random_batch(networks, 16),
+            config,
+            epsilon=0.2,
+            beta=0.0,
+            shuffle=np.random.default_rng(0),
+        )
         assert done == steps
 
 
@@ -540,8 +580,10 @@ def test_diagnostics_are_their_definitions(gaussian):
     with torch.no_grad():
         outputs, values = networks(batch.observations)
     if gaussian:
-        old, new = (torch.distributions.Independent(torch.distributions.Normal(x[:, :2], x[:, 2:].exp()), 1)
-                    for x in (batch.outputs, outputs))
+        old, new = (
+            torch.distributions.Independent(torch.distributions.Normal(x[:, :2], x[:, 2:].exp()), 1)
+            for x in (batch.outputs, outputs)
+        )
     else:
         old, new = (torch.distributions.Categorical(logits=x) for x in (batch.outputs, outputs))
     forward, backward = (torch.distributions.kl_divergence(p, q).mean().item() for p, q in ((old, new), (new, old)))
@@ -549,9 +591,14 @@ def test_diagnostics_are_their_definitions(gaussian):
     assert abs(forward - backward) > 0.01
     ratio = (log_prob - batch.log_probs).exp()
     left = (batch.targets - batch.values).var(correction=0) / batch.targets.var(correction=0)
-    expected = {"kl": forward, "entropy": entropy.mean(), "clip_fraction": ((ratio < 0.8) | (ratio > 1.2)).float().mean(),
-                "surrogate": (ratio * batch.advantages).mean(), "value_loss": ((values - batch.targets) ** 2).mean() / 2,
-                "explained_variance": 1 - left}
+    expected = {
+        "kl": forward,
+        "entropy": entropy.mean(),
+        "clip_fraction": ((ratio < 0.8) | (ratio > 1.2)).float().mean(),
+        "surrogate": (ratio * batch.advantages).mean(),
+        "value_loss": ((values - batch.targets) ** 2).mean() / 2,
+        "explained_variance": 1 - left,
+    }
     measured = diagnose(networks, batch, 0.2)
     assert measured.keys() == expected.keys() and 0 < measured["clip_fraction"] < 1
     for name, value in expected.items():
@@ -560,8 +607,15 @@ def test_diagnostics_are_their_definitions(gaussian):
     batch = batch._replace(log_probs=log_prob)  # ratios of 1: only the divergence counts from here
     for limit in (0.9 * low, (low + high) / 2, 1.1 * high):
         config = PPOConfig(epochs=1, stop_kl=limit)
-        done = ppo_update(networks, torch.optim.SGD(networks.parameters(), 0.0), batch, config, epsilon=0.2, beta=0.0,
-                          shuffle=np.random.default_rng(0))
+        done = ppo_update(
+            networks,
+            torch.optim.SGD(networks.parameters(), 0.0),
+            batch,
+            config,
+            epsilon=0.2,
+            beta=0.0,
+            shuffle=np.random.default_rng(0),
+        )
         assert done == (forward <= limit)
 
 
@@ -646,8 +700,16 @@ def test_the_coefficient_of_a_long_run_stays_a_number(factor, limit, monkeypatch
 
 def test_what_changes_from_update_to_update_reaches_the_update(monkeypatch):
     """Learning rate and epsilon fall linearly, the penalty's coefficient is the adapted one, every pass is made."""
-    config = dataclasses.replace(SMALL, objective="penalty", learning_rate=1e-2, learning_rate_end=0.0, clip=0.3,
-                                 clip_end=0.0, kl_target=1e-4, epochs=3)
+    config = dataclasses.replace(
+        SMALL,
+        objective="penalty",
+        learning_rate=1e-2,
+        learning_rate_end=0.0,
+        clip=0.3,
+        clip_end=0.0,
+        kl_target=1e-4,
+        epochs=3,
+    )
     used = []
 
     def update(networks, optimizer, batch, config, *, epsilon, beta, shuffle):
@@ -744,7 +806,9 @@ class Pay(gymnasium.Env):
 
 
 def test_bandit_is_solved():
-    result = train_ppo(Bandit, PPOConfig(total_steps=2048, copies=8, steps=32, hidden=(8,), gamma=0.0, learning_rate=2e-2), seed=0)
+    result = train_ppo(
+        Bandit, PPOConfig(total_steps=2048, copies=8, steps=32, hidden=(8,), gamma=0.0, learning_rate=2e-2), seed=0
+    )
     assert result.policy.act(np.array([0])).tolist() == [1]
     assert result.history["episode_return"][-1] > 0.95
     assert np.isfinite(result.history["explained_variance"]).all()
@@ -774,8 +838,17 @@ def test_values_past_time_limits_and_terminations(terminates):
     1, 1 + 0.8, ... over the four positions: that is where a truncation taken for a termination ends, too.
     """
     gamma, length = 0.8, 4
-    config = PPOConfig(total_steps=40 * 128, copies=8, steps=16, gamma=gamma, lam=0.95, epochs=6, hidden=(),
-                       learning_rate=5e-2, learning_rate_end=1e-3)
+    config = PPOConfig(
+        total_steps=40 * 128,
+        copies=8,
+        steps=16,
+        gamma=gamma,
+        lam=0.95,
+        epochs=6,
+        hidden=(),
+        learning_rate=5e-2,
+        learning_rate_end=1e-3,
+    )
     learner = Learner(lambda: Pay(length, terminates), config, 0)
     while learner.run.env_steps < config.total_steps:
         learner.improve(prepare_batch(learner.collector.collect(), learner.networks.value, config))
@@ -804,8 +877,19 @@ def test_defaults_and_a_wider_network_solve_cartpole(seed, extra):
 
 @pytest.mark.slow
 def test_pendulum_improves():
-    config = PPOConfig(total_steps=64_000, copies=16, steps=200, minibatches=10, epochs=10, hidden=(64, 64), activation="tanh",
-                       learning_rate=1e-3, gamma=0.9, clip=0.2, return_scale=10.0)
+    config = PPOConfig(
+        total_steps=64_000,
+        copies=16,
+        steps=200,
+        minibatches=10,
+        epochs=10,
+        hidden=(64, 64),
+        activation="tanh",
+        learning_rate=1e-3,
+        gamma=0.9,
+        clip=0.2,
+        return_scale=10.0,
+    )
     returns = train_ppo("Pendulum-v1", config, seed=0).history["episode_return"]
     assert returns[:3].mean() < -900 and returns[-3:].mean() > -700
 
@@ -826,5 +910,3 @@ def test_batches_that_do_not_divide_name_both_numbers():
         next(iterate_ppo("CartPole-v1", dataclasses.replace(SMALL, minibatches=3), seed=0))
     with pytest.raises(ValueError, match="normalize is 'minibatch', which needs two steps"):
         next(iterate_ppo("CartPole-v1", dataclasses.replace(SMALL, minibatches=64, normalize="minibatch"), seed=0))
-
-

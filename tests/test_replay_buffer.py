@@ -55,7 +55,7 @@ def test_draws_are_uniform():
     buffer = ReplayBuffer(8, 1, seed=0)
     buffer.add(*rows(0, 8, size=1))
     counts = np.bincount(buffer.sample(80_000).actions.numpy(), minlength=8)
-    assert ((counts - 10_000) ** 2 / 10_000).sum() < 30                    # chi-squared, 7 degrees of freedom
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 30  # chi-squared, 7 degrees of freedom
 
 
 def test_the_same_seed_draws_the_same_batch():
@@ -69,7 +69,7 @@ def test_the_same_seed_draws_the_same_batch():
 def test_a_buffer_goes_on_from_its_state():
     buffer = ReplayBuffer(9, 2, seed=0)
     buffer.add(*rows(0, 5))
-    buffer.add(*rows(5, 7))                                                # full, and its oldest row is in the middle
+    buffer.add(*rows(5, 7))  # full, and its oldest row is in the middle
     buffer.sample(3)
     file = io.BytesIO()
     torch.save(buffer.state(), file)

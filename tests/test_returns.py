@@ -39,6 +39,7 @@ REFERENCE = json.loads((HERE / "reference_values.json").read_text())
 
 # ------------------------------------------------------------------ the definitions, as sums over one column
 
+
 def path_length(terminated, truncated, t):
     """How many steps, from step t on, belong to the same episode and lie in the buffer."""
     end = t
@@ -56,8 +57,9 @@ def n_step_by_definition(rewards, next_values, terminated, truncated, gamma, n, 
 
 def lambda_by_definition(rewards, next_values, terminated, truncated, gamma, lam, t):
     length = path_length(terminated, truncated, t)
-    n_step = [n_step_by_definition(rewards, next_values, terminated, truncated, gamma, n, t)
-              for n in range(1, length + 1)]
+    n_step = [
+        n_step_by_definition(rewards, next_values, terminated, truncated, gamma, n, t) for n in range(1, length + 1)
+    ]
     weights = [(1 - lam) * lam ** (n - 1) for n in range(1, length)] + [lam ** (length - 1)]
     return sum(weight * value for weight, value in zip(weights, n_step))
 
@@ -73,8 +75,12 @@ def gae_by_definition(rewards, values, next_values, terminated, truncated, gamma
 def every_step(definition, columns, *parameters):
     """The definition at each step of each column; ``columns`` are arrays (T, N)."""
     steps, copies = columns[0].shape
-    return np.array([[definition(*(array[:, i].tolist() for array in columns), *parameters, t)
-                      for i in range(copies)] for t in range(steps)])
+    return np.array(
+        [
+            [definition(*(array[:, i].tolist() for array in columns), *parameters, t) for i in range(copies)]
+            for t in range(steps)
+        ]
+    )
 
 
 def plain_gae(rewards, values, next_values, terminated, truncated, gamma, lam):
@@ -96,12 +102,14 @@ def random_steps(steps, copies, seed, ends=0.2):
 
 
 SETTINGS = settings(max_examples=60, deadline=None)
-BUFFERS = st.builds(random_steps, st.integers(1, 9), st.integers(1, 3), st.integers(0, 10**6),
-                    st.sampled_from([0.0, 0.2, 0.6]))
+BUFFERS = st.builds(
+    random_steps, st.integers(1, 9), st.integers(1, 3), st.integers(0, 10**6), st.sampled_from([0.0, 0.2, 0.6])
+)
 FRACTIONS = st.one_of(st.sampled_from([0.0, 0.5, 0.9, 1.0]), st.floats(0.0, 1.0))
 
 
 # ------------------------------------------------------------------ returns of one episode
+
 
 @pytest.mark.equation("eq-return")
 @given(st.lists(st.integers(-20, 20), min_size=1, max_size=30), st.integers(0, 8))
@@ -191,6 +199,7 @@ def test_effective_horizon_without_discount_is_infinite():
 
 # ------------------------------------------------------------------ bootstrapped returns
 
+
 @pytest.mark.equation("eq-n-step-return")
 @given(BUFFERS, FRACTIONS, st.integers(1, 12))
 @SETTINGS
@@ -242,6 +251,7 @@ def test_lambda_zero_is_one_step_and_lambda_one_is_the_whole_episode():
 
 
 # ------------------------------------------------------------------ generalized advantages
+
 
 @pytest.mark.equation("eq-gae")
 @given(BUFFERS, FRACTIONS, FRACTIONS)
@@ -390,6 +400,7 @@ def test_inputs_are_left_as_they_were(function, steps):
 
 # ------------------------------------------------------------------ tensors
 
+
 @all_functions
 @pytest.mark.parametrize("steps", [10, 200])
 def test_tensors_give_what_arrays_give(function, steps):
@@ -439,21 +450,31 @@ def test_importing_the_module_does_not_import_torch():
 
 # ------------------------------------------------------------------ bad input
 
-GOOD = dict(rewards=np.zeros(3), values=np.zeros(3), next_values=np.zeros(3), terminated=np.zeros(3),
-            truncated=np.zeros(3), gamma=0.9, lam=0.9)
+GOOD = dict(
+    rewards=np.zeros(3),
+    values=np.zeros(3),
+    next_values=np.zeros(3),
+    terminated=np.zeros(3),
+    truncated=np.zeros(3),
+    gamma=0.9,
+    lam=0.9,
+)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
-@pytest.mark.parametrize("name, value", [
-    ("rewards", [0.0, np.nan, 0.0]),
-    ("values", np.zeros(4)),
-    ("next_values", np.zeros((3, 1))),
-    ("next_values", [0.0, np.nan, 0.0]),
-    ("terminated", [0, 0, 2]),
-    ("truncated", [0.0, 0.5, 0.0]),
-    ("gamma", 1.01),
-    ("lam", 1.5),
-])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("rewards", [0.0, np.nan, 0.0]),
+        ("values", np.zeros(4)),
+        ("next_values", np.zeros((3, 1))),
+        ("next_values", [0.0, np.nan, 0.0]),
+        ("terminated", [0, 0, 2]),
+        ("truncated", [0.0, 0.5, 0.0]),
+        ("gamma", 1.01),
+        ("lam", 1.5),
+    ],
+)
 def test_bad_input_is_named(name, value, kind):
     arguments = GOOD | {name: value if np.ndim(value) == 0 else kind(value)}
     with pytest.raises(ValueError, match=f"^{name} "):
@@ -476,6 +497,7 @@ def test_a_bad_discount_is_named_even_without_rewards(bound):
 
 # ------------------------------------------------------------------ generalized advantages, step by step
 
+
 def consistent_steps(steps, copies, seed, ends=0.2):
     """As ``random_steps``, but the next value of a step is the value of the following one inside an episode."""
     buffer = random_steps(steps, copies, seed, ends)
@@ -484,8 +506,9 @@ def consistent_steps(steps, copies, seed, ends=0.2):
     return buffer
 
 
-CONSISTENT = st.builds(consistent_steps, st.integers(1, 9), st.integers(1, 3), st.integers(0, 10**6),
-                       st.sampled_from([0.0, 0.2, 0.6]))
+CONSISTENT = st.builds(
+    consistent_steps, st.integers(1, 9), st.integers(1, 3), st.integers(0, 10**6), st.sampled_from([0.0, 0.2, 0.6])
+)
 
 
 @pytest.mark.equation("eq-td-residual")

@@ -165,7 +165,9 @@ def test_preference_probability_is_bradley_terry_with_exponential_strengths():
     chosen, rejected = torch.tensor([0.3, -2.0, 5.0]), torch.tensor([0.1, 4.0, 5.0])
     expected = bradley_terry_probability(chosen.exp().numpy(), rejected.exp().numpy())
     assert preference_probability(chosen, rejected).numpy() == pytest.approx(expected, abs=1e-6)
-    assert torch.allclose(preference_probability(chosen + 9, rejected + 9), preference_probability(chosen, rejected), atol=1e-6)
+    assert torch.allclose(
+        preference_probability(chosen + 9, rejected + 9), preference_probability(chosen, rejected), atol=1e-6
+    )
 
 
 @pytest.mark.equation("eq-preference-loss")
@@ -192,8 +194,7 @@ def test_the_loss_rises_with_a_wrong_margin_and_survives_large_ones():
 
 
 @pytest.mark.parametrize(
-    ("chosen", "rejected", "message"),
-    [([1.0], [1.0, 2.0], "shape"), ([], [], "empty"), ([math.nan], [1.0], "NaN")],
+    ("chosen", "rejected", "message"), [([1.0], [1.0, 2.0], "shape"), ([], [], "empty"), ([math.nan], [1.0], "NaN")]
 )
 def test_bad_scores(chosen, rejected, message):
     with pytest.raises(ValueError, match=message):
@@ -248,7 +249,9 @@ def test_the_trunk_is_a_copy():
     model = small_model()
     reward_model = shaken(model)
     before = [p.clone() for p in model.parameters()]
-    train_reward_model(reward_model, preference_pairs(model, Sorting(), 32, seed=0), RewardModelConfig(epochs=1), seed=0)
+    train_reward_model(
+        reward_model, preference_pairs(model, Sorting(), 32, seed=0), RewardModelConfig(epochs=1), seed=0
+    )
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert any(p.requires_grad for p in reward_model.parameters())
 
@@ -293,7 +296,9 @@ def test_a_resumed_run_ends_bit_for_bit_where_an_undisturbed_one_does(stop_at, t
     whole, begun, resumed = RewardModel(model), RewardModel(model), RewardModel(small_model(seed=5))
     train_reward_model(whole, pairs, config, seed=1)
     path = tmp_path / "reward.pt"
-    train_reward_model(begun, pairs, config, seed=1, checkpoint=path, checkpoint_every=1, stop=lambda u: u.update == stop_at)
+    train_reward_model(
+        begun, pairs, config, seed=1, checkpoint=path, checkpoint_every=1, stop=lambda u: u.update == stop_at
+    )
     train_reward_model(resumed, pairs, config, seed=1, checkpoint=path)
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
 

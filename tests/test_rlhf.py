@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 
 from rlbook_lib import rlhf
 from rlbook_lib.divergences import kl_divergence
-from rlbook_lib.fine_tuning import frozen_copy
 from rlbook_lib.language_model import (
     CharTokenizer,
     Transformer,
@@ -39,7 +38,7 @@ from rlbook_lib.rlhf import (
     whiten,
 )
 from rlbook_lib.text_tasks import RewardError, Sorting
-from rlbook_lib.training import load_checkpoint
+from rlbook_lib.training import frozen_copy, load_checkpoint
 
 SHORT = RLHFConfig(updates=5, batch_size=16, minibatches=2, value_warmup=1, warmup=1)
 
@@ -87,7 +86,9 @@ def test_the_optimum_is_that_of_a_general_optimizer():
     assert rlhf_optimum(REWARDS, REFERENCE, BETA) == pytest.approx(best, abs=1e-5)
     # its value in closed form: beta log E_ref[exp(r / beta)]
     value = BETA * math.log((REFERENCE * np.exp(REWARDS / BETA)).sum())
-    assert rlhf_objective(rlhf_optimum(REWARDS, REFERENCE, BETA), REWARDS, REFERENCE, BETA) == pytest.approx(value, abs=1e-12)
+    assert rlhf_objective(rlhf_optimum(REWARDS, REFERENCE, BETA), REWARDS, REFERENCE, BETA) == pytest.approx(
+        value, abs=1e-12
+    )
 
 
 @pytest.mark.equation("eq-dpo-loss")
@@ -100,7 +101,8 @@ def test_dpo_finds_the_rlhf_optimum_without_a_reward_model():
     def expected_loss(logits):
         log_prob = logits.log_softmax(0)
         parts = [
-            torch.sigmoid(rewards[i] - rewards[j]) * dpo_loss(log_prob[i], log_prob[j], ref[i], ref[j], BETA) for i, j in pairs
+            torch.sigmoid(rewards[i] - rewards[j]) * dpo_loss(log_prob[i], log_prob[j], ref[i], ref[j], BETA)
+            for i, j in pairs
         ]
         return torch.stack(parts).sum()
 
@@ -280,7 +282,9 @@ def test_the_gradient_of_the_total_is_the_weighted_sum():
         return x.pow(2).sum(), x.sin().sum(), x.exp().sum()
 
     policy, entropy, pretraining = parts()
-    total = total_loss(policy, entropy=entropy, entropy_coefficient=0.01, pretraining_loss=pretraining, pretraining_coefficient=2.0)
+    total = total_loss(
+        policy, entropy=entropy, entropy_coefficient=0.01, pretraining_loss=pretraining, pretraining_coefficient=2.0
+    )
     (found,) = torch.autograd.grad(total, x)
     assert torch.allclose(found, 2 * x.detach() - 0.01 * x.detach().cos() + 2.0 * x.detach().exp())
     assert total_loss(parts()[0]).item() == pytest.approx(float(x.detach().pow(2).sum()))
@@ -411,7 +415,9 @@ def test_the_metrics_of_the_value_model_against_numpy():
         v = values[row].double().numpy()
         for t in reversed(range(length)):
             last = t == length - 1
-            table[row, t] = (float(scores[row]) if last else v[t + 1]) - v[t] + (0.0 if last else 0.95 * table[row, t + 1])
+            table[row, t] = (
+                (float(scores[row]) if last else v[t + 1]) - v[t] + (0.0 if last else 0.95 * table[row, t + 1])
+            )
     real = completions.mask.numpy()
     errors, targets = table[real], (values.double().numpy() + table)[real]
     first = 0.5 * np.mean(np.square(errors))
@@ -432,7 +438,9 @@ def test_constants_that_are_foreseen_exactly_are_explained():
 def test_a_wrong_call_is_refused_before_anything_runs():
     for arguments in ({"config": 3}, {"seed": -1}, {"task": None}, {"reward": 3}, {"value_model": 3}):
         arguments = {"model": small_model(), "task": Sorting(), "config": SHORT, "seed": 0} | arguments
-        with pytest.raises((TypeError, ValueError), match="config is 3|seed is -1|task is None|reward is 3|value_model is 3"):
+        with pytest.raises(
+            (TypeError, ValueError), match="config is 3|seed is -1|task is None|reward is 3|value_model is 3"
+        ):
             iterate_rlhf(**arguments)
 
 
@@ -448,7 +456,9 @@ def test_the_first_ratio_is_one():
     batch = generate(model, Sorting().prompts(16, np.random.default_rng(0)), max_new_tokens=8, seed=0)
     log_prob, _ = completion_log_probs(model, batch)
     assert torch.allclose((log_prob - batch.log_probs)[batch.mask].exp(), torch.ones(int(batch.mask.sum())), atol=1e-5)
-    metrics = next(iterate_rlhf(model, Sorting(), replace(SHORT, epochs=1, minibatches=1, value_warmup=0), seed=0)).metrics
+    metrics = next(
+        iterate_rlhf(model, Sorting(), replace(SHORT, epochs=1, minibatches=1, value_warmup=0), seed=0)
+    ).metrics
     assert metrics["clipped"] == 0.0
     assert metrics["step_kl"] == pytest.approx(0.0, abs=1e-6)
 
@@ -460,9 +470,15 @@ def test_a_resumed_run_ends_bit_for_bit_where_an_undisturbed_one_does(stop_at, t
     expected = train_rlhf(whole, Sorting(), config, seed=1, reference=reference)
     path = tmp_path / "rlhf.pt"
     train_rlhf(
-        begun, Sorting(), config, seed=1, reference=reference, checkpoint=path, checkpoint_every=1,
+        begun,
+        Sorting(),
+        config,
+        seed=1,
+        reference=reference,
+        checkpoint=path,
+        checkpoint_every=1,
         stop=lambda u: u.update == stop_at,
-    )  # fmt: skip
+    )
     result = train_rlhf(resumed, Sorting(), config, seed=1, reference=reference, checkpoint=path)
     assert torch.equal(weights(whole), weights(resumed))
     assert np.array_equal(expected.history["reward"], result.history["reward"])
@@ -503,10 +519,22 @@ def test_a_batch_without_an_end_of_sequence_trains_on():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"batch_size": 10, "minibatches": 4}, {"updates": 0}, {"lam": 1.5}, {"gamma": -0.1}, {"beta": -1.0}, {"clip": 1.0},
-     {"learning_rate": 0.0}, {"value_clip": -1.0}, {"temperature": math.inf}, {"entropy_coefficient": math.nan},
-     {"value_warmup": -2}, {"final_share": -3}, {"kl_target": 2.0, "beta": 0.0}],
-)  # fmt: skip
+    [
+        {"batch_size": 10, "minibatches": 4},
+        {"updates": 0},
+        {"lam": 1.5},
+        {"gamma": -0.1},
+        {"beta": -1.0},
+        {"clip": 1.0},
+        {"learning_rate": 0.0},
+        {"value_clip": -1.0},
+        {"temperature": math.inf},
+        {"entropy_coefficient": math.nan},
+        {"value_warmup": -2},
+        {"final_share": -3},
+        {"kl_target": 2.0, "beta": 0.0},
+    ],
+)
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=list(bad)[-1]):
         RLHFConfig(**bad)

@@ -63,6 +63,7 @@ def same(one, other):
 
 # ------------------------------------------------------------------ the record
 
+
 def test_the_record_is_the_environment_replayed():
     collected = collector(BatchedCartPole(3, seed=5), steps=40).collect()
     environments = BatchedCartPole(3, seed=5)
@@ -83,9 +84,15 @@ def test_shapes_and_types():
     kinds = {name: (array.shape, array.dtype) for name, array in arrays(rollout).items()}
     single, flag = np.dtype(np.float32), np.dtype(bool)
     assert kinds == {
-        "observations": ((7, 3, 4), single), "actions": ((7, 3), np.dtype(int)), "rewards": ((7, 3), single),
-        "terminated": ((7, 3), flag), "truncated": ((7, 3), flag), "next_observations": ((7, 3, 4), single),
-        "outputs": ((7, 3, 2), single), "log_probs": ((7, 3), single)}
+        "observations": ((7, 3, 4), single),
+        "actions": ((7, 3), np.dtype(int)),
+        "rewards": ((7, 3), single),
+        "terminated": ((7, 3), flag),
+        "truncated": ((7, 3), flag),
+        "next_observations": ((7, 3, 4), single),
+        "outputs": ((7, 3, 2), single),
+        "log_probs": ((7, 3), single),
+    }
     with pytest.raises(dataclasses.FrozenInstanceError):
         rollout.rewards = None
 
@@ -146,6 +153,7 @@ def test_the_first_axis_of_a_flat_array_is_time_first():
 
 # ------------------------------------------------------------------ whole episodes
 
+
 def test_whole_episodes_end_where_the_mask_says():
     rollout, mask = collector(BatchedCartPole(5, seed=3)).collect_episodes()
     ended = rollout.terminated | rollout.truncated
@@ -167,6 +175,7 @@ def test_every_call_starts_new_episodes_and_a_limit_truncates():
 
 
 # ------------------------------------------------------------------ values
+
 
 def test_values_are_evaluated_only_where_needed():
     """Copies run 0, 1, 2, then are truncated at 3; the buffer ends in the middle of the third episode."""
@@ -203,6 +212,7 @@ def test_a_truncated_episode_of_known_value():
 
     Had the stop been taken for a termination, the last step would be blamed for gamma V = 9.
     """
+
     class Constant(Corridor):
         def step(self, action):
             observation, _, _, truncated, info = super().step(action)
@@ -221,6 +231,7 @@ def test_a_truncated_episode_of_known_value():
 
 
 # ------------------------------------------------------------------ tensors
+
 
 def test_tensors_stay_tensors():
     collecting = collector(TorchCartPole(6, seed=0, device="cpu", max_steps=20), steps=60)
@@ -250,6 +261,7 @@ def test_tensor_state_goes_on_where_it_stopped():
 
 # ------------------------------------------------------------------ state
 
+
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "rlbook/Maze-v0"])
 def test_a_saved_collector_goes_on_bit_for_bit(env, tmp_path):
     collecting = collector(vectorize(env, 2, seed=0))
@@ -267,6 +279,7 @@ def test_the_same_seed_gives_the_same_rollout_and_another_seed_another():
 
 
 # ------------------------------------------------------------------ bad input
+
 
 @pytest.mark.parametrize("steps, error", [(0, ValueError), (-3, ValueError), (2.0, TypeError)])
 def test_bad_numbers_of_steps_are_refused(steps, error):

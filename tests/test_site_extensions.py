@@ -29,14 +29,39 @@ def kept(sheet: str) -> str:
 
 @pytest.mark.parametrize(
     "selector",
-    ["p", ".b", ".a .b", ".a > .b", "div.a p.b", "#top .c", ".open .b", ".a.open", "mark", ".a mark", ".b:hover", ".b::after", ".c + li",
-     ".mathbb", ".katex .mathbb", ".line", "table > tbody > tr > .d", ".a:not(.zz)", "[data-x]", "*", ":root", ".page .a :is(.zz)", "li ~ .c"],
-)  # fmt: skip
+    [
+        "p",
+        ".b",
+        ".a .b",
+        ".a > .b",
+        "div.a p.b",
+        "#top .c",
+        ".open .b",
+        ".a.open",
+        "mark",
+        ".a mark",
+        ".b:hover",
+        ".b::after",
+        ".c + li",
+        ".mathbb",
+        ".katex .mathbb",
+        ".line",
+        "table > tbody > tr > .d",
+        ".a:not(.zz)",
+        "[data-x]",
+        "*",
+        ":root",
+        ".page .a :is(.zz)",
+        "li ~ .c",
+    ],
+)
 def test_a_rule_that_a_page_meets_stays(selector: str) -> None:
     assert kept(selector + "{color:red}") == selector + "{color:red}"
 
 
-@pytest.mark.parametrize("selector", [".zz", "#zz", ".b .a", ".d .c", "h1", "p.a", ".a.b", ".a .zz .b", ".zz > .b", "main .b"])
+@pytest.mark.parametrize(
+    "selector", [".zz", "#zz", ".b .a", ".d .c", "h1", "p.a", ".a.b", ".a .zz .b", ".zz > .b", "main .b"]
+)
 def test_a_rule_that_no_page_meets_goes(selector: str) -> None:
     assert kept(selector + "{color:red}") == ""
     assert kept(f".b,{selector}{{color:red}}") == ".b{color:red}"
@@ -49,7 +74,10 @@ def test_declarations_are_only_shortened() -> None:
 
 def test_properties_that_nobody_reads_go() -> None:
     sheet = ":root{--a:1px;--b:var(--c);--c:2px;--d:3px;color:red}.x{width:var(--a)}"
-    assert used_rules.without_unused_properties(sheet, "style='--d'") == ":root{--a:1px;--d:3px;color:red}.x{width:var(--a)}"
+    assert (
+        used_rules.without_unused_properties(sheet, "style='--d'")
+        == ":root{--a:1px;--d:3px;color:red}.x{width:var(--a)}"
+    )
 
 
 def test_folded_boxes_become_details_around_all_that_they_hold() -> None:
@@ -74,12 +102,18 @@ def test_strings_have_one_color() -> None:
 
     for name in ("a11y-high-contrast-light", "a11y-high-contrast-dark"):
         style = get_style_by_name(name)
-        colors = {style.style_for_token(kind)["color"] for kind in (String.Affix, String.Interpol, String.Single, String.Double, String.Escape)}
+        colors = {
+            style.style_for_token(kind)["color"]
+            for kind in (String.Affix, String.Interpol, String.Single, String.Double, String.Escape)
+        }
         assert len(colors) == 1 and colors != {style.style_for_token(Comment)["color"]}
 
 
 def test_the_empty_corner_of_a_table_heads_nothing() -> None:
-    assert lean_theme.mended('<th class="head"><p></p></th><th class="head"><p>x</p></th>') == '<td class="head"></td><th class="head"><p>x</p></th>'
+    assert (
+        lean_theme.mended('<th class="head"><p></p></th><th class="head"><p>x</p></th>')
+        == '<td class="head"></td><th class="head"><p>x</p></th>'
+    )
 
 
 def test_the_source_of_a_formula_stands_once() -> None:
@@ -100,13 +134,17 @@ def test_a_formula_has_half_the_elements() -> None:
     assert lighter.count("<span") + lighter.count("<var") < 0.45 * formula.count("<span")
     assert re.sub("<[^>]+>|\u200b", "", lighter) == re.sub("<[^>]+>|\u200b", "", formula)
     assert '<span class="script" style="top:-.5186em;margin-right:.0714em"><var' in lighter  # (2.7 - 3.063) / 0.7
-    assert '<span style="margin-right:.2778em">≥</span>' in lighter and "mspace" not in lighter and "strut" not in lighter
+    assert (
+        '<span style="margin-right:.2778em">≥</span>' in lighter and "mspace" not in lighter and "strut" not in lighter
+    )
 
 
 def test_no_rule_names_a_class_that_is_left_out() -> None:
     """KaTeX's sheet and ours: what is taken for plain has no rule of its own."""
     root = Path(__file__).resolve().parents[1]
-    sheet = (root / "_ext" / "katex" / "katex.min.css").read_text("utf-8") + (root / "_static" / "book.css").read_text("utf-8")
+    sheet = (root / "_ext" / "katex" / "katex.min.css").read_text("utf-8") + (root / "_static" / "book.css").read_text(
+        "utf-8"
+    )
     heads = " ".join(re.findall(r"([^{}]*)\{", re.sub(r"@font-face\{[^}]*\}", "", sheet)))
     assert {name for name in lean_formula.PLAIN if re.search(rf"\.{name}(?![\w-])", heads)} == set()
     assert re.search(r"\.mathnormal(?![\w-])", heads)
@@ -127,16 +165,27 @@ FIGURE = """<div class="rlx"><style>.rlx{color:red}</style><div class="rlx-pictu
 def test_what_figures_share_stands_once() -> None:
     first, second = (FIGURE % ((name * 8,) * 3 + (number,)) for name, number in (("a", 1), ("b", 2)))
     body = lean_figures.lighter_figures(f"<p>A</p>{first}<p>B</p>{second}{first}")
-    assert body.count("<style>") == body.count("start()") == 1 and body.startswith("<style>") and body.endswith("<script>start()</script>")
+    assert (
+        body.count("<style>") == body.count("start()") == 1
+        and body.startswith("<style>")
+        and body.endswith("<script>start()</script>")
+    )
     assert re.findall(r'"number":(\d)', body) == ["1", "2", "1"] and body.index("json") > body.rindex("<form")
     assert re.findall(r"rlx\d", body) == ["rlx0"] * 2 + ["rlx1"] * 2 + ["rlx0"] * 2 + ["rlx0", "rlx1", "rlx0"]
     assert body.count('<path d="M0 0" stroke="#fff"') == 3 and body.count('fill="none"') == 3
     wide = first.replace(" viewBox", ' width="710.4" viewBox')
-    assert 'class="rlx-wide"' not in body and lean_figures.lighter_figures(wide + second).count('<svg class="rlx-wide" xmlns') == 1
+    assert (
+        'class="rlx-wide"' not in body
+        and lean_figures.lighter_figures(wide + second).count('<svg class="rlx-wide" xmlns') == 1
+    )
     live = f'<div class="rlx-stored"><style>.live{{}}</style>{first}</div>'
     assert lean_figures.lighter_figures(first + live + live).count("<style>") == 2
     printed = lean_figures.whole_figures(body, "03_maze")
-    assert "rlx-states" not in printed and re.findall(r'"number":(\d)', printed) == ["1", "2", "1"] and printed.count("</form><script") == 3
+    assert (
+        "rlx-states" not in printed
+        and re.findall(r'"number":(\d)', printed) == ["1", "2", "1"]
+        and printed.count("</form><script") == 3
+    )
     assert set(re.findall(r"rlx[\w-]*\d", printed)) == {"rlx-03_maze-0", "rlx-03_maze-1"}
     assert lean_figures.lighter_figures("<p>No figure</p>") == "<p>No figure</p>"
     with pytest.raises(ValueError, match="1 tables of states on a page with 0"):
@@ -148,13 +197,25 @@ def stop(page: str, row: int, column: int, *needs: str) -> Stop:
 
 
 def test_the_map_draws_what_is_needed_and_nothing_twice() -> None:
-    stops = {one.page: one for one in [stop("01_a", 0, 0), stop("02_b", 0, 1, "01_a"), stop("03_c", 0, 2, "01_a", "02_b"), stop("04_d", 1, 0, "01_a")]}
+    stops = {
+        one.page: one
+        for one in [
+            stop("01_a", 0, 0),
+            stop("02_b", 0, 1, "01_a"),
+            stop("03_c", 0, 2, "01_a", "02_b"),
+            stop("04_d", 1, 0, "01_a"),
+        ]
+    }
     assert [(start.number, end.number) for start, end in landing.direct(stops)] == [(1, 2), (2, 3), (1, 4)]
 
 
 def test_every_lesson_says_what_it_needs_and_how_long_it_takes() -> None:
     root = Path(__file__).resolve().parents[1]
-    lessons = [f"chapters/{path.stem}" for path in sorted(root.glob("chapters/[01]*.ipynb")) if not path.stem.endswith("_deeper")]
+    lessons = [
+        f"chapters/{path.stem}"
+        for path in sorted(root.glob("chapters/[01]*.ipynb"))
+        if not path.stem.endswith("_deeper")
+    ]
     found = {lesson: landing.read_needs(root, lesson) for lesson in lessons}
     assert len(found) == 13 and all(10 <= minutes <= 60 for minutes, _ in found.values())
     assert found["chapters/02_mdps"][1] == ()  # "Nothing of chapter 1 is assumed"
@@ -174,7 +235,9 @@ def test_the_path_to_language_models_has_what_its_lessons_need() -> None:
     needs = {}
     for path in sorted(root.glob("chapters/[01]*.ipynb")):
         if not path.stem.endswith("_deeper"):
-            needs[int(path.stem[:2])] = {int(need[9:11]) for need in landing.read_needs(root, f"chapters/{path.stem}")[1]}
+            needs[int(path.stem[:2])] = {
+                int(need[9:11]) for need in landing.read_needs(root, f"chapters/{path.stem}")[1]
+            }
     for lessons, known in (([2, 4, *range(6, 14)], {3}), ([8, 11, 12, 13], {6, 7, 10})):
         for place, lesson in enumerate(lessons):
             assert needs[lesson] <= {*lessons[:place], *known}, lesson

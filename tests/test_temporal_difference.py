@@ -15,17 +15,15 @@ from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP
 from rlbook_lib.monte_carlo import monte_carlo_prediction
 from rlbook_lib.returns import n_step_returns
+from rlbook_lib.experience import epsilon_greedy_probabilities, harmonic, linear_decay
 from rlbook_lib.temporal_difference import (
     _Control,
-    epsilon_greedy_probabilities,
     expected_sarsa,
-    harmonic,
     iterate_expected_sarsa,
     iterate_n_step_td_prediction,
     iterate_q_learning,
     iterate_sarsa,
     iterate_td_prediction,
-    linear_decay,
     n_step_td_prediction,
     q_learning,
     residual_gradient_fixed_point,
@@ -56,9 +54,7 @@ def test_the_ride():
     assert td_error(negative["R"], negative["V_before"], negative["V_next"], False, 1) == negative["delta"]
     env = ScriptedEnv([((0, 1), (ride["R"],), False)], 2)
     for alpha, after in ride["V_after"].items():
-        result = td_prediction(
-            env, [0, 0], episodes=1, gamma=1, alpha=float(alpha), seed=0, initial_values=[now, then]
-        )
+        result = td_prediction(env, [0, 0], episodes=1, gamma=1, alpha=float(alpha), seed=0, initial_values=[now, then])
         assert result.values.tolist() == pytest.approx([after, then])
 
 
@@ -143,9 +139,7 @@ def test_n_step_is_the_textbook_loop(n, max_steps):
     for episode in range(30):
         path = [step for step in steps if step.episode == episode]
         states = [path[0].state] + [step.next_state for step in path]
-        values = n_step_by_the_book(
-            states, [step.reward for step in path], path[-1].terminated, values, 0.9, 0.3, n
-        )
+        values = n_step_by_the_book(states, [step.reward for step in path], path[-1].terminated, values, 0.9, 0.3, n)
     result = n_step_td_prediction(Maze(), UNIFORM, n=n, initial_values=start, **options)
     assert result.values == pytest.approx(values, abs=1e-10)
     assert (result.values == steps[-1].table).all()
@@ -160,14 +154,7 @@ def test_n_step_targets_are_the_reference_values(kind, n):
     env = ScriptedEnv([((0, 1, 2, 3, 4, 5), case["rewards"], kind == "terminal")], 6)
     start = [*case["values"], 0.7]
     result = n_step_td_prediction(
-        env,
-        np.zeros(6, dtype=int),
-        n=n,
-        episodes=1,
-        gamma=case["gamma"],
-        alpha=1.0,
-        seed=0,
-        initial_values=start,
+        env, np.zeros(6, dtype=int), n=n, episodes=1, gamma=case["gamma"], alpha=1.0, seed=0, initial_values=start
     )
     assert result.values[:5] == pytest.approx(expected)  # alpha = 1: V becomes the target
     last = np.arange(5) == 4
@@ -211,9 +198,7 @@ def test_large_n_is_monte_carlo_with_a_constant_step():
 @pytest.mark.equation("eq-td-update")
 @pytest.mark.parametrize("n", [1, 4])
 def test_prediction_converges_to_the_exact_values(n):
-    exact = np.array(
-        list(REFERENCE["maze"]["layouts"]["L1_primary"]["by_gamma"]["0.9"]["V_uniform"].values())
-    )
+    exact = np.array(list(REFERENCE["maze"]["layouts"]["L1_primary"]["by_gamma"]["0.9"]["V_uniform"].values()))
     result = n_step_td_prediction(
         Maze(), UNIFORM, n=n, episodes=1000, gamma=0.9, alpha=harmonic(1, 20), seed=2, runs=150
     )
@@ -252,18 +237,14 @@ def test_prediction_bootstraps_at_a_truncation(n):
 def test_prediction_never_bootstraps_at_a_termination(n):
     # the end shows the same observation as the start, which is worth a lot: the flag decides, not the state
     env = ScriptedEnv([((0, 0), (1.0,), True)], 1)
-    result = n_step_td_prediction(
-        env, [0], n=n, episodes=1, gamma=0.5, alpha=1.0, seed=0, initial_values=[100.0]
-    )
+    result = n_step_td_prediction(env, [0], n=n, episodes=1, gamma=0.5, alpha=1.0, seed=0, initial_values=[100.0])
     assert result.values.tolist() == [1.0]
 
 
 @every_rule
 @pytest.mark.parametrize("runs", [1, 3])
 def test_control_bootstraps_at_a_truncation(rule, runs):
-    result = CONTROL[rule](
-        loop_mdp(), episodes=200, gamma=0.5, alpha=0.3, epsilon=0.1, seed=0, runs=runs, max_steps=1
-    )
+    result = CONTROL[rule](loop_mdp(), episodes=200, gamma=0.5, alpha=0.3, epsilon=0.1, seed=0, runs=runs, max_steps=1)
     assert np.allclose(result.q_values, 2.0, atol=1e-6)
     env = ScriptedEnv([((0, 0), (1.0,), False)], 1)
     result = CONTROL[rule](env, episodes=200, gamma=0.5, alpha=0.3, epsilon=0.1, seed=0, runs=runs)
@@ -310,9 +291,7 @@ def replay(rule, steps, shape, gamma, alpha, epsilon):
             ties = [a for a in range(shape[1]) if row[a] == max(row)]
             worth = sum(row) * epsilon / shape[1] + (1 - epsilon) * np.mean(row[ties])
         else:
-            worth = (
-                row[steps[i + 1].action] if i + 1 < len(steps) else 0.0
-            )  # the action that really came next
+            worth = row[steps[i + 1].action] if i + 1 < len(steps) else 0.0  # the action that really came next
         target = step.reward + (0.0 if step.terminated else gamma * worth)
         q[step.state, step.action] += alpha * (target - q[step.state, step.action])
         yield q
@@ -415,9 +394,7 @@ def test_bootstrapping_with_the_behaviors_own_action_learns_the_behaviors_values
 
 def test_on_the_cliff_sarsa_keeps_away_from_the_edge():
     options = dict(episodes=200, gamma=1.0, alpha=0.5, epsilon=0.1, seed=0, runs=40)
-    returns = {
-        rule: CONTROL[rule]("CliffWalking-v1", **options).returns[:, -100:].mean(1) for rule in CONTROL
-    }
+    returns = {rule: CONTROL[rule]("CliffWalking-v1", **options).returns[:, -100:].mean(1) for rule in CONTROL}
     assert returns["sarsa"].mean() > returns["q_learning"].mean() + 10
     assert returns["expected_sarsa"].mean() > returns["sarsa"].mean()
 
@@ -454,26 +431,20 @@ def test_runs_do_not_depend_on_how_long_others_take(rule):
 
 @every_rule
 def test_every_run_sees_all_its_episodes(rule):
-    result = CONTROL[rule](
-        Maze(), episodes=9, gamma=0.9, alpha=0.3, epsilon=0.3, seed=6, runs=50, history=True
-    )
+    result = CONTROL[rule](Maze(), episodes=9, gamma=0.9, alpha=0.3, epsilon=0.3, seed=6, runs=50, history=True)
     assert result.returns.shape == result.lengths.shape == (50, 9) and (result.lengths >= 1).all()
     assert result.q_values.shape == (50, 6, 4) and result.history.shape == (10, 50, 6, 4)
     assert not result.history[0].any() and (result.history[-1] == result.q_values).all()
     assert set(np.unique(result.returns)) <= {-10.0, 10.0}
     changed = (result.history[1:] != result.history[:-1]).any(axis=(2, 3))
-    assert changed[0].sum() == np.count_nonzero(
-        result.returns[:, 0]
-    )  # the first reward moves the first table
+    assert changed[0].sum() == np.count_nonzero(result.returns[:, 0])  # the first reward moves the first table
 
 
 @every_rule
 @pytest.mark.parametrize("runs", [1, 4])
 def test_same_seed_same_bits(rule, runs):
     def learn(seed):
-        return CONTROL[rule](
-            Maze(slip=0.1), episodes=15, gamma=0.9, alpha=0.3, epsilon=0.3, seed=seed, runs=runs
-        )
+        return CONTROL[rule](Maze(slip=0.1), episodes=15, gamma=0.9, alpha=0.3, epsilon=0.3, seed=seed, runs=runs)
 
     assert (learn(1).q_values == learn(1).q_values).all() and (learn(1).returns == learn(1).returns).all()
     assert (learn(1).q_values != learn(2).q_values).any()
@@ -502,9 +473,7 @@ def test_schedules_count_visits_and_episodes_from_one(rule):
     def watch(name):
         return lambda n: seen[name].add(n) or 0.5
 
-    CONTROL[rule](
-        Maze(), episodes=5, gamma=0.9, alpha=watch("alpha"), epsilon=watch("epsilon"), seed=0, runs=2
-    )
+    CONTROL[rule](Maze(), episodes=5, gamma=0.9, alpha=watch("alpha"), epsilon=watch("epsilon"), seed=0, runs=2)
     assert min(seen["alpha"]) == 1 and seen["epsilon"] >= {1, 2, 3, 4, 5} and 0 not in seen["epsilon"]
     # epsilon: all random in the first episode, greedy ever after
     steps = ITERATE[rule](
@@ -541,8 +510,7 @@ def test_q_learning_solves_the_lake_wrapped_or_not():
     options = dict(episodes=400, gamma=0.95, alpha=harmonic(1, 20), epsilon=0.5, seed=1)
     plain = q_learning(gymnasium.make("FrozenLake-v1", is_slippery=False), runs=20, **options)
     tripled = q_learning(
-        gymnasium.wrappers.TransformReward(gymnasium.make("FrozenLake-v1", is_slippery=False), reward),
-        **options,
+        gymnasium.wrappers.TransformReward(gymnasium.make("FrozenLake-v1", is_slippery=False), reward), **options
     )
     exact = value_iteration(MDP.from_gymnasium(gymnasium.make("FrozenLake-v1", is_slippery=False), 0.95))
     assert plain.q_values.max(2)[:, 14] == pytest.approx(np.ones(20), abs=0.1)
@@ -575,12 +543,8 @@ def test_the_a_split_example():
     policy = [0, 0, 0, 0]
     for features in (np.eye(4), np.eye(4)[:, :3]):
         assert td_fixed_point(a_split(), policy, features)[:3] == pytest.approx([0.5, 1.0, 0.0])
-        assert residual_gradient_fixed_point(a_split(), policy, features)[:3] == pytest.approx(
-            [0.5, 0.75, 0.25]
-        )
-    assert td_fixed_point(a_split(), policy, np.eye(4))[:3] == pytest.approx(
-        policy_evaluation(a_split(), policy)[:3]
-    )
+        assert residual_gradient_fixed_point(a_split(), policy, features)[:3] == pytest.approx([0.5, 0.75, 0.25])
+    assert td_fixed_point(a_split(), policy, np.eye(4))[:3] == pytest.approx(policy_evaluation(a_split(), policy)[:3])
 
 
 @st.composite

@@ -14,12 +14,36 @@ sys.path.append(str(ROOT / "tools"))
 
 import links  # noqa: E402
 
-WRITTEN = ["*.md", "chapters/*.md", "assignments/**/*.md", "chapters/*.ipynb", "assignments/*/*.ipynb", "rlbook_lib/*.py", "tools/**/*.py", "_ext/*.py",
-           "assignments/grader/*.py", "assignments/*/hidden_tests.py", "tests/**/*.py", "_static/*.js", "rlbook_lib/*.js"]  # fmt: skip
+WRITTEN = [
+    "*.md",
+    "chapters/*.md",
+    "assignments/**/*.md",
+    "chapters/*.ipynb",
+    "assignments/*/*.ipynb",
+    "rlbook_lib/*.py",
+    "tools/**/*.py",
+    "_ext/*.py",
+    "assignments/grader/*.py",
+    "assignments/*/hidden_tests.py",
+    "tests/**/*.py",
+    "_static/*.js",
+    "rlbook_lib/*.js",
+]
 PLANTED = {
-    "cells": [{"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": ["x = undefined_name  # recieve\n"]}],
-    "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5,
-}  # fmt: skip
+    "cells": [
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": "a",
+            "metadata": {},
+            "outputs": [],
+            "source": ["x = undefined_name  # recieve\n"],
+        }
+    ],
+    "metadata": {"language_info": {"name": "python"}},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
 
 
 def misspelled(paths: list[Path], folder: Path) -> list[str]:
@@ -35,7 +59,15 @@ def misspelled(paths: list[Path], folder: Path) -> list[str]:
 
 
 def ruff(*paths: Path) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).parent / "ruff", "check", "--no-cache", "--output-format", "concise", "--config", ROOT / "pyproject.toml"]
+    command = [
+        Path(sys.executable).parent / "ruff",
+        "check",
+        "--no-cache",
+        "--output-format",
+        "concise",
+        "--config",
+        ROOT / "pyproject.toml",
+    ]
     return subprocess.run([*command, *paths], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -57,6 +89,12 @@ def test_ruff_finds_nothing_in_modules_tools_tests_and_notebooks() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_the_formatter_would_change_nothing() -> None:
+    command = [Path(sys.executable).parent / "ruff", "format", "--no-cache", "--check", ROOT]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}run: ruff format"
+
+
 def test_a_fault_in_the_code_of_a_notebook_is_seen_by_both(tmp_path: Path) -> None:
     path = tmp_path / "one.ipynb"
     path.write_text(json.dumps(PLANTED), "utf-8")
@@ -71,4 +109,9 @@ def test_links_to_the_outside_are_those_of_the_list() -> None:
 
 def test_a_link_is_found_whole_and_without_what_follows_it() -> None:
     text = "See [one](https://a.org/x?y=1#z), <https://b.org/>, https://c.org/d. And https://example.com/no.\n  doi = {10.1/ab},\n"
-    assert links.links(text) == {"https://a.org/x?y=1#z", "https://b.org/", "https://c.org/d", "https://doi.org/10.1/ab"}
+    assert links.links(text) == {
+        "https://a.org/x?y=1#z",
+        "https://b.org/",
+        "https://c.org/d",
+        "https://doi.org/10.1/ab",
+    }

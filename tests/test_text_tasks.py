@@ -68,9 +68,17 @@ def test_bad_arguments_of_prompts(count, split):
 
 @pytest.mark.parametrize(
     ("kind", "arguments"),
-    [(Sorting, {"shortest": 0}), (Sorting, {"longest": 3}), (Sorting, {"drop": 1.5}), (Sorting, {"swap": -0.1}),
-     (Arithmetic, {"digits": 0}), (Arithmetic, {"no_carry": 2.0}), (CheckDigit, {"weights": ()}), (CheckDigit, {"stop": 2.0})],
-)  # fmt: skip
+    [
+        (Sorting, {"shortest": 0}),
+        (Sorting, {"longest": 3}),
+        (Sorting, {"drop": 1.5}),
+        (Sorting, {"swap": -0.1}),
+        (Arithmetic, {"digits": 0}),
+        (Arithmetic, {"no_carry": 2.0}),
+        (CheckDigit, {"weights": ()}),
+        (CheckDigit, {"stop": 2.0}),
+    ],
+)
 def test_bad_settings(kind, arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
         kind(**arguments)
@@ -93,7 +101,9 @@ def test_the_most_common_demonstration_is_wrong_where_digits_repeat():
     shares = {text: given.count(text) / 2000 for text in set(given)}
     assert max(shares, key=shares.get) == "0123"
     assert shares["0123"] == pytest.approx(0.6 * 0.8, abs=0.04)
-    assert shares["01233"] == pytest.approx(0.4 * (0.8 + 0.2 / 4), abs=0.04)  # one swap in four exchanges the two threes
+    assert shares["01233"] == pytest.approx(
+        0.4 * (0.8 + 0.2 / 4), abs=0.04
+    )  # one swap in four exchanges the two threes
 
 
 def test_arithmetic_answers_and_demonstrations():
@@ -105,8 +115,13 @@ def test_arithmetic_answers_and_demonstrations():
 
 
 NUMBERS = {  # as printed on books and cans: ISBN-13, EAN-13, EAN-8, UPC-A
-    "978026203924": "6", "978030640615": "7", "978316148410": "0", "544900000099": "6", "9638507": "4", "03600029145": "2",
-}  # fmt: skip
+    "978026203924": "6",
+    "978030640615": "7",
+    "978316148410": "0",
+    "544900000099": "6",
+    "9638507": "4",
+    "03600029145": "2",
+}
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -142,9 +157,19 @@ def test_demonstrators_are_right_and_some_write_some_of_their_work():
 
 @pytest.mark.parametrize(
     ("text", "finished", "reward"),
-    [("=6", True, 1), ("908808003024=6", True, 1), ("anything=1=6", True, 1), ("=6", False, 0), ("=7", True, 0), ("6", True, 0),
-     ("=", True, 0), ("", True, 0), ("=6=", True, 0), ("=66", True, 0)],
-)  # fmt: skip
+    [
+        ("=6", True, 1),
+        ("908808003024=6", True, 1),
+        ("anything=1=6", True, 1),
+        ("=6", False, 0),
+        ("=7", True, 0),
+        ("6", True, 0),
+        ("=", True, 0),
+        ("", True, 0),
+        ("=6=", True, 0),
+        ("=66", True, 0),
+    ],
+)
 def test_the_digit_after_the_last_sign_counts_and_nothing_else(text, finished, reward):
     assert CheckDigit().reward("978026203924:", text, finished) == reward
 
@@ -318,7 +343,9 @@ def test_sharp_judges_never_err_and_blunt_ones_toss_a_coin():
 
 def test_a_prompt_file_may_hold_empty_lines_and_any_character_and_must_be_text(tmp_path):
     path = tmp_path / "task.jsonl"
-    rows = [{"prompt": f"say{separator}{number}", "answer": "1"} for number in range(9) for separator in "\u2028\x85\u2029"]
+    rows = [
+        {"prompt": f"say{separator}{number}", "answer": "1"} for number in range(9) for separator in "\u2028\x85\u2029"
+    ]
     path.write_text("\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", "utf-8")
     task = PromptFile(path)
     assert len(task.answers) == 27

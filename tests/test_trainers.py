@@ -20,8 +20,13 @@ from rlbook_lib.fine_tuning import SFTConfig, iterate_sft, train_sft
 from rlbook_lib.grpo import GRPOConfig, iterate_grpo, train_grpo
 from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig
 from rlbook_lib.policy_gradient import (
-    A2CConfig, ReinforceConfig, iterate_a2c, iterate_reinforce, train_a2c, train_reinforce,
-)  # fmt: skip
+    A2CConfig,
+    ReinforceConfig,
+    iterate_a2c,
+    iterate_reinforce,
+    train_a2c,
+    train_reinforce,
+)
 from rlbook_lib.ppo import PPOConfig, iterate_ppo, train_ppo
 from rlbook_lib.reward_model import RewardModel, RewardModelConfig, iterate_reward_model, train_reward_model
 from rlbook_lib.rlhf import RLHFConfig, iterate_rlhf, train_rlhf
@@ -62,8 +67,9 @@ REINFORCE = ReinforceConfig(total_steps=500, episodes=4, hidden=(8,), max_steps=
 A2C = A2CConfig(total_steps=160, copies=4, steps=8, hidden=(8,))
 TRPO = TRPOConfig(total_steps=512, copies=4, steps=32, hidden=(8,), value_batch_size=50, value_epochs=2)
 PPO = PPOConfig(total_steps=256, copies=4, steps=16, epochs=2, minibatches=2, hidden=(8,))
-RLHF = RLHFConfig(updates=3, batch_size=16, minibatches=2, value_warmup=1, warmup=1, kl_target=0.5,
-                  pretraining_coefficient=0.1)  # fmt: skip
+RLHF = RLHFConfig(
+    updates=3, batch_size=16, minibatches=2, value_warmup=1, warmup=1, kl_target=0.5, pretraining_coefficient=0.1
+)
 GRPO = GRPOConfig(updates=3, prompts=4, group=4, minibatches=2, warmup=1, beta=0.05)
 PAIRS = preference_pairs(model_of(), Sorting(), 40, seed=0)
 REFERENCE = frozen_copy(model_of())
@@ -79,13 +85,21 @@ def caller_poles():
 
 ROWS = {
     "dqn": agent(iterate_dqn, train_dqn, DQN),
-    "dqn, copied target": agent(iterate_dqn, train_dqn, replace(
-        DQN, target="copy", copy_interval=7, double=False, n_step=1, loss="squared", max_gradient_norm=0.1), "rlbook/Maze-v0"),
+    "dqn, copied target": agent(
+        iterate_dqn,
+        train_dqn,
+        replace(DQN, target="copy", copy_interval=7, double=False, n_step=1, loss="squared", max_gradient_norm=0.1),
+        "rlbook/Maze-v0",
+    ),
     "dqn, Acrobot": agent(iterate_dqn, train_dqn, replace(DQN, steps_per_update=1), "Acrobot-v1"),
     "dqn, a caller's environment": agent(iterate_dqn, train_dqn, DQN, caller_poles),
     "reinforce": agent(iterate_reinforce, train_reinforce, REINFORCE),
-    "reinforce, real actions": agent(iterate_reinforce, train_reinforce, replace(REINFORCE, baseline="mean"), "Pendulum-v1"),
-    "reinforce, tensors": agent(iterate_reinforce, train_reinforce, replace(REINFORCE, baseline="optimal"), tensor_poles),
+    "reinforce, real actions": agent(
+        iterate_reinforce, train_reinforce, replace(REINFORCE, baseline="mean"), "Pendulum-v1"
+    ),
+    "reinforce, tensors": agent(
+        iterate_reinforce, train_reinforce, replace(REINFORCE, baseline="optimal"), tensor_poles
+    ),
     "a2c": agent(iterate_a2c, train_a2c, replace(A2C, max_gradient_norm=0.5)),
     "a2c, maze": agent(iterate_a2c, train_a2c, A2C, "rlbook/Maze-v0"),
     "a2c, real actions": agent(iterate_a2c, train_a2c, replace(A2C, psi="n_step"), "Pendulum-v1"),
@@ -94,18 +108,35 @@ ROWS = {
     "trpo, real actions": agent(iterate_trpo, train_trpo, TRPO, "Pendulum-v1"),
     "trpo, tensors": agent(iterate_trpo, train_trpo, TRPO, tensor_poles),
     "ppo": agent(iterate_ppo, train_ppo, PPO),
-    "ppo, penalty, shared": agent(iterate_ppo, train_ppo, replace(PPO, objective="penalty", shared=True, kl_target=1e-4)),
-    "ppo, everything falls": agent(iterate_ppo, train_ppo, replace(
-        PPO, learning_rate_end=0.0, clip_end=0.01, normalize="minibatch", value_clip=0.2, max_gradient_norm=0.5,
-        entropy_coefficient=0.01)),
+    "ppo, penalty, shared": agent(
+        iterate_ppo, train_ppo, replace(PPO, objective="penalty", shared=True, kl_target=1e-4)
+    ),
+    "ppo, everything falls": agent(
+        iterate_ppo,
+        train_ppo,
+        replace(
+            PPO,
+            learning_rate_end=0.0,
+            clip_end=0.01,
+            normalize="minibatch",
+            value_clip=0.2,
+            max_gradient_norm=0.5,
+            entropy_coefficient=0.01,
+        ),
+    ),
     "ppo, real actions": agent(iterate_ppo, train_ppo, replace(PPO, stop_kl=0.01), "Pendulum-v1"),
     "ppo, tensors": agent(iterate_ppo, train_ppo, PPO, tensor_poles),
     "sft": language(iterate_sft, train_sft, SFTConfig(updates=4, batch_size=8, warmup=2)),
-    "reward model": Row(iterate_reward_model, train_reward_model, RewardModelConfig(epochs=3, batch_size=16),
-                        lambda: (RewardModel(model_of()), PAIRS), {}),
+    "reward model": Row(
+        iterate_reward_model,
+        train_reward_model,
+        RewardModelConfig(epochs=3, batch_size=16),
+        lambda: (RewardModel(model_of()), PAIRS),
+        {},
+    ),
     "rlhf": language(iterate_rlhf, train_rlhf, RLHF, reference=REFERENCE),
     "grpo": language(iterate_grpo, train_grpo, GRPO, reference=REFERENCE, reward=lambda p, text, f: float(len(text))),
-}  # fmt: skip
+}
 AGENTS = ("dqn", "reinforce", "a2c", "trpo", "ppo")
 TRAINERS = (*AGENTS, "sft", "reward model", "rlhf", "grpo")
 every_row = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
@@ -350,8 +381,9 @@ def test_the_scale_of_returns_is_the_sum_of_the_discounts_or_one(config):
         assert config(gamma=0.9, return_scale=7.0).scale == 7.0
 
 
-@pytest.mark.parametrize("row", [ROWS[name] for name in ("reinforce", "a2c", "trpo", "ppo")],
-                         ids=["reinforce", "a2c", "trpo", "ppo"])  # fmt: skip
+@pytest.mark.parametrize(
+    "row", [ROWS[name] for name in ("reinforce", "a2c", "trpo", "ppo")], ids=["reinforce", "a2c", "trpo", "ppo"]
+)
 def test_the_value_loss_is_half_the_mean_squared_error_in_units_of_reward(row):
     """In a world of one state, one step and reward 6 the error is 6 - V: told before or after the steps of an update."""
 

@@ -48,6 +48,7 @@ torch.set_num_threads(1)
 
 # ---------------------------------------------------------------------- a trainer that learns a bandit
 
+
 @dataclass(frozen=True)
 class ToyConfig:
     """A toy: how long, how fast, how wide; ``pause`` in seconds makes it slow enough to be hit."""
@@ -68,9 +69,16 @@ class Toy:
         self.rng, self.generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
 
     def state(self):
-        return {"config": config_dict(self.config), "seed": self.seed, "update": self.update,
-                "env_steps": self.env_steps, "policy": pack(self.policy), "optimizer": pack(self.optimizer),
-                "rng": rng_state(self.rng), "generator": rng_state(self.generator)}
+        return {
+            "config": config_dict(self.config),
+            "seed": self.seed,
+            "update": self.update,
+            "env_steps": self.env_steps,
+            "policy": pack(self.policy),
+            "optimizer": pack(self.optimizer),
+            "rng": rng_state(self.rng),
+            "generator": rng_state(self.generator),
+        }
 
     def load(self, state):
         self.update, self.env_steps = state["update"], state["env_steps"]
@@ -128,6 +136,7 @@ def same_tensors(one, other):
 
 # ---------------------------------------------------------------------- the loop
 
+
 def test_the_curves_are_what_the_records_said():
     records = [(r.update, r.env_steps, r.metrics) for r in iterate_toy(None, ToyConfig(), seed=0)]
     result = train_toy()
@@ -184,9 +193,14 @@ def nan_elsewhere(record):
     return Update(record.update, record.env_steps, record.metrics, record.policy, lambda: state)
 
 
-@pytest.mark.parametrize("how, said", [(nan_metric, "update 6: the metric 'loss'"),
-                                       (nan_parameter, r"update 6: the parameter 'network\.0\.weight'"),
-                                       (nan_elsewhere, r"state\['critic'\]\['weight'\] holds NaN")])
+@pytest.mark.parametrize(
+    "how, said",
+    [
+        (nan_metric, "update 6: the metric 'loss'"),
+        (nan_parameter, r"update 6: the parameter 'network\.0\.weight'"),
+        (nan_elsewhere, r"state\['critic'\]\['weight'\] holds NaN"),
+    ],
+)
 def test_nan_stops_the_run_and_the_last_good_checkpoint_stays(tmp_path, how, said):
     path = tmp_path / "run.pt"
     with pytest.raises(TrainingError, match=said):
@@ -201,12 +215,14 @@ def test_an_error_of_the_environment_keeps_the_last_good_checkpoint(tmp_path):
         raise ValueError("Toy-v0: the reward of copy 3 at step 17 is nan")
 
     with pytest.raises(ValueError, match="copy 3"):
-        run_updates(spoil(iterate_toy(None, ToyConfig(), seed=0), 8, broken), checkpoint=tmp_path / "run.pt",
-                    checkpoint_every=3)
+        run_updates(
+            spoil(iterate_toy(None, ToyConfig(), seed=0), 8, broken), checkpoint=tmp_path / "run.pt", checkpoint_every=3
+        )
     assert load_checkpoint(tmp_path / "run.pt")["update"] == 6
 
 
 # ---------------------------------------------------------------------- stopping and going on
+
 
 @pytest.mark.parametrize("at", [1, 4, 9, 10])
 def test_a_run_resumed_at_any_update_ends_the_same(tmp_path, at):
@@ -220,7 +236,7 @@ def test_a_run_resumed_at_any_update_ends_the_same(tmp_path, at):
         assert result.history.keys() == whole.history.keys()
         for name, curve in whole.history.items():
             assert np.array_equal(result.history[name], curve, equal_nan=True), name
-    assert same(state, kept)                                              # training on did not write into it
+    assert same(state, kept)  # training on did not write into it
 
 
 def test_a_state_is_not_changed_by_further_training():
@@ -252,11 +268,14 @@ def test_checkpoints_come_every_so_many_updates_and_at_the_end(tmp_path):
     assert load_checkpoint(path)["update"] == 10
 
 
-@pytest.mark.parametrize("config, seed, said", [
-    (ToyConfig(learning_rate=0.1), 0, "learning_rate was 0.05 and is 0.1"),
-    (ToyConfig(), 1, "seed was 0 and is 1"),
-    (ToyConfig(hidden=(4, 4)), 0, r"hidden was \(4,\) and is \(4, 4\)"),
-])
+@pytest.mark.parametrize(
+    "config, seed, said",
+    [
+        (ToyConfig(learning_rate=0.1), 0, "learning_rate was 0.05 and is 0.1"),
+        (ToyConfig(), 1, "seed was 0 and is 1"),
+        (ToyConfig(hidden=(4, 4)), 0, r"hidden was \(4,\) and is \(4, 4\)"),
+    ],
+)
 def test_other_settings_cannot_go_on(tmp_path, config, seed, said):
     path = tmp_path / "run.pt"
     state = train_toy(checkpoint=path).state()
@@ -277,6 +296,7 @@ def test_a_state_of_something_else_is_refused():
 
 
 # ---------------------------------------------------------------------- interruptions
+
 
 def interrupting(records, times):
     """Ctrl-C in the middle of an update, ``times`` times."""
@@ -300,7 +320,9 @@ def test_one_interrupt_ends_the_update_and_saves(tmp_path):
 def test_stop_sees_the_last_record_of_an_interrupted_run():
     seen = []
     with pytest.raises(KeyboardInterrupt):
-        run_updates(interrupting(iterate_toy(None, ToyConfig(), seed=0), 1), stop=lambda record: seen.append(record.update))
+        run_updates(
+            interrupting(iterate_toy(None, ToyConfig(), seed=0), 1), stop=lambda record: seen.append(record.update)
+        )
     assert seen == [1, 2, 3, 4, 5]
 
 
@@ -392,7 +414,9 @@ def endless(trainer, **options):
     """A run that only ends when it is killed or stopped: of the toy, or of DQN."""
     if trainer == "toy":
         return train_toy(ToyConfig(total_steps=10**9, pause=0.001), **options)
-    config = DQNConfig(total_steps=10**9, copies=4, batch_size=32, hidden=(16,), learning_starts=64, buffer_capacity=300)
+    config = DQNConfig(
+        total_steps=10**9, copies=4, batch_size=32, hidden=(16,), learning_starts=64, buffer_capacity=300
+    )
     return train_dqn("CartPole-v1", config, seed=0, **options)
 
 
@@ -404,29 +428,44 @@ def test_a_killed_run_loses_at_most_what_came_after_the_last_save_and_goes_on_th
     lines = [line.split() for line in killed.stdout.splitlines()]
     for trainer in ("toy", "dqn"):
         told, saved = zip(*((int(a), int(b)) for name, a, b in lines if name == trainer))
-        assert len(saved) == 5 and list(saved) == sorted(set(saved))      # every run got further
+        assert len(saved) == 5 and list(saved) == sorted(set(saved))  # every run got further
         assert all(b % 3 == 0 and b >= a - a % 3 for a, b in zip(told, saved))
         whole = endless(trainer, stop=lambda record: record.update == saved[-1])
         assert same(load_checkpoint(tmp_path / f"{trainer}.pt"), whole.state())
-    assert set(os.listdir(tmp_path)) <= {f"{dot}{name}.pt{part}" for name in ("toy", "dqn")
-                                         for dot, part in (("", ""), (".", ".part"))}
+    assert set(os.listdir(tmp_path)) <= {
+        f"{dot}{name}.pt{part}" for name in ("toy", "dqn") for dot, part in (("", ""), (".", ".part"))
+    }
 
 
 # ---------------------------------------------------------------------- checkpoints
 
+
 def test_a_checkpoint_gives_back_what_it_was_given(tmp_path):
-    state = {"tensor": torch.arange(6.0).reshape(2, 3), "long": torch.tensor([2**60]), "big": 2**127 + 1, "none": None,
-             "nested": {"list": [1, 2.5, "word", True], "tuple": (1, (2, 3)), 7: "integer keys"},
-             "infinite": torch.tensor([-math.inf]), "empty": {}}
+    state = {
+        "tensor": torch.arange(6.0).reshape(2, 3),
+        "long": torch.tensor([2**60]),
+        "big": 2**127 + 1,
+        "none": None,
+        "nested": {"list": [1, 2.5, "word", True], "tuple": (1, (2, 3)), 7: "integer keys"},
+        "infinite": torch.tensor([-math.inf]),
+        "empty": {},
+    }
     save_checkpoint(tmp_path / "a.pt", state)
     assert same(load_checkpoint(tmp_path / "a.pt"), state)
     assert os.listdir(tmp_path) == ["a.pt"]
 
 
-@pytest.mark.parametrize("value, said", [
-    (np.zeros(3), "ndarray"), (np.float64(1.0), "float64"), (ToyConfig(), "ToyConfig"), (lambda: 0, "function"),
-    ({(1, 2): 0}, "key"), ([{"a": {1}}], "set"),
-])
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        (np.zeros(3), "ndarray"),
+        (np.float64(1.0), "float64"),
+        (ToyConfig(), "ToyConfig"),
+        (lambda: 0, "function"),
+        ({(1, 2): 0}, "key"),
+        ([{"a": {1}}], "set"),
+    ],
+)
 def test_only_tensors_and_plain_data_are_saved(tmp_path, value, said):
     path = tmp_path / "a.pt"
     save_checkpoint(path, {"good": 1})
@@ -443,8 +482,8 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         path.write_bytes(content[:size])
         with pytest.raises(ValueError, match="damaged.pt"):
             load_checkpoint(path)
-    for place in range(0, len(content), len(content) // 40):              # a flipped bit is seen, or was not read
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1:])
+    for place in range(0, len(content), len(content) // 40):  # a flipped bit is seen, or was not read
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         try:
             assert same(load_checkpoint(path), load_checkpoint(whole))
         except ValueError as error:
@@ -519,13 +558,18 @@ def test_what_cannot_be_a_checkpoint_is_refused_before_the_first_update(tmp_path
 
 # ---------------------------------------------------------------------- generators
 
+
 def test_generators_go_on_where_they_stood(tmp_path):
     ours, torchs = np.random.default_rng(3), torch.Generator().manual_seed(3)
-    ours.random(5), ours.integers(3, dtype=np.int32), torch.rand(3, generator=torchs)   # half a 64-bit number is left over
+    (
+        ours.random(5),
+        ours.integers(3, dtype=np.int32),
+        torch.rand(3, generator=torchs),
+    )  # half a 64-bit number is left over
     save_checkpoint(tmp_path / "a.pt", {"ours": rng_state(ours), "torchs": rng_state(torchs)})
     expected = ours.integers(10, size=5, dtype=np.int32), ours.standard_normal(7), torch.rand(4, generator=torchs)
     state = load_checkpoint(tmp_path / "a.pt")
-    assert state["ours"]["state"]["state"] > 2**64                        # a 128-bit integer
+    assert state["ours"]["state"]["state"] > 2**64  # a 128-bit integer
     ours, torchs = np.random.default_rng(0), torch.Generator()
     set_rng_state(ours, state["ours"])
     set_rng_state(torchs, state["torchs"])
@@ -544,6 +588,7 @@ def test_only_generators_with_plain_states_are_packed():
 
 
 # ---------------------------------------------------------------------- evaluation
+
 
 class Countdown(gym.Env):
     """Reward 1 a step; ends after 2 to 6 steps, drawn at reset; by truncation when the number is even."""
@@ -576,7 +621,7 @@ class Always:
 def test_evaluation_counts_one_whole_episode_per_copy():
     returns = evaluate_policy(Always(0), Countdown, episodes=60, seed=0)
     assert returns.shape == (60,)
-    assert set(returns) == {2, 3, 4, 5, 6}                                # neither more nor less than one episode
+    assert set(returns) == {2, 3, 4, 5, 6}  # neither more nor less than one episode
     assert np.array_equal(evaluate_policy(Always(1), Countdown, episodes=60, seed=0), 2 * returns)
     assert np.array_equal(evaluate_policy(Always(0), Countdown, episodes=60, seed=0), returns)
     assert not np.array_equal(evaluate_policy(Always(0), Countdown, episodes=60, seed=1), returns)
@@ -599,7 +644,7 @@ def test_a_good_controller_gets_500_on_cartpole_and_a_bad_one_about_ten():
 def test_actions_of_real_numbers_reach_the_environment_within_its_bounds():
     policy = GaussianPolicy(3, 1, seed=0, low=-2.0, high=2.0)
     with torch.no_grad():
-        policy.network[-1].bias.fill_(50.0)                               # the mean is far out of bounds
+        policy.network[-1].bias.fill_(50.0)  # the mean is far out of bounds
     returns = evaluate_policy(policy, "Pendulum-v1", episodes=3, seed=0)
     assert returns.shape == (3,) and (returns < -100).all() and (returns > -3300).all()
 
@@ -646,14 +691,16 @@ def test_evaluation_leaves_a_networks_policy_as_it_was():
     assert same(pack(policy), before)
 
 
-@pytest.mark.parametrize("options, said", [({"episodes": 0}, "episodes"), ({"max_steps": 0}, "max_steps"),
-                                           ({"seed": -1}, "seed")])
+@pytest.mark.parametrize(
+    "options, said", [({"episodes": 0}, "episodes"), ({"max_steps": 0}, "max_steps"), ({"seed": -1}, "seed")]
+)
 def test_evaluation_refuses_what_it_cannot_do(options, said):
     with pytest.raises(ValueError, match=said):
         evaluate_policy(Always(0), "CartPole-v1", **{"seed": 0, **options})
 
 
 # ---------------------------------------------------------------------- Adam
+
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -689,7 +736,9 @@ def test_adam_goes_on_where_it_was_with_the_rates_of_its_groups():
     a, b, optimizer = make()
     before = b.weight.detach().clone()
     steps(a, b, optimizer, 1)
-    torch.testing.assert_close((b.weight - before).abs(), torch.full((1, 2), 0.5))  # the first step is the rate, up to eps
+    torch.testing.assert_close(
+        (b.weight - before).abs(), torch.full((1, 2), 0.5)
+    )  # the first step is the rate, up to eps
     kept = pack(optimizer), pack(a), pack(b)
     steps(a, b, optimizer, 3)
     again_a, again_b, again = make()
@@ -701,7 +750,12 @@ def test_adam_goes_on_where_it_was_with_the_rates_of_its_groups():
 
 def test_training_does_not_load_the_compiler():
     """The first object of torch.optim imports torch._dynamo, torch's skip_init sympy: a second of every process."""
-    code = ("import sys; from rlbook_lib.ppo import PPOConfig, train_ppo; "
-            "train_ppo('CartPole-v1', PPOConfig(total_steps=1024), seed=0); "
-            "print({'torch._dynamo', 'sympy', 'scipy.sparse'} & set(sys.modules) or 'none')")
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip() == "none"
+    code = (
+        "import sys; from rlbook_lib.ppo import PPOConfig, train_ppo; "
+        "train_ppo('CartPole-v1', PPOConfig(total_steps=1024), seed=0); "
+        "print({'torch._dynamo', 'sympy', 'scipy.sparse'} & set(sys.modules) or 'none')"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+        == "none"
+    )

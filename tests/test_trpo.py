@@ -57,13 +57,19 @@ def processes(draw):
     gamma = draw(st.sampled_from([0.0, 0.5, 0.9, 0.99]))
     terminal = np.zeros(n, dtype=bool)
     terminal[-1] = draw(st.booleans())
-    mdp = MDP(rng.dirichlet(np.ones(n), (n, k)), rng.normal(size=(n, k, n)), gamma, terminal,
-              start=None if draw(st.booleans()) else np.eye(n)[0])
+    mdp = MDP(
+        rng.dirichlet(np.ones(n), (n, k)),
+        rng.normal(size=(n, k, n)),
+        gamma,
+        terminal,
+        start=None if draw(st.booleans()) else np.eye(n)[0],
+    )
     new, old = rng.dirichlet(np.ones(k), (2, n))
     return mdp, new, old
 
 
 # --------------------------------------------------------------------------------- two policies, exactly
+
 
 @pytest.mark.equation("eq-performance-difference")
 @given(processes())
@@ -84,8 +90,10 @@ def test_performance_difference_by_trajectories_and_at_gamma_one():
     mdp = MDP(np.full((2, 2, 2), 0.5), [[1.0, 0.0], [0.5, 2.0]], 0.3)
     new, old = rng.dirichlet(np.ones(2), (2, 2))
     a = advantages(mdp, old)
-    total = sum(path.probability * sum(0.3**t * a[s, b] for t, (s, b) in enumerate(zip(path.states, path.actions)))
-                for path in enumerate_trajectories(mdp, new, 6))
+    total = sum(
+        path.probability * sum(0.3**t * a[s, b] for t, (s, b) in enumerate(zip(path.states, path.actions)))
+        for path in enumerate_trajectories(mdp, new, 6)
+    )
     assert performance_difference(mdp, new, old) == pytest.approx(total, abs=2 * 0.3**6)
 
 
@@ -118,8 +126,10 @@ def test_surrogate_by_trajectories_of_the_old_policy():
     mdp = MDP(rng.dirichlet(np.ones(2), (2, 2)), [[3.0, 0.0], [0.0, -3.0]], 0.2)
     new, old = rng.dirichlet(np.ones(2), (2, 2))
     weighted = new / old * advantages(mdp, old)
-    total = sum(path.probability * sum(0.2**t * weighted[s, a] for t, (s, a) in enumerate(zip(path.states, path.actions)))
-                for path in enumerate_trajectories(mdp, old, 5))
+    total = sum(
+        path.probability * sum(0.2**t * weighted[s, a] for t, (s, a) in enumerate(zip(path.states, path.actions)))
+        for path in enumerate_trajectories(mdp, old, 5)
+    )
     assert surrogate_objective(mdp, new, old) == pytest.approx(expected_return(mdp, old) + total, abs=2e-3)
     assert abs(surrogate_objective(mdp, new, old) - expected_return(mdp, new)) > 0.01
 
@@ -129,8 +139,10 @@ def test_the_error_of_the_surrogate_is_of_second_order():
     mdp = MDP(rng.dirichlet(np.ones(4), (4, 3)), rng.normal(size=(4, 3)), 0.9)
     logits, direction = rng.normal(size=(2, 4, 3))
     old = softmax(logits)
-    errors = [abs(surrogate_objective(mdp, p, old) - expected_return(mdp, p))
-              for p in (softmax(logits + h * direction) for h in (4e-4, 2e-4))]
+    errors = [
+        abs(surrogate_objective(mdp, p, old) - expected_return(mdp, p))
+        for p in (softmax(logits + h * direction) for h in (4e-4, 2e-4))
+    ]
     assert errors[0] / errors[1] == pytest.approx(4, rel=0.1)
 
 
@@ -173,11 +185,19 @@ def test_sample_surrogate_is_the_mean_of_ratio_times_advantage():
 
 # ------------------------------------------------------------------------------------------------ curvature
 
+
 def numeric_hessian(function, x, h=1e-4):
     n = len(x)
     steps = h * np.eye(n)
-    return np.array([[(function(x + a + b) - function(x + a - b) - function(x - a + b) + function(x - a - b)) / (4 * h * h)
-                      for b in steps] for a in steps])
+    return np.array(
+        [
+            [
+                (function(x + a + b) - function(x + a - b) - function(x - a + b) + function(x - a - b)) / (4 * h * h)
+                for b in steps
+            ]
+            for a in steps
+        ]
+    )
 
 
 @pytest.mark.equation("eq-fisher")
@@ -200,8 +220,10 @@ def test_fisher_matrix_is_the_mean_of_scores_and_the_hessian_of_the_kl():
 def test_quadratic_kl_is_right_up_to_third_order():
     logits, step = np.array([0.5, -0.3, 1.2]), np.array([0.4, 0.1, -0.6])
     fisher = fisher_matrix(logits)
-    errors = [abs(quadratic_kl(h * step, fisher.__matmul__) - kl(softmax(logits), softmax(logits + h * step)))
-              for h in (0.2, 0.1)]
+    errors = [
+        abs(quadratic_kl(h * step, fisher.__matmul__) - kl(softmax(logits), softmax(logits + h * step)))
+        for h in (0.2, 0.1)
+    ]
     assert errors[0] / errors[1] == pytest.approx(8, rel=0.1)
     far = softmax(logits + 3 * step)
     forward, backward = kl(softmax(logits), far), kl(far, softmax(logits))
@@ -209,8 +231,13 @@ def test_quadratic_kl_is_right_up_to_third_order():
 
 
 @pytest.mark.equation("eq-fisher-vector-product")
-@pytest.mark.parametrize("make", [lambda: CategoricalPolicy(3, 4, hidden=(5,), seed=0, output_gain=1.0),
-                                  lambda: GaussianPolicy(3, 2, hidden=(5,), seed=0, output_gain=1.0)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CategoricalPolicy(3, 4, hidden=(5,), seed=0, output_gain=1.0),
+        lambda: GaussianPolicy(3, 2, hidden=(5,), seed=0, output_gain=1.0),
+    ],
+)
 def test_product_by_double_backward_is_the_mean_of_scores_and_the_numeric_hessian(make):
     policy = make().double()
     observations = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -264,12 +291,15 @@ def test_product_for_a_function_of_the_parameters():
     product = fisher_vector_product(lambda z: (log_p.exp() * (log_p - torch.log_softmax(z, 0))).sum(), logits, v)
     torch.testing.assert_close(product, expected)
     parts = [logits[:1], logits[1:]]
-    product = fisher_vector_product(lambda z: (log_p.exp() * (log_p - torch.log_softmax(torch.cat(z), 0))).sum(), parts, v)
+    product = fisher_vector_product(
+        lambda z: (log_p.exp() * (log_p - torch.log_softmax(torch.cat(z), 0))).sum(), parts, v
+    )
     torch.testing.assert_close(product, expected)
     assert not logits.requires_grad
 
 
 # ------------------------------------------------------------------------------------------------- the step
+
 
 def system(seed, n):
     rng = np.random.default_rng(seed)
@@ -282,8 +312,9 @@ def system(seed, n):
 @settings(max_examples=30, deadline=None)
 def test_conjugate_gradient_against_a_direct_solve(seed, n):
     matrix, b = system(seed, n)
-    np.testing.assert_allclose(conjugate_gradient(matrix.__matmul__, b, 10 * n, 1e-12), np.linalg.solve(matrix, b),
-                               rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        conjugate_gradient(matrix.__matmul__, b, 10 * n, 1e-12), np.linalg.solve(matrix, b), rtol=1e-7, atol=1e-9
+    )
     tensor = conjugate_gradient(torch.tensor(matrix).__matmul__, torch.tensor(b), 10 * n, 1e-12)
     np.testing.assert_allclose(tensor, np.linalg.solve(matrix, b), rtol=1e-7, atol=1e-9)
 
@@ -368,6 +399,7 @@ def test_line_search_that_finds_nothing_stays():
 
 
 # ------------------------------------------------------------------------------------------------- training
+
 
 class OneStep(gymnasium.Env):
     """One step, reward 1 for the right action: always action 1, or the one the observation names."""
@@ -455,7 +487,9 @@ def test_no_accepted_step_leaves_the_policy_as_it_was():
     assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before))
     advantage = torch.arange(8.0) - 3.0
     observations = torch.arange(16.0).reshape(8, 2) / 16
-    metrics = trpo_step(policy, observations, actions, advantage, replace(SMALL, line_search_tries=1, delta=1e-12, delta_end=1e-12))
+    metrics = trpo_step(
+        policy, observations, actions, advantage, replace(SMALL, line_search_tries=1, delta=1e-12, delta_end=1e-12)
+    )
     assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before)) or metrics["accepted"]
 
 
@@ -471,8 +505,12 @@ def test_step_follows_the_natural_gradient():
     grads = torch.autograd.grad(surrogate_loss(log_prob, log_prob.detach(), advantage), parameters)
     g = -torch.cat([x.reshape(-1) for x in grads]).double()
     eye = torch.eye(len(g))
-    fisher = torch.stack([fisher_vector_product(lambda: policy.kl_of(old, policy(observations)).mean(), parameters, v)
-                          for v in eye]).double() + 0.01 * eye.double()
+    fisher = (
+        torch.stack(
+            [fisher_vector_product(lambda: policy.kl_of(old, policy(observations)).mean(), parameters, v) for v in eye]
+        ).double()
+        + 0.01 * eye.double()
+    )
     direct = torch.linalg.solve(fisher, g)
     direct *= math.sqrt(2e-3 / (direct @ fisher @ direct))
     config = TRPOConfig(delta=1e-3, delta_end=1e-3, damping=0.01, cg_iterations=20, fisher_every=1)
@@ -495,8 +533,16 @@ def test_truncation_bootstraps_and_termination_does_not():
     zeros, flags = np.zeros((2, 3, 1), dtype=np.float32), np.zeros((2, 3), dtype=bool)
     terminated, truncated = flags.copy(), flags.copy()
     terminated[0, 1] = truncated[0, 2] = True
-    rollout = Rollout(zeros, np.zeros((2, 3), dtype=int), np.ones((2, 3), dtype=np.float32), terminated, truncated, zeros,
-                      np.zeros((2, 3, 2), dtype=np.float32), np.zeros((2, 3), dtype=np.float32))
+    rollout = Rollout(
+        zeros,
+        np.zeros((2, 3), dtype=int),
+        np.ones((2, 3), dtype=np.float32),
+        terminated,
+        truncated,
+        zeros,
+        np.zeros((2, 3, 2), dtype=np.float32),
+        np.zeros((2, 3), dtype=np.float32),
+    )
     normalized, targets = trpo_targets(rollout, value, TRPOConfig(gamma=0.99, lam=0.0))
     np.testing.assert_allclose(targets.reshape(2, 3), [[100, 1, 100], [100, 100, 100]], rtol=1e-6)
     plain = np.array([[0, -99, 0], [0, 0, 0.0]])
@@ -516,7 +562,9 @@ def test_advantages_are_their_definition():
     expected = np.zeros((12, 3))
     for t, i in np.ndindex(12, 3):
         for k in range(t, 12):
-            expected[t, i] += (0.9 * 0.6) ** (k - t) * (rewards[k, i] + 0.9 * ~terminated[k, i] * v_next[k, i] - v[k, i])
+            expected[t, i] += (0.9 * 0.6) ** (k - t) * (
+                rewards[k, i] + 0.9 * ~terminated[k, i] * v_next[k, i] - v[k, i]
+            )
             if terminated[k, i] or truncated[k, i]:
                 break
     normalized, targets = trpo_targets(rollout, value, TRPOConfig(gamma=0.9, lam=0.6))
@@ -569,14 +617,23 @@ def test_defaults_solve_cartpole():
 
 # -------------------------------------------------------------------------------------------- bad arguments
 
+
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
         (lambda: fisher_matrix([0.0, 0], [1.0]), ValueError, "weights has shape .* expected None beside logits"),
         (lambda: fisher_matrix([[0.0, 0]], [-1.0]), ValueError, "weights holds -1; expected"),
-        (lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(3), torch.zeros(2)), ValueError, "2 entries; expected 3"),
+        (
+            lambda: fisher_vector_product(lambda z: z.sum(), torch.zeros(3), torch.zeros(2)),
+            ValueError,
+            "2 entries; expected 3",
+        ),
         (lambda: fisher_vector_product(lambda z: z.sum(), torch.arange(3), torch.zeros(3)), TypeError, "floating"),
-        (lambda: fisher_vector_product(lambda z: z, torch.zeros(3), torch.zeros(3)), ValueError, r"returned shape \(3,\); expected one"),
+        (
+            lambda: fisher_vector_product(lambda z: z, torch.zeros(3), torch.zeros(3)),
+            ValueError,
+            r"returned shape \(3,\); expected one",
+        ),
         (lambda: fisher_vector_product(lambda z: z.sum(), [], torch.zeros(1)), TypeError, "parameters"),
         (lambda: quadratic_kl([1.0, 2.0], np.eye(2)), TypeError, "matvec is array.*; expected a function"),
         (lambda: conjugate_gradient(lambda v: v, [[1.0]], 5, 1e-9), ValueError, "b has shape"),

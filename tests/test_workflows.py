@@ -48,7 +48,10 @@ def test_every_action_is_named_by_its_commit() -> None:
     for path in WORKFLOWS:
         assert loose(path.read_text("utf-8")) == [], path.name
         assert "uses:" in path.read_text("utf-8")
-    assert loose("- uses: actions/checkout@v6\n- uses: a/b@main # v1.0.0") == ["actions/checkout@v6", "a/b@main # v1.0.0"]
+    assert loose("- uses: actions/checkout@v6\n- uses: a/b@main # v1.0.0") == [
+        "actions/checkout@v6",
+        "a/b@main # v1.0.0",
+    ]
 
 
 def test_an_action_has_one_version_everywhere() -> None:
@@ -123,7 +126,11 @@ def test_packages_are_kept_between_runs_and_found_where_pip_looks() -> None:
 
 def test_every_python_that_the_book_names_is_tested() -> None:
     versions = {*jobs()["book.other-pythons"]["strategy"]["matrix"]["python"]}
-    versions |= {step["with"]["python-version"] for step in jobs()["book.test"]["steps"] if "setup-python" in step.get("uses", "")}
+    versions |= {
+        step["with"]["python-version"]
+        for step in jobs()["book.test"]["steps"]
+        if "setup-python" in step.get("uses", "")
+    }
     assert versions == {"3.11", "3.12", "3.13", "3.14"}
 
 
@@ -135,13 +142,20 @@ def asked(name: str) -> list[str]:
     bot = json.loads(read("renovate.json"))
     found = [("pip_requirements", pattern) for pattern in bot["pip_requirements"]["managerFilePatterns"]]
     found += [("uv", pattern) for manager in bot["customManagers"] for pattern in manager["managerFilePatterns"]]
-    return [manager for manager, pattern in found if re.search(pattern.strip("/"), name) and name not in bot["ignorePaths"]]
+    return [
+        manager for manager, pattern in found if re.search(pattern.strip("/"), name) and name not in bot["ignorePaths"]
+    ]
 
 
 def test_the_update_bot_leaves_the_locks_to_make_lock() -> None:
-    assert {name: asked(name) for name in ("requirements.txt", "constraints.txt", "requirements.lock", "tools/lock.py")} == {
-        "requirements.txt": ["pip_requirements"], "constraints.txt": [], "requirements.lock": [], "tools/lock.py": ["uv"],
-    }  # fmt: skip
+    assert {
+        name: asked(name) for name in ("requirements.txt", "constraints.txt", "requirements.lock", "tools/lock.py")
+    } == {
+        "requirements.txt": ["pip_requirements"],
+        "constraints.txt": [],
+        "requirements.lock": [],
+        "tools/lock.py": ["uv"],
+    }
     lock = workflow("lock")
     assert lock["on"]["push"] == {"branches": ["renovate/**"], "paths": ["requirements.txt", "tools/lock.py"]}
     steps = jobs()["lock.resolve"]["steps"]
@@ -211,10 +225,17 @@ def test_the_checks_before_a_commit_use_the_tools_of_the_locks() -> None:
     assert {"ruff", "codespell", "pytest"} <= set(re.findall(r"^(\w+)==", read("requirements.lock"), re.MULTILINE))
 
 
-@pytest.mark.parametrize(("name", "expected"), [
-    ("chapters/02_mdps.ipynb", {"text", "notebooks"}), ("README.md", {"text"}), ("requirements.txt", {"hosting"}),
-    (".github/workflows/book.yml", {"text", "hosting"}), ("renovate.json", {"hosting"}), ("rlbook_lib/mdp.py", {"text"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("chapters/02_mdps.ipynb", {"text", "notebooks"}),
+        ("README.md", {"text"}),
+        ("requirements.txt", {"hosting"}),
+        (".github/workflows/book.yml", {"text", "hosting"}),
+        ("renovate.json", {"hosting"}),
+        ("rlbook_lib/mdp.py", {"text"}),
+    ],
+)
 def test_a_change_meets_the_checks_that_concern_it(name: str, expected: set[str]) -> None:
     assert (ROOT / name).is_file()
     assert {hook["id"] for hook in hooks() if "files" in hook and re.search(hook["files"], name)} == expected

@@ -1,6 +1,6 @@
 """What tests/test_data_parallel.py starts with torchrun: a small training run shared by two processes.
 
-    torchrun --standalone --nproc-per-node 2 tests/two_processes.py FOLDER grpo rlhf ... [--dies-at 5]
+torchrun --standalone --nproc-per-node 2 tests/two_processes.py FOLDER grpo rlhf ... [--dies-at 5]
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ CONFIGS: dict[str, Any] = {
 
 def model() -> Transformer:
     """The same one in every process; in float64, since Adam makes steps of full size of a gradient that is 0 but for rounding."""
-    return Transformer(CharTokenizer(TASK.alphabet), TransformerConfig(width=16, layers=1, heads=2, max_length=16), seed=0).double()
+    return Transformer(
+        CharTokenizer(TASK.alphabet), TransformerConfig(width=16, layers=1, heads=2, max_length=16), seed=0
+    ).double()
 
 
 def partly(prompt: str, text: str, finished: bool) -> float:
@@ -79,7 +81,9 @@ def run(name: str, folder: Path, dies_at: int | None, stops_at: int | None) -> N
     torch.save([vars(batch) for batch in rounds], folder / f"rounds{rank()}.pt")
     torch.save(student.state_dict(), folder / f"weights{rank()}.pt")
     if rank() == 0:
-        (folder / "history.json").write_text(json.dumps({name: curve.tolist() for name, curve in result.history.items()}))
+        (folder / "history.json").write_text(
+            json.dumps({name: curve.tolist() for name, curve in result.history.items()})
+        )
 
 
 if __name__ == "__main__":

@@ -50,7 +50,14 @@ def join(parts: list[bytes], title: str) -> Pdf:
         pairs = [value for name in sorted(nodes) for value in (name, nodes[name])]
         tree.IDTree = Dictionary(Names=Array(pairs), Limits=Array([pairs[0], pairs[-2]]))
     link_bookmarks(outlines, bookmarks)
-    book.Root.update({"/StructTreeRoot": tree, "/Outlines": outlines, "/Dests": book.make_indirect(destinations), "/PageMode": Name.UseOutlines})
+    book.Root.update(
+        {
+            "/StructTreeRoot": tree,
+            "/Outlines": outlines,
+            "/Dests": book.make_indirect(destinations),
+            "/PageMode": Name.UseOutlines,
+        }
+    )
     book.Root.update({"/MarkInfo": Dictionary(Marked=True), "/ViewerPreferences": Dictionary(DisplayDocTitle=True)})
     if language is not None:
         book.Root.Lang = language

@@ -46,7 +46,8 @@ TARGET = re.compile(r"^\(([\w-]+)\)=[ \t]*\n+(?:#+ +(.*))?", re.MULTILINE)
 PLAIN = re.compile(r"^[\w ,;:.?'()-]+$")
 BLOCK = r"^(`{{3,}}){{{name}}}([^\n]*)\n(.*?)^\1[ \t]*$"  # a directive: its fence, argument and body
 MATH, EXERCISE, BORDER = (
-    re.compile(BLOCK.format(name=name), re.MULTILINE | re.DOTALL) for name in ("math", "exercise", "solution-(start|end)")
+    re.compile(BLOCK.format(name=name), re.MULTILINE | re.DOTALL)
+    for name in ("math", "exercise", "solution-(start|end)")
 )
 SITE_ONLY = re.compile(
     BLOCK.format(name="(?:eval-rst|bibliography|equation-index|exercise-index|formula-sheet)"), re.MULTILINE | re.DOTALL
@@ -88,8 +89,11 @@ class Book:
         self.titles[page] = title[1] if title else page
         for name, title in TARGET.findall(text):
             self.places[name] = page, title or name
-        found = [(block.start(), kind, block) for kind, form in (("equation", MATH), ("Exercise", EXERCISE))
-                 for block in form.finditer(text)]  # fmt: skip
+        found = [
+            (block.start(), kind, block)
+            for kind, form in (("equation", MATH), ("Exercise", EXERCISE))
+            for block in form.finditer(text)
+        ]
         for _, kind, block in sorted(found, key=lambda entry: entry[0]):
             label = LABEL.search(block[3])
             if label:
@@ -284,7 +288,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write the chapters as JupyterLab can show them.")
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "lab", help="default: lab/")
     parser.add_argument("--settings", type=Path, help="JupyterLab's folder of settings")
-    parser.add_argument("--plain", action="store_true", help="boxes in plain Markdown, for VS Code and others without MyST")
+    parser.add_argument(
+        "--plain", action="store_true", help="boxes in plain Markdown, for VS Code and others without MyST"
+    )
     options = parser.parse_args()
     write_all(options.folder, plain if options.plain else str)
     if options.settings:

@@ -19,12 +19,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "outside_links.txt"
 READ = [
-    "*.md", "*.bib", "*.cff", "_config.yml", "LICENSE", "chapters/*.md", "chapters/*.ipynb", "assignments/*.md", "assignments/release/*.ipynb",
-    "rlbook_lib/*.py", "rlbook_lib/*.js", "_static/*.js", "_templates/**/*.html",
-]  # fmt: skip
+    "*.md",
+    "*.bib",
+    "*.cff",
+    "_config.yml",
+    "LICENSE",
+    "chapters/*.md",
+    "chapters/*.ipynb",
+    "assignments/*.md",
+    "assignments/release/*.ipynb",
+    "rlbook_lib/*.py",
+    "rlbook_lib/*.js",
+    "_static/*.js",
+    "_templates/**/*.html",
+]
 LINK = re.compile(r"https?://[^\s\"'`<>{}\\\[\])]+(?<![.,;:!])")
 DOI = re.compile(r"^\s*doi\s*=\s*[{\"]([^}\"]+)", re.MULTILINE)
-NOT_A_PLACE = re.compile(r"https?://(www\.w3\.org/2000/svg|127\.0\.0\.1|localhost|[\w.-]*\.invalid|example\.(com|org))\b")
+NOT_A_PLACE = re.compile(
+    r"https?://(www\.w3\.org/2000/svg|127\.0\.0\.1|localhost|[\w.-]*\.invalid|example\.(com|org))\b"
+)
 
 
 def text_of(path: Path) -> str:

@@ -57,8 +57,19 @@ def resolve(folder: Path, upgrade: bool) -> str:
         found.write_text(LOCK.read_text("utf-8"), "utf-8")
     wanted = folder / "wanted.txt"
     # neither the pins themselves nor the folder for a Python that is too old
-    wanted.write_text(re.sub(r"^(-c|\./) ?.*$", "", (ROOT / "requirements.txt").read_text("utf-8"), flags=re.MULTILINE), "utf-8")
-    command = [binaries / "uv", "pip", "compile", "--quiet", "--universal", "--python-version", PYTHON, "--generate-hashes"]
+    wanted.write_text(
+        re.sub(r"^(-c|\./) ?.*$", "", (ROOT / "requirements.txt").read_text("utf-8"), flags=re.MULTILINE), "utf-8"
+    )
+    command = [
+        binaries / "uv",
+        "pip",
+        "compile",
+        "--quiet",
+        "--universal",
+        "--python-version",
+        PYTHON,
+        "--generate-hashes",
+    ]
     options = ["--no-header", "--no-annotate", "--cache-dir", folder / "cache", "--output-file", found]
     subprocess.run([*command, *options, *(["--upgrade"] if upgrade else []), wanted], check=True)
     return found.read_text("utf-8")
@@ -81,7 +92,10 @@ def main() -> int:
         try:
             write(resolve(Path(folder), options.upgrade))
         except subprocess.CalledProcessError as error:
-            print(f"The locks stay as they were: {Path(error.cmd[0]).name} failed; its reason stands above.", file=sys.stderr)
+            print(
+                f"The locks stay as they were: {Path(error.cmd[0]).name} failed; its reason stands above.",
+                file=sys.stderr,
+            )
             return 1
     after = set(CONSTRAINTS.read_text("utf-8").splitlines())
     for line in sorted(before ^ after, key=str.lower):

@@ -81,7 +81,10 @@ def in_passing(folder: Path, attempt: Callable[[], int]) -> int:
     try:
         return attempt()
     except subprocess.CalledProcessError as error:
-        print(f"Nothing was tried: {' '.join(map(str, error.cmd[:6]))} ... failed; its reason stands above.", file=sys.stderr)
+        print(
+            f"Nothing was tried: {' '.join(map(str, error.cmd[:6]))} ... failed; its reason stands above.",
+            file=sys.stderr,
+        )
         return 2
     finally:
         shutil.rmtree(folder)
@@ -104,13 +107,28 @@ def try_newest(with_torch: bool, workers: str) -> int:
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "PYTEST_ADDOPTS": f"--deselect {PINS_HOLD}",  # here they do not, on purpose
     }
-    tests = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | settings, check=False)
+    tests = subprocess.run(
+        command,
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | settings,
+        check=False,
+    )
     (FOLDER.parent / "outdated.log").write_text(tests.stdout, "utf-8")
     if tests.returncode == 0:
         print("The quick tests pass with them.")
         return 0
     failed = broken(tests.stdout)
-    print("\n".join([f"With them {len(failed)} quick tests fail (all of it is in _build/outdated.log):", *(f"  {test}" for test in failed)]))
+    print(
+        "\n".join(
+            [
+                f"With them {len(failed)} quick tests fail (all of it is in _build/outdated.log):",
+                *(f"  {test}" for test in failed),
+            ]
+        )
+    )
     if not failed:
         print(tests.stdout[-3000:])
     return 1

@@ -26,9 +26,15 @@ FOUND = ROOT / "tools" / "plain_sphinx.txt"
 CHAPTERS = ("02_mdps", "03_maze")
 LINKED = ("_ext", "_static", "_templates", "rlbook_lib", "tests", "tools", "pyproject.toml", "references.bib")
 THEMES = ("sphinx-book-theme", "pydata-sphinx-theme")
-BY_JUPYTER_BOOK = ("sphinx-external-toc", "sphinx-multitoc-numbering", "sphinx-copybutton")  # it brings these extensions along
+BY_JUPYTER_BOOK = (
+    "sphinx-external-toc",
+    "sphinx-multitoc-numbering",
+    "sphinx-copybutton",
+)  # it brings these extensions along
 # A link to a chapter that is not among the two.
-ELSEWHERE = re.compile(r"undefined label|unknown document|equation not found|cross-reference target not found|reference target not found")
+ELSEWHERE = re.compile(
+    r"undefined label|unknown document|equation not found|cross-reference target not found|reference target not found"
+)
 
 PIECES = {
     "formulas": r'class="katex"',
@@ -48,7 +54,11 @@ PIECES = {
 def wanted(requirements: str, newest_themes: bool) -> list[str]:
     """What plain Sphinx needs: the part of requirements.txt that builds the book, without Jupyter Book and without versions."""
     part = requirements.partition("# Building the HTML book")[2].partition("\n\n")[0]
-    found = [f"{name}=={version}" if name in THEMES and not newest_themes else name for name, version in PINNED.findall(part) if name not in ("jupyter-book", "docutils")]
+    found = [
+        f"{name}=={version}" if name in THEMES and not newest_themes else name
+        for name, version in PINNED.findall(part)
+        if name not in ("jupyter-book", "docutils")
+    ]
     return [*found, *BY_JUPYTER_BOOK, "numpy"]  # which the library asks for when an extension imports it
 
 
@@ -60,7 +70,11 @@ def counted(page: str) -> dict[str, int]:
 
 def lost(before: dict[str, int], now: dict[str, int]) -> list[str]:
     """One line for each kind of piece of which the second page has another number."""
-    return [f"{name}: {before[name]} by Jupyter Book, {now[name]} by plain Sphinx" for name in before if before[name] != now[name]]
+    return [
+        f"{name}: {before[name]} by Jupyter Book, {now[name]} by plain Sphinx"
+        for name in before
+        if before[name] != now[name]
+    ]
 
 
 def lay_out(folder: Path) -> None:
@@ -71,7 +85,9 @@ def lay_out(folder: Path) -> None:
     for name in (*(f"{name}.ipynb" for name in CHAPTERS), "appendix_bibliography.md"):
         shutil.copy(ROOT / "chapters" / name, folder / "chapters")
     settings = (ROOT / "_config.yml").read_text("utf-8")
-    (folder / "_config.yml").write_text(settings.replace("only_build_toc_files: false", "only_build_toc_files: true"), "utf-8")
+    (folder / "_config.yml").write_text(
+        settings.replace("only_build_toc_files: false", "only_build_toc_files: true"), "utf-8"
+    )
     files = "".join(f"  - file: chapters/{name}\n" for name in (*CHAPTERS, "appendix_bibliography"))
     (folder / "_toc.yml").write_text(f"format: jb-book\nroot: index\nchapters:\n{files}", "utf-8")
     (folder / "index.md").write_text("# Two chapters\n", "utf-8")
@@ -111,7 +127,16 @@ def try_plain(newest_themes: bool) -> int:
     (FOLDER.parent / "plain.log").write_text(built.stdout + built.stderr, "utf-8")
     if built.returncode:
         reason = [line.strip() for line in built.stderr.splitlines() if "Error" in line or "exception" in line]
-        print("\n".join([*head, "", "It does not build (all of it is in _build/plain.log):", *(f"  {line}" for line in reason[-5:])]))
+        print(
+            "\n".join(
+                [
+                    *head,
+                    "",
+                    "It does not build (all of it is in _build/plain.log):",
+                    *(f"  {line}" for line in reason[-5:]),
+                ]
+            )
+        )
         return 1
     text, whole = report(head, warnings(built.stderr))
     print(text)
@@ -122,7 +147,10 @@ def try_plain(newest_themes: bool) -> int:
 
 def report(head: list[str], warned: list[str]) -> tuple[str, bool]:
     """The versions, what plain Sphinx made, and what warned or is lost; and whether nothing did or is."""
-    pages = {by: [counted(next((FOLDER / by).rglob(f"{name}.html")).read_text("utf-8")) for name in CHAPTERS] for by in ("by_book", "by_sphinx")}
+    pages = {
+        by: [counted(next((FOLDER / by).rglob(f"{name}.html")).read_text("utf-8")) for name in CHAPTERS]
+        for by in ("by_book", "by_sphinx")
+    }
     faults = [f"  warning: {line}" for line in warned]
     for name, before, now in zip(CHAPTERS, *pages.values(), strict=True):
         faults += [f"  {name}: {line}" for line in lost(before, now)]

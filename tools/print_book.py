@@ -33,7 +33,14 @@ from lean_figures import whole_figures
 
 SITE = ROOT / "_build" / "html"
 PARTS = Path(__file__).resolve().parent / "print"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 MARGIN_BOXES = 131  # the first Chromium that prints what @page says about page numbers
 PAGE_HEIGHT = 263 / 25.4 * 96  # of the text of an A4 page, in CSS pixels
 MINUTES = 20
@@ -71,7 +78,9 @@ def sheets(site: Path) -> list[Sheet]:
     sidebar = text[text.index('<nav class="bd-links') :]
     sidebar = sidebar[: sidebar.index("</nav>")]
     found, part = [Sheet("index.html")], ""
-    entry = re.compile(r'class="caption-text">(?P<part>[^<]*)<|class="toctree-l(?P<level>\d)[^>]*><a class="reference internal" href="(?P<address>[^"#]+)"')
+    entry = re.compile(
+        r'class="caption-text">(?P<part>[^<]*)<|class="toctree-l(?P<level>\d)[^>]*><a class="reference internal" href="(?P<address>[^"#]+)"'
+    )
     for match in entry.finditer(sidebar):
         if match["address"]:
             found.append(Sheet(match["address"], part, match["level"] != "1"))
@@ -86,7 +95,9 @@ def article(site: Path, sheet: Sheet) -> str:
     start = text.index(">", text.index('<article class="bd-article"')) + 1
     body = text[start : text.rindex("</article>")]
     body = whole_figures(body, sheet.name)
-    body = re.sub(r"<script\b(?![^>]*application/json).*?</script>", "", body, flags=re.DOTALL)  # those of JSON are the states of pictures
+    body = re.sub(
+        r"<script\b(?![^>]*application/json).*?</script>", "", body, flags=re.DOTALL
+    )  # those of JSON are the states of pictures
     below = " data-below" if sheet.below else ""
     part = f' data-part="{html.escape(sheet.part)}"' if sheet.part else ""
     return f'<article class="bd-article" data-page="{sheet.address}"{part}{below} style="page: {page_name(sheet)}">{body}</article>'
@@ -101,15 +112,21 @@ def running_titles(site: Path, wanted: list[Sheet]) -> str:
     """Rules that print the title of each sheet above its pages."""
     rules = []
     for sheet in wanted:
-        title = re.search(r"<title>(.*?)(?: &#8212; [^<]*)?</title>", (site / sheet.address).read_text("utf-8"), re.DOTALL)
+        title = re.search(
+            r"<title>(.*?)(?: &#8212; [^<]*)?</title>", (site / sheet.address).read_text("utf-8"), re.DOTALL
+        )
         words = html.unescape(title[1]).strip().replace("\\", "").replace('"', "\\22 ") if title else sheet.name
-        rules.append(f'@page {page_name(sheet)} {{ @top-center {{ content: "{words}"; font: 8.5pt sans-serif; color: #555; }} }}')
+        rules.append(
+            f'@page {page_name(sheet)} {{ @top-center {{ content: "{words}"; font: 8.5pt sans-serif; color: #555; }} }}'
+        )
     return "\n".join(rules)
 
 
 def document(site: Path, wanted: list[Sheet]) -> str:
     """One page of HTML that holds all of them, to be kept two folders beside the site's style sheet."""
-    title = re.search(r'<section[^>]*>\s*<h1>(.*?)<a class="headerlink"', (site / "index.html").read_text("utf-8"), re.DOTALL)
+    title = re.search(
+        r'<section[^>]*>\s*<h1>(.*?)<a class="headerlink"', (site / "index.html").read_text("utf-8"), re.DOTALL
+    )
     whole = re.sub(r"<[^>]*>", "", title[1]) if title else "The book"
     first, _, rest = whole.partition(": ")
     icon = (site / "_static" / "favicon.svg").read_text("utf-8")
@@ -145,11 +162,15 @@ def chromium() -> Iterator[Browser]:
     found = os.environ.get("RLBOOK_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     with sync_playwright() as play:
         if not found and not Path(play.chromium.executable_path).exists():
-            raise NoChromium("Printing needs Chromium, and none is here: install it, or name it with RLBOOK_CHROMIUM=/path/to/chromium.")
+            raise NoChromium(
+                "Printing needs Chromium, and none is here: install it, or name it with RLBOOK_CHROMIUM=/path/to/chromium."
+            )
         try:
             browser = play.chromium.launch(executable_path=found, args=FLAGS)
         except Error as error:
-            raise NoChromium(f"Printing needs Chromium, and {found or 'the one of Playwright'} does not start: {error.message.splitlines()[0]}") from None
+            raise NoChromium(
+                f"Printing needs Chromium, and {found or 'the one of Playwright'} does not start: {error.message.splitlines()[0]}"
+            ) from None
         if int(browser.version.split(".")[0]) < MARGIN_BOXES:
             raise NoChromium(f"Printing needs Chromium {MARGIN_BOXES} or newer, and this is {browser.version}.")
         yield browser

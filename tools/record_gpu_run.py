@@ -63,7 +63,7 @@ def record(path: Path, device: torch.device, folder: Path) -> list[Path]:
     imports, *tagged = cells_to_run(path)
     original, where = devices.gpu_run, Path.cwd()
     devices.gpu_run = recording_run
-    os.chdir(path.parent)                                               # as in a kernel, which starts there
+    os.chdir(path.parent)  # as in a kernel, which starts there
     try:
         run_imports(imports, names)
         for source in tagged:

@@ -60,10 +60,19 @@ def record(name: str, seeds: list[int] | None, folder: Path, workers: int, backe
         "versions": {package: version(package) for package in ("numpy", "torch")},
         "processor": platform.machine(),
     }
-    others = {case: {int(seed) for seed in known[case]["runs"]} for case in known if known[case]["arguments"] == arguments.get(case)}
+    others = {
+        case: {int(seed) for seed in known[case]["runs"]}
+        for case in known
+        if known[case]["arguments"] == arguments.get(case)
+    }
     cases = {
-        case: {"arguments": given, "runs": {str(seed): {key: kept_run(parts, case, seed)[key] for key in ("curves", "cpu_seconds")}
-                                            for seed in sorted({*seeds, *others.get(case, ())})}}
+        case: {
+            "arguments": given,
+            "runs": {
+                str(seed): {key: kept_run(parts, case, seed)[key] for key in ("curves", "cpu_seconds")}
+                for seed in sorted({*seeds, *others.get(case, ())})
+            },
+        }
         for case, given in arguments.items()
     }
     write(path, {"made": made, "cases": cases})
@@ -76,13 +85,16 @@ def write(path: Path, data: dict[str, Any]) -> None:
     rounded = json.loads(json.dumps(data), parse_float=lambda text: float(f"{float(text):.6g}"))
     lines = json.dumps({**rounded, "cases": {}})[: -len('"cases": {}}')]
     body = ",\n".join(
-        f" {json.dumps(case)}: {{\"arguments\": {json.dumps(rows['arguments'])}, \"runs\": {{\n"
-        + ",\n".join(f"  {json.dumps(seed)}: {json.dumps(run)}" for seed, run in sorted(rows["runs"].items(), key=lambda x: int(x[0])))
+        f' {json.dumps(case)}: {{"arguments": {json.dumps(rows["arguments"])}, "runs": {{\n'
+        + ",\n".join(
+            f"  {json.dumps(seed)}: {json.dumps(run)}"
+            for seed, run in sorted(rows["runs"].items(), key=lambda x: int(x[0]))
+        )
         + "\n }}"
         for case, rows in rounded["cases"].items()
     )
     part = path.with_suffix(".part")
-    part.write_text(f"{lines}\"cases\": {{\n{body}\n}}}}\n", "utf-8")
+    part.write_text(f'{lines}"cases": {{\n{body}\n}}}}\n', "utf-8")
     os.replace(part, path)
 
 
@@ -92,7 +104,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="only so many of the seeds")
     parser.add_argument("--output", type=Path, default=ROOT / "chapters" / "runs")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--backend", default="loky", choices=["loky", "sequential", "dask", "ray"], help="where the runs run; default: processes here")
+    parser.add_argument(
+        "--backend",
+        default="loky",
+        choices=["loky", "sequential", "dask", "ray"],
+        help="where the runs run; default: processes here",
+    )
     options = parser.parse_args()
     if options.backend == "dask":
         from distributed import Client

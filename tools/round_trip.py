@@ -64,7 +64,11 @@ def spoiled(assignment: Assignment, chosen: dict[str, tuple[str | None, float]])
     found: set[str] = set()
     for _ in functions:  # as often as a chain of calls can be long
         for question in assignment.questions:
-            called = [one for name, one in functions.items() if name in (chosen[question.name][0] or "") and one is not question]
+            called = [
+                one
+                for name, one in functions.items()
+                if name in (chosen[question.name][0] or "") and one is not question
+            ]
             if any(one.name in bad | found for one in called):
                 found.add(question.name)
     return found
@@ -90,7 +94,9 @@ def make_submissions(assignment: Assignment, folder: Path) -> dict[str, Expected
         elif number == 1:
             chosen = {name: options[0] for name, options in choices.items()}  # nothing done
         else:
-            chosen = {name: options[1] if rng.random() < 0.3 else rng.choice(options) for name, options in choices.items()}
+            chosen = {
+                name: options[1] if rng.random() < 0.3 else rng.choice(options) for name, options in choices.items()
+            }
         student = f"student-{number:02}"
         path = folder / student / f"{assignment.name}.ipynb"
         notebooks.write(with_cells(release, {name: text for name, (text, _) in chosen.items()}), path)
@@ -124,7 +130,9 @@ def differences(expected: dict[str, Expected], results: list[Any], output: Path)
         if result.status != want.status and not want.spoiled:
             wrong.append(f"{result.student}: status {result.status}, expected {want.status}")
         got = {question.name: question.points for question in result.questions}
-        if got.keys() != want.points.keys() or any(got[name] != want.points[name] for name in got.keys() - want.spoiled):
+        if got.keys() != want.points.keys() or any(
+            got[name] != want.points[name] for name in got.keys() - want.spoiled
+        ):
             wrong.append(f"{result.student}: {got}, expected {want.points}, not counting {sorted(want.spoiled)}")
     pages = len(list((output / "feedback").glob("*.html")))
     if pages != len(expected):
@@ -142,8 +150,12 @@ def round_trip(name: str, folder: Path, workers: int) -> bool:
     wrong = differences(expected, results, folder / "grades")
     statuses = collections.Counter(result.status for result in results)
     compared = sum(len(one.points.keys() - one.spoiled) for one in expected.values())
-    print(f"{name}: {len(results)} submissions in {seconds:.0f} s:", ", ".join(f"{n} {s}" for s, n in sorted(statuses.items())),
-          f"({compared} scores compared)", flush=True)
+    print(
+        f"{name}: {len(results)} submissions in {seconds:.0f} s:",
+        ", ".join(f"{n} {s}" for s, n in sorted(statuses.items())),
+        f"({compared} scores compared)",
+        flush=True,
+    )
     for line in wrong:
         print(f"  WRONG {line}")
     return not wrong

@@ -45,7 +45,9 @@ def unit_stage(workers: str, quick: bool) -> Stage:
 
 def grader_stage(workers: str, slow: bool) -> Stage:
     command = [*PYTEST, "tests/assignments", "-n", workers, "--durations=5", "-m", "slow" if slow else "not slow"]
-    return Stage("grader", "the grader's tests" + (", the slow ones: attacks, kills, full disks" if slow else ""), command)
+    return Stage(
+        "grader", "the grader's tests" + (", the slow ones: attacks, kills, full disks" if slow else ""), command
+    )
 
 
 def grader_stages(workers: str) -> list[Stage]:
@@ -60,7 +62,11 @@ def grader_stages(workers: str) -> list[Stage]:
 def notebooks_stage(workers: str, keep_seconds: bool) -> Stage:
     found = [*(ROOT / "chapters").glob("*.ipynb"), *(ROOT / "assignments").glob("[0-9]*/*.ipynb")]
     # the later a chapter, the longer it trains: those first, so that no worker is left with one at the end
-    notebooks = sorted((str(path.relative_to(ROOT)) for path in found), key=lambda name: (name.startswith("chapters"), name), reverse=True)
+    notebooks = sorted(
+        (str(path.relative_to(ROOT)) for path in found),
+        key=lambda name: (name.startswith("chapters"), name),
+        reverse=True,
+    )
     nbval = ["--nbval", "--nbval-current-env", "-p", "numeric_outputs"]
     if keep_seconds:  # for the last stage, which compares them with the limit
         nbval += ["-p", "notebook_seconds"]
@@ -80,7 +86,11 @@ def stages(workers: str) -> list[Stage]:
         notebooks_stage(workers, keep_seconds=True),
         # a single process: it takes what the stages before leave of the cores
         Stage("build", "the book, built with warnings as errors", ["nice", "-n", "19", "make", "book"], ahead=True),
-        Stage("book", "the notebooks' form, the built pages, and every page in a browser", [*PYTEST, "tests/book", "-n", workers, "--dist", "loadfile"]),
+        Stage(
+            "book",
+            "the notebooks' form, the built pages, and every page in a browser",
+            [*PYTEST, "tests/book", "-n", workers, "--dist", "loadfile"],
+        ),
     ]
 
 
@@ -132,9 +142,14 @@ def run(stage: Stage, started: subprocess.Popen[str] | None = None) -> None:
 def start(stage: Stage) -> subprocess.Popen[str]:
     with log(stage).open("w", encoding="utf-8") as file:
         return subprocess.Popen(
-            stage.command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, text=True,
+            stage.command,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            text=True,
             env=os.environ | stage.environment,
-        )  # fmt: skip
+        )
 
 
 def log(stage: Stage) -> Path:
@@ -153,7 +168,9 @@ def summary(done: list[Stage]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the book's tests in stages.")
     parser.add_argument("--quick", action="store_true", help="only the unit tests that are not marked slow")
-    parser.add_argument("--portable", action="store_true", help="unit tests and notebooks with the processor's features hidden")
+    parser.add_argument(
+        "--portable", action="store_true", help="unit tests and notebooks with the processor's features hidden"
+    )
     parser.add_argument("--grader", action="store_true", help="the grader's long tests")
     parser.add_argument("--workers", default="2", help="how many test processes (default: 2)")
     options = parser.parse_args()

@@ -33,7 +33,11 @@ def zip_site(site: Path, file: Path) -> int:
     """
     if not (site / "index.html").is_file():
         raise FileNotFoundError(f"site is {site}, which has no index.html; expected a built book: run `make book`")
-    paths = {path.relative_to(site).as_posix(): path for path in site.rglob("*") if path.is_file() and path.name not in LEFT_OUT}
+    paths = {
+        path.relative_to(site).as_posix(): path
+        for path in site.rglob("*")
+        if path.is_file() and path.name not in LEFT_OUT
+    }
     file.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(file, "w") as archive:
         for name, path in sorted(paths.items()):

@@ -116,6 +116,7 @@ def discounted_returns_float32(rewards, gamma, final_value=0.0):
         G[t] = rewards[t] + gamma * G[t + 1]
     return G[:-1]
 
+
 def discounted_returns_plain(rewards, gamma, final_value=0.0):
     returns, G = np.zeros(len(rewards)), final_value
     for t in reversed(range(len(rewards))):
@@ -139,7 +140,10 @@ Q1 = Question(
     compare=close(1e-4, 1e-5),
     seconds=2.0,
     alternatives=(
-        discounted_returns_plain, discounted_returns_by_definition, discounted_returns_recursive, discounted_returns_float32,
+        discounted_returns_plain,
+        discounted_returns_by_definition,
+        discounted_returns_recursive,
+        discounted_returns_float32,
     ),
     mistakes=(
         Mistake(
@@ -179,8 +183,10 @@ Q1 = Question(
         Mistake(
             edit(
                 discounted_returns_plain,
-                "len(rewards)), final_value", "len(rewards)), 0.0",
-                "return returns", "return returns + final_value",
+                "len(rewards)), final_value",
+                "len(rewards)), 0.0",
+                "return returns",
+                "return returns + final_value",
             ),
             "`final_value` is added without its discount. It is the return from time T on, so it stands T - t steps"
             " away from time t.",
@@ -198,7 +204,8 @@ Q1 = Question(
         Mistake(
             edit(
                 discounted_returns_plain,
-                "np.zeros(len(rewards))", 'rewards if rewards.dtype.kind == "f" else rewards.astype(float)',
+                "np.zeros(len(rewards))",
+                'rewards if rewards.dtype.kind == "f" else rewards.astype(float)',
             ),
             "The function changes the array `rewards` that it was given. Whoever called it still needs the rewards:"
             " write the result into a new array.",
@@ -230,7 +237,9 @@ def judge_q2(raw):
     if isinstance(raw, dict):
         return raw
     transitions = np.asarray(raw[0], dtype=float)
-    if np.broadcast_shapes(transitions.shape, np.shape(raw[1])) != transitions.shape:  # a column and a row would fill the memory
+    if (
+        np.broadcast_shapes(transitions.shape, np.shape(raw[1])) != transitions.shape
+    ):  # a column and a row would fill the memory
         raise ValueError("rewards have another shape than transitions")
     return [raw[2], (transitions * np.where(transitions > 0, raw[1], 0.0)).sum(axis=2)]
 
@@ -317,6 +326,7 @@ def build_maze_with_matrices(layout, slip):
     R = np.where((P > 0) & ~terminal[:, None, None], prize, 0.0)
     return P, R, terminal
 
+
 def build_maze_plain(layout, slip):
     cells, rows, columns = "".join(layout), len(layout), len(layout[0])
     S = len(cells)
@@ -361,7 +371,8 @@ Q2 = Question(
         Mistake(
             edit(
                 build_maze_plain,
-                "(sides[a][0], slip / 2), (sides[a][1], slip / 2)", "(sides[a][0], slip), (sides[a][1], slip)",
+                "(sides[a][0], slip / 2), (sides[a][1], slip / 2)",
+                "(sides[a][0], slip), (sides[a][1], slip)",
             ),
             "Each side gets the whole slip probability, so that the rows do not sum to 1. The two sides share it.",
         ),
@@ -375,7 +386,8 @@ Q2 = Question(
                 build_maze_plain,
                 "(a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)",
                 "(sides[a][0], slip / 2), (sides[a][1], slip / 2), (a, 1 - slip)",
-                "+= weight", "= weight",
+                "+= weight",
+                "= weight",
             ),
             "Where two pushes lead to the same cell, the second probability replaces the first. They must be added;"
             " look at the sum of the row of a corner cell.",
@@ -397,23 +409,25 @@ Q2 = Question(
         Mistake(
             edit(
                 build_maze_plain,
-                "[(-1, 0), (1, 0), (0, -1), (0, 1)]", "[(-1, 0), (0, 1), (1, 0), (0, -1)]",
-                "[(2, 3), (2, 3), (0, 1), (0, 1)]", "[(1, 3), (0, 2), (1, 3), (0, 2)]",
+                "[(-1, 0), (1, 0), (0, -1), (0, 1)]",
+                "[(-1, 0), (0, 1), (1, 0), (0, -1)]",
+                "[(2, 3), (2, 3), (0, 1), (0, 1)]",
+                "[(1, 3), (0, 2), (1, 3), (0, 2)]",
             ),
             "The actions are in another order than asked for: 0 is up, 1 is down, 2 is left, 3 is right.",
         ),
         Mistake(
             edit(
                 build_maze_plain,
-                "            if terminal[s]:\n                P[s, a, s] = 1\n                continue\n", "",
+                "            if terminal[s]:\n                P[s, a, s] = 1\n                continue\n",
+                "",
             ),
             "The agent walks out of goals, traps or walls again. A terminal state leads to itself with probability 1"
             " and pays nothing.",
         ),
         Mistake(
             edit(
-                build_maze_plain,
-                "P[s, a, s] = 1", 'P[s, a, s], R[s, a, s] = 1, {"G": 10, "T": -10}.get(cells[s], 0)',
+                build_maze_plain, "P[s, a, s] = 1", 'P[s, a, s], R[s, a, s] = 1, {"G": 10, "T": -10}.get(cells[s], 0)'
             ),
             "The prize is paid again for staying in the goal or the trap. It is paid once, for entering from an open"
             " cell; rewards of terminal states are 0.",
@@ -421,8 +435,10 @@ Q2 = Question(
         Mistake(
             edit(
                 build_maze_plain,
-                "cells[t], 0)", "cells[s], 0)",
-                "P[s, a, s] = 1", 'P[s, a, s], R[s, a, s] = 1, {"G": 10, "T": -10}.get(cells[s], 0)',
+                "cells[t], 0)",
+                "cells[s], 0)",
+                "P[s, a, s] = 1",
+                'P[s, a, s], R[s, a, s] = 1, {"G": 10, "T": -10}.get(cells[s], 0)',
             ),
             "The reward belongs to the state that is left. In this book it is paid for entering, so it depends on the"
             " next state.",
@@ -496,6 +512,7 @@ def q_from_values_by_einsum(transitions, rewards, gamma, terminal, values):
     expected = np.einsum("sat,sat->sa", transitions, rewards)
     return (expected + gamma * np.einsum("sat,t->sa", transitions, values * alive)) * alive[:, None]
 
+
 def q_from_values_plain(transitions, rewards, gamma, terminal, values):
     q_values = (transitions * (rewards + gamma * np.where(terminal, 0, values))).sum(axis=2)
     q_values[terminal] = 0
@@ -531,7 +548,8 @@ Q3 = Question(
         Mistake(
             edit(
                 q_from_values_plain,
-                "(rewards + gamma * np.where(terminal, 0, values))", "(rewards + gamma * values) * ~terminal",
+                "(rewards + gamma * np.where(terminal, 0, values))",
+                "(rewards + gamma * values) * ~terminal",
             ),
             "The step into a terminal state pays nothing in your table. Only the value after the end is 0; the reward"
             " for the step that leads there counts in full.",
@@ -648,6 +666,7 @@ def evaluate_policy_inverse(transitions, rewards, gamma, terminal, policy):
                 right[s] += policy[s, a] * np.dot(transitions[s, a], rewards[s, a])
     return np.linalg.inv(matrix) @ right
 
+
 def evaluate_policy_plain(transitions, rewards, gamma, terminal, policy):
     alive = ~terminal
     P = np.einsum("sa,sat->st", policy, transitions) * alive[:, None]
@@ -673,10 +692,7 @@ Q4 = Question(
         ),
         Mistake(
             edit(
-                evaluate_policy_plain,
-                " * alive[:, None]", "",
-                "rewards) * alive", "rewards)",
-                "P, r)", "P, r) * alive",
+                evaluate_policy_plain, " * alive[:, None]", "", "rewards) * alive", "rewards)", "P, r)", "P, r) * alive"
             ),
             "The terminal values are set to 0 only after the system was solved. By then the other states have already"
             " counted on them; the zeros must be in the system itself.",
@@ -684,8 +700,10 @@ Q4 = Question(
         Mistake(
             edit(
                 evaluate_policy_plain,
-                "alive[:, None]", "alive[:, None] * alive",
-                "transitions, rewards)", "transitions * alive, rewards)",
+                "alive[:, None]",
+                "alive[:, None] * alive",
+                "transitions, rewards)",
+                "transitions * alive, rewards)",
             ),
             "The reward of the step into a terminal state is lost. What follows the end is worth 0; the step that"
             " leads there still pays.",
@@ -693,14 +711,16 @@ Q4 = Question(
         Mistake(
             edit(
                 evaluate_policy_plain,
-                "    alive =", "    policy = np.full(policy.shape, 1 / policy.shape[1])\n    alive =",
+                "    alive =",
+                "    policy = np.full(policy.shape, 1 / policy.shape[1])\n    alive =",
             ),
             "All actions count alike, as if the policy were uniform. Weight them with the rows of `policy`.",
         ),
         Mistake(
             edit(
                 evaluate_policy_plain,
-                "    alive =", "    policy = np.eye(policy.shape[1])[policy.argmax(axis=1)]\n    alive =",
+                "    alive =",
+                "    policy = np.eye(policy.shape[1])[policy.argmax(axis=1)]\n    alive =",
             ),
             "Only the likeliest action of each state is used. A stochastic policy takes every action of its row now"
             " and then: average over all of them.",
@@ -723,15 +743,15 @@ Q4 = Question(
         ),
         Mistake(
             edit(
-                evaluate_policy_plain,
-                '"sa,sat,sat->s", policy, transitions, rewards', '"sa,sat->s", policy, rewards',
+                evaluate_policy_plain, '"sa,sat,sat->s", policy, transitions, rewards', '"sa,sat->s", policy, rewards'
             ),
             "The rewards R(s, a, s') are added up over s' without their probabilities.",
         ),
         Mistake(
             edit(
                 evaluate_policy_plain,
-                '"sa,sat,sat->s", policy, transitions, rewards', '"sat,sat->s", transitions, rewards',
+                '"sa,sat,sat->s", policy, transitions, rewards',
+                '"sat,sat->s", transitions, rewards',
             ),
             "The rewards of all actions are added up. One step takes one action: average with the probabilities of the"
             " policy, as for the transitions.",
@@ -890,6 +910,7 @@ def value_iteration_on_q(transitions, rewards, gamma, terminal, tolerance):
         sweeps += 1
     return [V, (r + P @ V).argmax(axis=1).astype(np.int32), sweeps]
 
+
 def value_iteration_plain(transitions, rewards, gamma, terminal, tolerance):
     values, sweeps, bound = np.zeros(len(terminal)), 0, np.inf
     while bound > tolerance:
@@ -940,16 +961,20 @@ Q5 = Question(
         Mistake(
             edit(
                 value_iteration_plain,
-                "bound, values, sweeps = gamma", "bound, old, values, sweeps = gamma",
-                "new, sweeps + 1", "values, new, sweeps + 1\n    values = old",
+                "bound, values, sweeps = gamma",
+                "bound, old, values, sweeps = gamma",
+                "new, sweeps + 1",
+                "values, new, sweeps + 1\n    values = old",
             ),
             "The table before the last sweep comes back. The bound speaks about the table after it.",
         ),
         Mistake(
             edit(
                 value_iteration_plain,
-                "bound, values, sweeps = gamma", "bound, old, values, sweeps = gamma",
-                "new, sweeps + 1", "values, new, sweeps + 1\n    values, sweeps = old, sweeps - 1",
+                "bound, values, sweeps = gamma",
+                "bound, old, values, sweeps = gamma",
+                "new, sweeps + 1",
+                "values, new, sweeps + 1\n    values, sweeps = old, sweeps - 1",
             ),
             "The table and the number are those of one sweep earlier: the loop ends one sweep too early, or its last sweep is"
             " thrown away and not counted. What counts is the bound with the largest change, and the table after that sweep.",
@@ -962,7 +987,8 @@ Q5 = Question(
         Mistake(
             edit(
                 value_iteration_plain,
-                "    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)\n    q_values", "    q_values",
+                "    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)\n    q_values",
+                "    q_values",
             ),
             "The policy is greedy for the table before the last sweep. Look ahead once more, with the values that you"
             " return.",
@@ -970,7 +996,8 @@ Q5 = Question(
         Mistake(
             edit(
                 value_iteration_plain,
-                "q_values.argmax(axis=1)", "q_values.shape[1] - 1 - q_values[:, ::-1].argmax(axis=1)",
+                "q_values.argmax(axis=1)",
+                "q_values.shape[1] - 1 - q_values[:, ::-1].argmax(axis=1)",
             ),
             "Of several best actions the last one is taken. Asked for is the first: the smallest number.",
         ),
@@ -986,7 +1013,8 @@ Q5 = Question(
         Mistake(
             edit(
                 value_iteration_plain,
-                "= np.where(terminal, 0, q_values.max(axis=1))", "= q_values.max(axis=1)",
+                "= np.where(terminal, 0, q_values.max(axis=1))",
+                "= q_values.max(axis=1)",
                 "\n    q_values = (transitions * (rewards + gamma * values)).sum(axis=2)\n    q_values[terminal] = 0",
                 "",
             ),
@@ -995,7 +1023,8 @@ Q5 = Question(
         Mistake(
             edit(
                 value_iteration_plain,
-                "    values, sweeps, bound", "    rewards = gamma * rewards\n    values, sweeps, bound",
+                "    values, sweeps, bound",
+                "    rewards = gamma * rewards\n    values, sweeps, bound",
             ),
             "The reward is discounted too. It comes with the present step; gamma belongs to what follows.",
         ),
@@ -1122,6 +1151,7 @@ def policy_iteration_recursive(transitions, rewards, gamma, terminal):
     policy, tables = rounds(np.zeros(len(alive), dtype=int))
     return policy, np.array(tables)
 
+
 def policy_iteration_plain(transitions, rewards, gamma, terminal):
     S = len(terminal)
     here, alive = np.arange(S), ~terminal
@@ -1153,12 +1183,11 @@ Q6 = Question(
         Mistake(
             edit(
                 policy_iteration_plain,
-                "while True:", "for _ in range(2):",
+                "while True:",
+                "for _ in range(2):",
                 "np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)",
                 "np.where(alive, q.argmax(axis=1), 0)",
-                "        if (new == policy).all():\n"
-                "            return policy, np.array(history)\n"
-                "        policy = new",
+                "        if (new == policy).all():\n            return policy, np.array(history)\n        policy = new",
                 "        policy = new\n    return policy, np.array(history)",
             ),
             "The policy is improved only once. Repeat until no state changes its action: in a corridor the news"
@@ -1167,7 +1196,8 @@ Q6 = Question(
         Mistake(
             edit(
                 policy_iteration_plain,
-                "while True:", "for _ in range(100):",
+                "while True:",
+                "for _ in range(100):",
                 "np.where(q[here, policy] < q.max(axis=1) - 1e-9, q.argmax(axis=1), policy)",
                 "np.where(alive, q.argmax(axis=1), 0)",
                 "            return policy, np.array(history)\n        policy = new",
@@ -1188,8 +1218,10 @@ Q6 = Question(
         Mistake(
             edit(
                 policy_iteration_plain,
-                "\n        history.append(values)", "",
-                "(history)", "(history or [np.zeros(S)])\n        history.append(values)",
+                "\n        history.append(values)",
+                "",
+                "(history)",
+                "(history or [np.zeros(S)])\n        history.append(values)",
             ),
             "The values of the last policy are missing from the history: the round that changes nothing is evaluated"
             " too, and its values are the ones that count.",
@@ -1197,7 +1229,8 @@ Q6 = Question(
         Mistake(
             edit(
                 policy_iteration_plain,
-                "if (new == policy).all():", "if len(history) > 1 and np.allclose(history[-1], history[-2]):",
+                "if (new == policy).all():",
+                "if len(history) > 1 and np.allclose(history[-1], history[-2]):",
             ),
             "The last policy is evaluated twice. Stop as soon as no action changes; then its values are already in"
             " the history.",
@@ -1209,21 +1242,20 @@ Q6 = Question(
         ),
         Mistake(
             policy_iteration_from_uniform,
-            "The first policy that is evaluated is the uniform one. Asked for is a start with action 0 in every"
-            " state.",
+            "The first policy that is evaluated is the uniform one. Asked for is a start with action 0 in every state.",
         ),
         Mistake(
             edit(
                 policy_iteration_plain,
-                "policy = new", "first = (new != policy).argmax()\n        policy[first] = new[first]",
+                "policy = new",
+                "first = (new != policy).argmax()\n        policy[first] = new[first]",
             ),
             "Only one state changes its action in each round. That gets there too, but asked for is an improvement in"
             " all states at once.",
         ),
         Mistake(
             edit(
-                policy_iteration_plain,
-                "history.append(values)", "history.append((r + gamma * P @ values).max(axis=1))",
+                policy_iteration_plain, "history.append(values)", "history.append((r + gamma * P @ values).max(axis=1))"
             ),
             "The history holds the maxima of Q, not the values of the policies. They agree for the last policy only.",
         ),

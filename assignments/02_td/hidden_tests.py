@@ -155,9 +155,12 @@ Q1 = Question(
         Mistake(
             edit(
                 first_visit_values_plain,
-                "for states, rewards in episodes", "for number, (states, rewards) in enumerate(episodes, 1)",
-                "total[s] += g", "total[s] += (g - total[s]) / number",
-                "total / np.maximum(counts, 1)", "total",
+                "for states, rewards in episodes",
+                "for number, (states, rewards) in enumerate(episodes, 1)",
+                "total[s] += g",
+                "total[s] += (g - total[s]) / number",
+                "total / np.maximum(counts, 1)",
+                "total",
             ),
             "The running mean divides by the number of the episode. Count the visits of each state: an episode that never"
             " came there is no sample of it.",
@@ -170,8 +173,10 @@ Q1 = Question(
         Mistake(
             edit(
                 first_visit_values_seen,
-                "        seen = set()\n", "",
-                "    for states, rewards", "    seen = set()\n    for states, rewards",
+                "        seen = set()\n",
+                "",
+                "    for states, rewards",
+                "    seen = set()\n    for states, rewards",
             ),
             "A state is counted in one episode only. What you use to remember the visited states has to be emptied at the"
             " start of each episode.",
@@ -179,8 +184,10 @@ Q1 = Question(
         Mistake(
             edit(
                 first_visit_values_plain,
-                "np.zeros(n_states),", "np.zeros(n_states, dtype=int),",
-                "total[s] += g", "total[s] = total[s] + g",
+                "np.zeros(n_states),",
+                "np.zeros(n_states, dtype=int),",
+                "total[s] += g",
+                "total[s] = total[s] + g",
             ),
             "The returns are collected in an array of integers, which cuts off everything behind the decimal point. Make the"
             " array of the sums with floats; only the counts are whole numbers.",
@@ -259,6 +266,7 @@ def cases_q2(rng):
         steps(length(), [], False, "steps inside an episode", rates=(1.0, 1.0)),
     ]
 
+
 def td_zero_plain(values, states, rewards, next_states, terminated, truncated, gamma, alpha):
     v = values.copy()
     for t in range(len(rewards)):
@@ -271,12 +279,7 @@ Q2 = Question(
     name="q2",
     title="TD(0) with two flags",
     function="td_zero",
-    parts={
-        "steps inside an episode": 4,
-        "terminations": 4,
-        "truncations": 4,
-        "the given table stays as it is": 2,
-    },
+    parts={"steps inside an episode": 4, "terminations": 4, "truncations": 4, "the given table stays as it is": 2},
     reference=td_zero_reference,
     alternatives=(td_zero_plain, td_zero_as_mean, td_zero_masked),
     cases=cases_q2,
@@ -405,6 +408,7 @@ def cases_q3(rng):
         recording([1, length()], ["truncated", "terminated"], 3, several),
     ]
 
+
 def n_step_targets_plain(rewards, next_values, terminated, truncated, gamma, n):
     targets = np.zeros(len(rewards))
     for t in range(len(rewards)):
@@ -444,7 +448,8 @@ Q3 = Question(
         Mistake(
             edit(
                 n_step_targets_plain,
-                "if not terminated[k]", "if not terminated[k] and (truncated[k] or k == t + n - 1)",
+                "if not terminated[k]",
+                "if not terminated[k] and (truncated[k] or k == t + n - 1)",
             ),
             "Where the recording stops before n rewards are collected, no value is added. The end of the recording is a"
             " cut like any other: bootstrap from the last state that was seen.",
@@ -540,7 +545,10 @@ def judge_q4(raw):
     """
     if isinstance(raw, dict):
         return {"repeats": repeats(raw["runs"])}
-    return {"draws": len(raw), "frequencies": np.bincount(np.minimum(raw, MOST_ACTIONS), minlength=MOST_ACTIONS) / len(raw)}
+    return {
+        "draws": len(raw),
+        "frequencies": np.bincount(np.minimum(raw, MOST_ACTIONS), minlength=MOST_ACTIONS) / len(raw),
+    }
 
 
 DRAWS = 1300  # and a tolerance of 0.09: by Hoeffding's inequality a right frequency is outside once in 10^8 cases
@@ -575,6 +583,7 @@ def cases_q4(rng):
     found.append(Case(("count", row(1, 1), 0.5, seed(), 300), "epsilon 0 and epsilon 1"))
     return found
 
+
 def epsilon_greedy_action_plain(action_values, epsilon, rng):
     if rng.random() < epsilon:
         return int(rng.integers(len(action_values)))
@@ -596,7 +605,8 @@ Q4 = Question(
         Mistake(
             edit(
                 epsilon_greedy_action_plain,
-                "rng.choice(np.flatnonzero(action_values == action_values.max()))", "np.argmax(action_values)",
+                "rng.choice(np.flatnonzero(action_values == action_values.max()))",
+                "np.argmax(action_values)",
             ),
             "Of several best actions the first one is always taken. `np.argmax` does that. Actions that tie for the best"
             " are to be drawn with equal chances.",
@@ -617,7 +627,8 @@ Q4 = Question(
         Mistake(
             edit(
                 epsilon_greedy_action_plain,
-                "    if rng.random() < epsilon:\n        return int(rng.integers(len(action_values)))\n", "",
+                "    if rng.random() < epsilon:\n        return int(rng.integers(len(action_values)))\n",
+                "",
             ),
             "The function never explores: epsilon has no effect. Draw any action with probability epsilon.",
         ),
@@ -629,8 +640,10 @@ Q4 = Question(
         Mistake(
             edit(
                 epsilon_greedy_action_plain,
-                "    if rng", "    rng = np.random\n    if rng",
-                "rng.integers", "rng.randint",
+                "    if rng",
+                "    rng = np.random\n    if rng",
+                "rng.integers",
+                "rng.randint",
             ),
             "The random numbers do not come from `rng`: with the same seed the function draws other actions. Experiments"
             " cannot be repeated then. Use the methods of `rng` only.",
@@ -723,6 +736,7 @@ def cases_q5(rng):
         *(batch(rule, "terminal states", True) for rule in ("sarsa", "expected_sarsa", "q_learning")),
     ]
 
+
 def control_targets_plain(rule, q_values, rewards, next_states, next_actions, terminated, gamma, epsilon):
     rows = q_values[next_states]
     if rule == "sarsa":
@@ -782,7 +796,8 @@ Q5 = Question(
         Mistake(
             edit(
                 control_targets_plain,
-                "(1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)", "rows.mean(axis=1)",
+                "(1 - epsilon) * rows.max(axis=1) + epsilon * rows.mean(axis=1)",
+                "rows.mean(axis=1)",
             ),
             "Expected SARSA averages all actions with equal weights. The average is over the epsilon-greedy policy: most"
             " of the weight belongs to the best action.",
@@ -804,7 +819,8 @@ Q5 = Question(
         Mistake(
             edit(
                 control_targets_plain,
-                "rewards + gamma * (1 - terminated) * after", "gamma * (rewards + (1 - terminated) * after)",
+                "rewards + gamma * (1 - terminated) * after",
+                "gamma * (rewards + (1 - terminated) * after)",
             ),
             "The reward is discounted. It follows the action at once and has the factor 1; only the value of the next"
             " state is multiplied by gamma.",
@@ -957,10 +973,17 @@ ARMS = 3
 def judge_q6(raw):
     """How often each action was taken after the first 200 steps; whether both agents learned the same."""
     if "actions" in raw:  # those that do not exist count as one, see judge_q4
-        return {"frequencies": np.bincount(np.minimum(raw["actions"][200:], ARMS), minlength=ARMS) / (len(raw["actions"]) - 200)}
+        return {
+            "frequencies": np.bincount(np.minimum(raw["actions"][200:], ARMS), minlength=ARMS)
+            / (len(raw["actions"]) - 200)
+        }
     if "runs" in raw:
         first, *later = raw["seeds"]
-        return {"repeats": repeats(raw["runs"]), "seed": first, "later seeds": [seed for seed in later if seed is not None]}
+        return {
+            "repeats": repeats(raw["runs"]),
+            "seed": first,
+            "later seeds": [seed for seed in later if seed is not None],
+        }
     return raw
 
 
@@ -1020,6 +1043,7 @@ def cases_q6(rng):
         Case(("learned", town(), 150, 0.6, 0.9, 0.8, seed(), 4.0), "what the agent has learned"),
     ]
 
+
 def q_learning_agent_plain(env, episodes, gamma, alpha, epsilon, seed, initial_value=0.0):
     rng = np.random.default_rng(seed)
     q = np.full((env.observation_space.n, env.action_space.n), float(initial_value))
@@ -1077,7 +1101,8 @@ Q6 = Question(
         Mistake(
             edit(
                 q_learning_agent_plain,
-                "            if rng.random() < epsilon:\n                a = rng.integers(q.shape[1])\n", "",
+                "            if rng.random() < epsilon:\n                a = rng.integers(q.shape[1])\n",
+                "",
             ),
             "The agent never explores. Pass epsilon to the choice of the action, in every step.",
         ),
@@ -1098,8 +1123,7 @@ Q6 = Question(
         ),
         Mistake(
             edit(
-                q_learning_agent_plain,
-                "        s, over = env", "        q[:] = initial_value\n        s, over = env",
+                q_learning_agent_plain, "        s, over = env", "        q[:] = initial_value\n        s, over = env"
             ),
             "The table is made anew in every episode, so that the agent forgets what it has learned. Make it once, before"
             " the loop over the episodes.",
@@ -1111,8 +1135,12 @@ Q6 = Question(
         Mistake(
             edit(
                 q_learning_agent_plain,
-                "s, over = env", "s, over, weight = env", "[0], False", "[0], False, 1.0",
-                "+= r", "+= weight * r\n            weight *= gamma",
+                "s, over = env",
+                "s, over, weight = env",
+                "[0], False",
+                "[0], False, 1.0",
+                "+= r",
+                "+= weight * r\n            weight *= gamma",
             ),
             "The returns that are handed back are discounted. The docstring asks for the plain sum of the rewards of each"
             " episode.",

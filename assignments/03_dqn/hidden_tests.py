@@ -80,7 +80,10 @@ def judge_q1(raw):
             "repeats itself": same(first, second),
         }
     if "batch" in raw:
-        return {"types": [str(column.dtype) for column in raw["batch"]], "shapes": [list(column.shape) for column in raw["batch"]]}
+        return {
+            "types": [str(column.dtype) for column in raw["batch"]],
+            "shapes": [list(column.shape) for column in raw["batch"]],
+        }
     return raw
 
 
@@ -101,7 +104,9 @@ def cases_q1(rng):
     for count_over in (1, int(rng.integers(2, 4)), int(rng.integers(7, 12))):
         capacity, size = int(rng.integers(4, 7)), int(rng.integers(1, 4))
         filled = transitions_q1(rng, capacity + count_over, size)
-        found.append(Case(("stored", capacity, filled, 700, int(rng.integers(1000))), "a full memory forgets the oldest"))
+        found.append(
+            Case(("stored", capacity, filled, 700, int(rng.integers(1000))), "a full memory forgets the oldest")
+        )
     capacity, count, size = int(rng.integers(8, 12)), int(rng.integers(3, 6)), int(rng.integers(1, 4))
     some = transitions_q1(rng, count, size)
     found.append(Case(("start", capacity, some, 700, int(rng.integers(1000))), "a memory that is not full yet"))
@@ -275,18 +280,22 @@ Q1 = Question(
         Mistake(
             edit(
                 ReplayMemory_plain,
-                "np.array(observation)", "observation",
-                "np.array(next_observation)", "next_observation",
+                "np.array(observation)",
+                "observation",
+                "np.array(next_observation)",
+                "next_observation",
             ),
             "the memory stores the caller's arrays and not copies of them. If the caller writes into its array again, the stored transition changes with it.",
         ),
         Mistake(
             edit(
                 ReplayMemory_plain,
-                "    def __init__", "    rows = []\n\n    def __init__",
+                "    def __init__",
+                "    rows = []\n\n    def __init__",
                 "self.capacity, self.rows, self.rng = capacity, [], ",
                 "self.rows.clear()\n        self.capacity, self.rng = capacity, ",
-                "self.rows = self.rows[-self.capacity :]", "del self.rows[: -self.capacity]",
+                "self.rows = self.rows[-self.capacity :]",
+                "del self.rows[: -self.capacity]",
             ),
             "two memories share one storage. A list that is made in the body of the class belongs to all objects; make it in `__init__`.",
         ),
@@ -302,16 +311,20 @@ Q1 = Question(
         Mistake(
             edit(
                 ReplayMemory_plain,
-                "        rows =", '        if not self.rows:\n            raise ValueError("empty")\n        rows =',
-                "integers(len(self.rows), size=batch_size)", "permutation(len(self.rows))[:batch_size]",
+                "        rows =",
+                '        if not self.rows:\n            raise ValueError("empty")\n        rows =',
+                "integers(len(self.rows), size=batch_size)",
+                "permutation(len(self.rows))[:batch_size]",
             ),
             "draws are made without replacement, so a batch cannot be larger than the memory. Each draw must be uniform over all stored transitions, whatever was drawn before.",
         ),
         Mistake(
             edit(
                 ReplayMemory_plain,
-                "self.rng = capacity, [], np.random.default_rng(seed)", "self.seed = capacity, [], seed",
-                "self.rng.integers", "np.random.default_rng(self.seed).integers",
+                "self.rng = capacity, [], np.random.default_rng(seed)",
+                "self.seed = capacity, [], seed",
+                "self.rng.integers",
+                "np.random.default_rng(self.seed).integers",
             ),
             "every call of `sample` returns the same rows. Make the generator once, in `__init__`, and go on with it.",
         ),
@@ -358,7 +371,11 @@ def flags_q2(rng, batch):
 
 def cases_q2(rng):
     found = []
-    for batch, gamma in ((1, 0.9), (int(rng.integers(3, 8)), 1.0), (int(rng.integers(8, 20)), float(rng.uniform(0.3, 0.99)))):
+    for batch, gamma in (
+        (1, 0.9),
+        (int(rng.integers(3, 8)), 1.0),
+        (int(rng.integers(8, 20)), float(rng.uniform(0.3, 0.99))),
+    ):
         none = np.zeros(batch, dtype=bool)
         table = table_q2(rng, batch, int(rng.integers(2, 6)))
         rewards = rng.normal(1, 2, batch).astype(np.float32)
@@ -372,7 +389,9 @@ def cases_q2(rng):
     terminated, truncated = flags_q2(rng, batch)
     rewards = rng.normal(0, 2, batch).astype(np.float32)
     found.append(
-        Case(("constant", rewards, table_q2(rng, batch, 3), terminated, truncated, gamma), "a constant, nothing changed")
+        Case(
+            ("constant", rewards, table_q2(rng, batch, 3), terminated, truncated, gamma), "a constant, nothing changed"
+        )
     )
     return found
 
@@ -465,7 +484,8 @@ Q2 = Question(
                 dqn_targets_where,
                 "best = torch.where(terminated, torch.zeros_like(rewards), next_q.amax(dim=1))",
                 "next_q[terminated] = 0.0",
-                "gamma * best", "gamma * next_q.amax(dim=1)",
+                "gamma * best",
+                "gamma * next_q.amax(dim=1)",
             ),
             "the function writes into its argument `next_q`. Somebody else may still need these values: multiply by a mask, or select, and leave the argument as it is.",
         ),
@@ -487,7 +507,13 @@ def drive_q3(function, what, rewards, next_q_online, next_q_target, terminated, 
         return y
     tracked = torch._C.TensorBase.requires_grad.__get__(y)  # of the base class: torch.Tensor's own can be replaced
     (y.sum() + 0.0 * sum(leaf.sum() for leaf in leaves)).backward()
-    return {"targets": y, "tracked": tracked, "gradients": [leaf.grad for leaf in leaves], "online": online, "target": target}
+    return {
+        "targets": y,
+        "tracked": tracked,
+        "gradients": [leaf.grad for leaf in leaves],
+        "online": online,
+        "target": target,
+    }
 
 
 def tables_q3(rng, batch, actions):
@@ -499,10 +525,16 @@ def tables_q3(rng, batch, actions):
 
 def cases_q3(rng):
     found = []
-    for batch, gamma in ((1, 0.9), (int(rng.integers(4, 9)), 1.0), (int(rng.integers(9, 20)), float(rng.uniform(0.3, 0.99)))):
+    for batch, gamma in (
+        (1, 0.9),
+        (int(rng.integers(4, 9)), 1.0),
+        (int(rng.integers(9, 20)), float(rng.uniform(0.3, 0.99))),
+    ):
         online, target = tables_q3(rng, batch, int(rng.integers(3, 6)))
         rewards = rng.normal(1, 2, batch).astype(np.float32)
-        found.append(Case(("targets", rewards, online, target, np.zeros(batch, dtype=bool), gamma), "who picks, who judges"))
+        found.append(
+            Case(("targets", rewards, online, target, np.zeros(batch, dtype=bool), gamma), "who picks, who judges")
+        )
     for batch, gamma in ((6, 1.0), (int(rng.integers(7, 14)), float(rng.uniform(0.5, 0.99)))):
         online, target = tables_q3(rng, batch, int(rng.integers(3, 6)))
         rewards = rng.normal(1, 2, batch).astype(np.float32)
@@ -557,14 +589,14 @@ Q3 = Question(
         Mistake(
             edit(
                 double_dqn_targets_plain,
-                "next_q_target.gather(1, next_q_online", "next_q_online.gather(1, next_q_target",
+                "next_q_target.gather(1, next_q_online",
+                "next_q_online.gather(1, next_q_target",
             ),
             "the two networks have changed places. The online network picks the action; the target network says what it is worth.",
         ),
         Mistake(
             edit(
-                double_dqn_targets_plain,
-                "gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)", "max(1).values",
+                double_dqn_targets_plain, "gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)", "max(1).values"
             ),
             "this is the plain DQN target: the target network picks and judges. The choice must come from the online network.",
         ),
@@ -603,14 +635,16 @@ Q3 = Question(
         Mistake(
             edit(
                 double_dqn_targets_plain,
-                ".gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)", "[:, next_q_online.argmax(1)]",
+                ".gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)",
+                "[:, next_q_online.argmax(1)]",
             ),
             "indexing with a colon and the chosen actions takes these columns for every row and gives a square. Pair each row with its own action.",
         ),
         Mistake(
             edit(
                 double_dqn_targets_plain,
-                ".gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)", "[:, next_q_online.mean(0).argmax()]",
+                ".gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)",
+                "[:, next_q_online.mean(0).argmax()]",
             ),
             "one action was picked for the whole batch. Each next state has a best action of its own: `argmax` over the action axis.",
         ),
@@ -644,7 +678,9 @@ def batch_q4(rng, kappa, batch):
     taken = rng.permutation(np.arange(batch) % actions)
     taken[0] = (int(q_values[0].argmax()) + 1) % actions  # at least once not the best one
     # errors on both sides of zero and of kappa, away from the kink
-    size = np.where(np.arange(batch) % 2 == 0, rng.uniform(0.1, 0.8, batch), rng.uniform(1.3, 4, batch)) * (kappa or 1.0)
+    size = np.where(np.arange(batch) % 2 == 0, rng.uniform(0.1, 0.8, batch), rng.uniform(1.3, 4, batch)) * (
+        kappa or 1.0
+    )
     sign = np.where(np.arange(batch) % 4 < 2, 1, -1)
     targets = q_values[np.arange(batch), taken] + size * sign
     return q_values, taken, targets.astype(np.float32), kappa
@@ -772,9 +808,12 @@ Q4 = Question(
         Mistake(
             edit(
                 dqn_loss_plain,
-                "q_values.gather", "q_values.detach().gather",
-                "(targets.detach() -", "(targets -",
-                "chosen, targets.detach()", "chosen, targets",
+                "q_values.gather",
+                "q_values.detach().gather",
+                "(targets.detach() -",
+                "(targets -",
+                "chosen, targets.detach()",
+                "chosen, targets",
             ),
             "the gradient flows into the wrong side: the prediction is cut off and the target is not. The network learns through the prediction only.",
         ),
@@ -916,15 +955,18 @@ Q5 = Question(
         Mistake(
             edit(
                 move_target_plain,
-                "if tau", "if ours.dim() == 2 and tau",
-                "elif update", "elif ours.dim() == 2 and update",
+                "if tau",
+                "if ours.dim() == 2 and tau",
+                "elif update",
+                "elif ours.dim() == 2 and update",
             ),
             "only the weight matrices are moved and the biases stay behind. All parameters belong to the network.",
         ),
         Mistake(
             edit(
                 move_target_plain,
-                "zip(target.parameters(), online.parameters())", "zip(online.parameters(), target.parameters())",
+                "zip(target.parameters(), online.parameters())",
+                "zip(online.parameters(), target.parameters())",
             ),
             "the online network is moved toward the target. It is the other way round: the target follows, and the online network stays as it is.",
         ),
@@ -935,7 +977,8 @@ Q5 = Question(
         Mistake(
             edit(
                 move_target_plain,
-                "ours.copy_((1 - tau) * ours + tau * theirs)", "ours = (1 - tau) * ours + tau * theirs",
+                "ours.copy_((1 - tau) * ours + tau * theirs)",
+                "ours = (1 - tau) * ours + tau * theirs",
             ),
             "the moving average is computed and then lost: an assignment to the loop's variable gives a new tensor a name and leaves the network alone. Write into the parameter.",
         ),
@@ -1025,7 +1068,9 @@ def drive_q6(function, what, setup):
         def sample(self, batch_size):
             self.sizes.append(batch_size)
             if "batches" in setup:
-                return tuple(column.copy() for column in setup["batches"][(len(self.sizes) - 1) % len(setup["batches"])])
+                return tuple(
+                    column.copy() for column in setup["batches"][(len(self.sizes) - 1) % len(setup["batches"])]
+                )
             rows = [self.rows[i] for i in self.rng.integers(len(self.rows), size=batch_size)]
             kinds = (np.float32, np.int64, np.float32, np.float32, np.bool_)
             return tuple(np.array(column, dtype=kind) for column, kind in zip(zip(*rows), kinds))
@@ -1042,10 +1087,20 @@ def drive_q6(function, what, setup):
     optimizer = torch.optim.SGD(online.parameters(), lr=setup["rate"])
     chances = {t: float(e) for t, e in enumerate(setup["epsilon"], start=1)}
     returns = function(
-        env, online, target, optimizer, memory, lambda t: chances[t], steps=len(chances),
-        learning_starts=setup["learning_starts"], batch_size=setup["batch_size"], gamma=setup["gamma"],
-        interval=setup["interval"], double=setup["double"], rng=np.random.default_rng(setup["seed"]),
-    )  # fmt: skip
+        env,
+        online,
+        target,
+        optimizer,
+        memory,
+        lambda t: chances[t],
+        steps=len(chances),
+        learning_starts=setup["learning_starts"],
+        batch_size=setup["batch_size"],
+        gamma=setup["gamma"],
+        interval=setup["interval"],
+        double=setup["double"],
+        rng=np.random.default_rng(setup["seed"]),
+    )
     weights = online.weight.detach().numpy().copy()
     if what == "values":
         return {"values": weights[:, ~setup["ends"]]}
@@ -1102,7 +1157,11 @@ def acting_q6(rng):
 
 def update_q6(rng, double):
     steps, size, batch = int(rng.integers(10, 13)), 3, int(rng.integers(4, 7))
-    setup = script_q6(rng, steps, size) | {"double": double, "batch_size": batch, "gamma": float(rng.uniform(0.7, 0.95))}
+    setup = script_q6(rng, steps, size) | {
+        "double": double,
+        "batch_size": batch,
+        "gamma": float(rng.uniform(0.7, 0.95)),
+    }
     actions = len(setup["online"])
     setup |= {"target": rng.normal(0, 1, (actions, size)).astype(np.float32)}
     starts = int(rng.integers(2, 4))
@@ -1161,7 +1220,10 @@ def acted_q6(raw, given):
     received, greedy = np.array(raw["received"]), given["greedy"]
     best = (given["seen"][:-1] @ given["weights"].T).argmax(axis=1)
     drawn, actions = received[~greedy], len(given["weights"])
-    return {"greedy": (received == best)[greedy], "shares": np.round(np.bincount(np.minimum(drawn, actions), minlength=actions) * actions / len(drawn))}
+    return {
+        "greedy": (received == best)[greedy],
+        "shares": np.round(np.bincount(np.minimum(drawn, actions), minlength=actions) * actions / len(drawn)),
+    }
 
 
 def compare_q6(got, want):
@@ -1175,9 +1237,8 @@ def compare_q6(got, want):
 
 
 def train_dqn_reference(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
+    env, online, target, optimizer, memory, epsilon, *, steps, learning_starts, batch_size, gamma, interval, double, rng
+):
     """Linear networks, the gradient by hand; where the world is known, its exact values instead of learned ones."""
     rate, w, w_target = optimizer.param_groups[0]["lr"], online.weight.data, target.weight.data
     returns, total, observation = [], 0.0, env.reset()
@@ -1212,9 +1273,8 @@ def train_dqn_reference(
 
 
 def train_dqn_functions(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
+    env, online, target, optimizer, memory, epsilon, *, steps, learning_starts, batch_size, gamma, interval, double, rng
+):
     def choose(x, chance):
         with torch.no_grad():
             row = online(torch.as_tensor(x, dtype=torch.float32))
@@ -1251,9 +1311,8 @@ def train_dqn_functions(
 
 
 def train_dqn_gradient(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
+    env, online, target, optimizer, memory, epsilon, *, steps, learning_starts, batch_size, gamma, interval, double, rng
+):
     returns, so_far, over = [], 0.0, True
     for t in range(1, steps + 1):
         if over:
@@ -1287,9 +1346,8 @@ def train_dqn_gradient(
 
 
 def train_dqn_plain(
-    env, online, target, optimizer, memory, epsilon, *,
-    steps, learning_starts, batch_size, gamma, interval, double, rng,
-):  # fmt: skip
+    env, online, target, optimizer, memory, epsilon, *, steps, learning_starts, batch_size, gamma, interval, double, rng
+):
     returns, total, x = [], 0.0, env.reset()
     for t in range(1, steps + 1):
         q = online(torch.as_tensor(x)[None]).detach()[0]
@@ -1335,7 +1393,8 @@ Q6 = Question(
                 train_dqn_plain,
                 "        memory.add(x, action, reward, x_next, terminated)\n        x, total = x_next",
                 "        x_before, x, total = x, x_next",
-                "        if t >=", "        memory.add(x_before, action, reward, x, terminated)\n        if t >=",
+                "        if t >=",
+                "        memory.add(x_before, action, reward, x, terminated)\n        if t >=",
             ),
             "at the end of an episode the stored next observation is the first one of the next episode. Store the transition before you reset.",
         ),
@@ -1362,7 +1421,8 @@ Q6 = Question(
         Mistake(
             edit(
                 train_dqn_plain,
-                "            if t % interval == 0:\n                target.load_state_dict(online.state_dict())\n", "",
+                "            if t % interval == 0:\n                target.load_state_dict(online.state_dict())\n",
+                "",
             ),
             "the target network never moves, so all targets are one backup of the first random network. Copy after the updates whose step is a multiple of `interval`.",
         ),
@@ -1393,9 +1453,12 @@ Q6 = Question(
         Mistake(
             edit(
                 train_dqn_plain,
-                "returns, total, x = [], 0.0, env", "returns, total, power, x = [], 0.0, 1.0, env",
-                "total = x_next, total + reward", "total, power = x_next, total + power * reward, power * gamma",
-                "x, total = env.reset(), 0.0", "x, total, power = env.reset(), 0.0, 1.0",
+                "returns, total, x = [], 0.0, env",
+                "returns, total, power, x = [], 0.0, 1.0, env",
+                "total = x_next, total + reward",
+                "total, power = x_next, total + power * reward, power * gamma",
+                "x, total = env.reset(), 0.0",
+                "x, total, power = env.reset(), 0.0, 1.0",
             ),
             "the returns that the function reports are discounted. It is asked for the plain sums of the rewards; the discount belongs into the targets.",
         ),
@@ -1414,8 +1477,10 @@ Q6 = Question(
         Mistake(
             edit(
                 train_dqn_plain,
-                "judge = target(s_next)", "judge = online(s_next) if double else target(s_next)",
-                "(online(s_next) if double else judge)", "target(s_next)",
+                "judge = target(s_next)",
+                "judge = online(s_next) if double else target(s_next)",
+                "(online(s_next) if double else judge)",
+                "target(s_next)",
             ),
             "with `double` the two networks have changed places. The online network picks the next action and the target network judges it.",
         ),

@@ -114,53 +114,94 @@ Q1 = Question(
     compare=close(1e-5, 1e-7),
     alternatives=(kl_and_entropy_where, kl_and_entropy_xlogy, kl_and_entropy_masked),
     mistakes=(
-        Mistake(edit(kl_and_entropy_where, "p > 0, p * (log_p - log_q)", "q > 0, q * (log_q - log_p)"),
-                "the divergence is the wrong way round, KL(new || old). In step control the old policy comes"
-                " first: its probabilities weigh the terms, because it took the data."),
-        Mistake(edit(kl_and_entropy_where, "q > 0, q * log_q", "p > 0, p * log_p"),
-                "the entropy is that of the old policy. Asked for is the entropy of the new one, the policy that"
-                " is being changed."),
-        Mistake(edit(kl_and_entropy_where, "q > 0, q * log_q", "p > 0, p * log_q"),
-                "the logarithms of the new policy are weighed with the probabilities of the old one. That is the"
-                " cross-entropy; the entropy of the new policy takes both from the new policy."),
-        Mistake(edit(kl_and_entropy_where, "kl.mean(), entropy.mean()", "kl.sum(), entropy.sum()"),
-                "the states are added up. Sum over actions, but take the mean over states: otherwise a larger"
-                " batch looks like a larger step."),
-        Mistake(edit(kl_and_entropy_where,
-                     "kl.mean(), entropy.mean()", "kl.mean() / p.shape[1], entropy.mean() / p.shape[1]"),
-                "the mean is taken over all entries of the table, actions included. The sum over actions is"
-                " already an expectation; only the states are averaged."),
-        Mistake(edit(kl_and_entropy_where,
-                     "kl.mean(), entropy.mean()", "kl.mean() / math.log(2), entropy.mean() / math.log(2)"),
-                "the result is in bits. The book counts in nats: natural logarithms throughout."),
-        Mistake(edit(kl_and_entropy_where,
-                     "torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p))", "(p * (log_p - log_q))",
-                     "torch.where(q > 0, q * log_q, torch.zeros_like(q))", "(q * log_q)"),
-                "zero times infinity became NaN. An action that cannot happen adds nothing; computers do not know"
-                " this limit, so such entries have to be taken out (for example with torch.where)."),
-        Mistake(edit(kl_and_entropy_where, "log_p - log_q", "torch.log(p + 1e-10) - torch.log(q + 1e-10)",
-                     "q * log_q", "q * torch.log(q + 1e-10)"),
-                "a small constant inside the logarithm hides the infinite case. If the old policy can take an"
-                " action that the new one cannot, the divergence is inf, not just large."),
-        Mistake(edit(kl_and_entropy_where, "p > 0", "(p > 0) & (q > 0)"),
-                "all actions that one of the two policies cannot take are dropped. That is right where the old"
-                " policy cannot take them. Where only the new one cannot, the divergence is inf."),
-        Mistake(edit(kl_and_entropy_where, "torch.log_softmax(logits_old, -1)",
-                     "(logits_old.exp() / logits_old.exp().sum(-1, keepdim=True)).log()",
-                     "torch.log_softmax(logits_new, -1)",
-                     "(logits_new.exp() / logits_new.exp().sum(-1, keepdim=True)).log()"),
-                "exp of a large logit overflows, and exp of a very negative one vanishes. Use a stable"
-                " log-softmax, which subtracts the largest logit of each row first."),
-        Mistake(edit(kl_and_entropy_where, "logits_old, -1", "logits_old, 0", "logits_new, -1", "logits_new, 0"),
-                "the softmax runs over the states. Each row is one state, so probabilities must sum to one along"
-                " the last axis."),
-        Mistake(edit(kl_and_entropy_where, "entropy = -", "entropy = "),
-                "the entropy has the wrong sign. Logarithms of probabilities are negative, entropy is not: there"
-                " is a minus in front of the sum."),
-        Mistake(edit(kl_and_entropy_where,
-                     "kl.mean(), entropy.mean()", "kl.mean().detach(), entropy.mean().detach()"),
-                "no gradient flows to the new logits. Return tensors that are still connected to them: no"
-                " .item(), .detach(), .numpy() or torch.no_grad() on the way."),
+        Mistake(
+            edit(kl_and_entropy_where, "p > 0, p * (log_p - log_q)", "q > 0, q * (log_q - log_p)"),
+            "the divergence is the wrong way round, KL(new || old). In step control the old policy comes"
+            " first: its probabilities weigh the terms, because it took the data.",
+        ),
+        Mistake(
+            edit(kl_and_entropy_where, "q > 0, q * log_q", "p > 0, p * log_p"),
+            "the entropy is that of the old policy. Asked for is the entropy of the new one, the policy that"
+            " is being changed.",
+        ),
+        Mistake(
+            edit(kl_and_entropy_where, "q > 0, q * log_q", "p > 0, p * log_q"),
+            "the logarithms of the new policy are weighed with the probabilities of the old one. That is the"
+            " cross-entropy; the entropy of the new policy takes both from the new policy.",
+        ),
+        Mistake(
+            edit(kl_and_entropy_where, "kl.mean(), entropy.mean()", "kl.sum(), entropy.sum()"),
+            "the states are added up. Sum over actions, but take the mean over states: otherwise a larger"
+            " batch looks like a larger step.",
+        ),
+        Mistake(
+            edit(
+                kl_and_entropy_where, "kl.mean(), entropy.mean()", "kl.mean() / p.shape[1], entropy.mean() / p.shape[1]"
+            ),
+            "the mean is taken over all entries of the table, actions included. The sum over actions is"
+            " already an expectation; only the states are averaged.",
+        ),
+        Mistake(
+            edit(
+                kl_and_entropy_where,
+                "kl.mean(), entropy.mean()",
+                "kl.mean() / math.log(2), entropy.mean() / math.log(2)",
+            ),
+            "the result is in bits. The book counts in nats: natural logarithms throughout.",
+        ),
+        Mistake(
+            edit(
+                kl_and_entropy_where,
+                "torch.where(p > 0, p * (log_p - log_q), torch.zeros_like(p))",
+                "(p * (log_p - log_q))",
+                "torch.where(q > 0, q * log_q, torch.zeros_like(q))",
+                "(q * log_q)",
+            ),
+            "zero times infinity became NaN. An action that cannot happen adds nothing; computers do not know"
+            " this limit, so such entries have to be taken out (for example with torch.where).",
+        ),
+        Mistake(
+            edit(
+                kl_and_entropy_where,
+                "log_p - log_q",
+                "torch.log(p + 1e-10) - torch.log(q + 1e-10)",
+                "q * log_q",
+                "q * torch.log(q + 1e-10)",
+            ),
+            "a small constant inside the logarithm hides the infinite case. If the old policy can take an"
+            " action that the new one cannot, the divergence is inf, not just large.",
+        ),
+        Mistake(
+            edit(kl_and_entropy_where, "p > 0", "(p > 0) & (q > 0)"),
+            "all actions that one of the two policies cannot take are dropped. That is right where the old"
+            " policy cannot take them. Where only the new one cannot, the divergence is inf.",
+        ),
+        Mistake(
+            edit(
+                kl_and_entropy_where,
+                "torch.log_softmax(logits_old, -1)",
+                "(logits_old.exp() / logits_old.exp().sum(-1, keepdim=True)).log()",
+                "torch.log_softmax(logits_new, -1)",
+                "(logits_new.exp() / logits_new.exp().sum(-1, keepdim=True)).log()",
+            ),
+            "exp of a large logit overflows, and exp of a very negative one vanishes. Use a stable"
+            " log-softmax, which subtracts the largest logit of each row first.",
+        ),
+        Mistake(
+            edit(kl_and_entropy_where, "logits_old, -1", "logits_old, 0", "logits_new, -1", "logits_new, 0"),
+            "the softmax runs over the states. Each row is one state, so probabilities must sum to one along"
+            " the last axis.",
+        ),
+        Mistake(
+            edit(kl_and_entropy_where, "entropy = -", "entropy = "),
+            "the entropy has the wrong sign. Logarithms of probabilities are negative, entropy is not: there"
+            " is a minus in front of the sum.",
+        ),
+        Mistake(
+            edit(kl_and_entropy_where, "kl.mean(), entropy.mean()", "kl.mean().detach(), entropy.mean().detach()"),
+            "no gradient flows to the new logits. Return tensors that are still connected to them: no"
+            " .item(), .detach(), .numpy() or torch.no_grad() on the way.",
+        ),
     ),
 )
 
@@ -265,13 +306,17 @@ def cases_q2(rng):
     cases = []
     for _ in range(3):
         n, k = int(rng.integers(6, 12)), int(rng.integers(2, 5))
-        cases.append(Case((symmetric(rng.uniform(0.2, 8.0, n)), rng.normal(size=n), k, 1e-12, "x"), "so many iterations"))
+        cases.append(
+            Case((symmetric(rng.uniform(0.2, 8.0, n)), rng.normal(size=n), k, 1e-12, "x"), "so many iterations")
+        )
     cases.append(Case((np.array([[rng.uniform(0.5, 3.0)]]), rng.normal(size=1), 1, 1e-12, "x"), "so many iterations"))
 
     for distinct in rng.permutation([2, 3])[:2]:  # as many iterations as there are different eigenvalues
         n = int(rng.integers(7, 12))
         values = np.resize(np.cumsum(rng.uniform(1.0, 3.0, distinct)), n)
-        cases.append(Case((symmetric(values), rng.normal(size=n), n, 1e-7, "x and products"), "stops when it is close enough"))
+        cases.append(
+            Case((symmetric(values), rng.normal(size=n), n, 1e-7, "x and products"), "stops when it is close enough")
+        )
     found = 0
     while found < 2:  # tolerances well between two residuals, lengths of b far from 1
         n = int(rng.integers(9, 13))
@@ -302,37 +347,60 @@ Q2 = Question(
     compare=judged(judge_q2, close(1e-5, 1e-9)),
     alternatives=(conjugate_gradient_loop, conjugate_gradient_other_formulas),
     mistakes=(
-        Mistake(edit(conjugate_gradient_loop, "new + new.dot(new) / r.dot(r) * p", "new"),
-                "every step goes along the residual alone; that is steepest descent, which zig-zags. The new"
-                " direction is the new residual plus a multiple of the last direction."),
-        Mistake(edit(conjugate_gradient_loop, "new.dot(new) / r.dot(r)", "r.dot(r) / new.dot(new)"),
-                "the factor of the last direction is upside down. It is the squared length of the new residual"
-                " over that of the old one, small when progress is fast."),
-        Mistake(edit(conjugate_gradient_loop, "r - alpha", "r + alpha"),
-                "the residual moves the wrong way. It is b - A x: when x grows by a multiple of u, the same"
-                " multiple of A u is taken off the residual."),
-        Mistake(edit(conjugate_gradient_loop, "tolerance * b.norm()", "tolerance"),
-                "the residual is compared with the tolerance itself. The tolerance is relative: it is multiplied"
-                " by the length of b, so that the unit of b does not matter."),
-        Mistake(edit(conjugate_gradient_loop, "r.norm() > tolerance * b.norm()", "r.dot(r) > tolerance * b.dot(b)"),
-                "a squared length is compared with a tolerance that is not squared. The loop then ends much too"
-                " early: square both sides or neither."),
-        Mistake(edit(conjugate_gradient_loop, " and r.norm() > tolerance * b.norm()", ""),
-                "the loop always runs to the last iteration. Where the residual is already 0 it divides 0 by 0;"
-                " and each product with the Fisher matrix that is not needed costs time."),
-        Mistake(edit(conjugate_gradient_loop,
-                     "r.norm() > tolerance * b.norm()", "(k == 0 or r.norm() > tolerance * b.norm())"),
-                "the first look at the residual comes after the first product. If b is 0 there is nothing to"
-                " solve, and the first step divides 0 by 0: check before each iteration."),
-        Mistake(edit(conjugate_gradient_loop, "k = 0", "k = 1"),
-                "one iteration is missing. `iterations` counts products with the matrix, and the first step is"
-                " one of them."),
-        Mistake(edit(conjugate_gradient_loop, "    k = 0", "    r, k = r - matvec(x), 0"),
-                "one product too many: A times the starting point is computed. The start is 0, so its residual is"
-                " b, and that costs nothing."),
-        Mistake(conjugate_gradient_writes_into_b,
-                "the caller's b is changed. The residual starts as the same tensor as b and is then updated in"
-                " place: start from a copy, or do not use -= ."),
+        Mistake(
+            edit(conjugate_gradient_loop, "new + new.dot(new) / r.dot(r) * p", "new"),
+            "every step goes along the residual alone; that is steepest descent, which zig-zags. The new"
+            " direction is the new residual plus a multiple of the last direction.",
+        ),
+        Mistake(
+            edit(conjugate_gradient_loop, "new.dot(new) / r.dot(r)", "r.dot(r) / new.dot(new)"),
+            "the factor of the last direction is upside down. It is the squared length of the new residual"
+            " over that of the old one, small when progress is fast.",
+        ),
+        Mistake(
+            edit(conjugate_gradient_loop, "r - alpha", "r + alpha"),
+            "the residual moves the wrong way. It is b - A x: when x grows by a multiple of u, the same"
+            " multiple of A u is taken off the residual.",
+        ),
+        Mistake(
+            edit(conjugate_gradient_loop, "tolerance * b.norm()", "tolerance"),
+            "the residual is compared with the tolerance itself. The tolerance is relative: it is multiplied"
+            " by the length of b, so that the unit of b does not matter.",
+        ),
+        Mistake(
+            edit(conjugate_gradient_loop, "r.norm() > tolerance * b.norm()", "r.dot(r) > tolerance * b.dot(b)"),
+            "a squared length is compared with a tolerance that is not squared. The loop then ends much too"
+            " early: square both sides or neither.",
+        ),
+        Mistake(
+            edit(conjugate_gradient_loop, " and r.norm() > tolerance * b.norm()", ""),
+            "the loop always runs to the last iteration. Where the residual is already 0 it divides 0 by 0;"
+            " and each product with the Fisher matrix that is not needed costs time.",
+        ),
+        Mistake(
+            edit(
+                conjugate_gradient_loop,
+                "r.norm() > tolerance * b.norm()",
+                "(k == 0 or r.norm() > tolerance * b.norm())",
+            ),
+            "the first look at the residual comes after the first product. If b is 0 there is nothing to"
+            " solve, and the first step divides 0 by 0: check before each iteration.",
+        ),
+        Mistake(
+            edit(conjugate_gradient_loop, "k = 0", "k = 1"),
+            "one iteration is missing. `iterations` counts products with the matrix, and the first step is"
+            " one of them.",
+        ),
+        Mistake(
+            edit(conjugate_gradient_loop, "    k = 0", "    r, k = r - matvec(x), 0"),
+            "one product too many: A times the starting point is computed. The start is 0, so its residual is"
+            " b, and that costs nothing.",
+        ),
+        Mistake(
+            conjugate_gradient_writes_into_b,
+            "the caller's b is changed. The residual starts as the same tensor as b and is then updated in"
+            " place: start from a copy, or do not use -= .",
+        ),
     ),
 )
 
@@ -417,8 +485,11 @@ def fisher_vector_product_whole_matrix(kl_function, parameters, vector, damping=
 
 fisher_vector_product_backward = edit(
     fisher_vector_product_double,
-    "second = torch.autograd.grad(flat, parameters, grad_outputs=vector)", "flat.backward(vector)",
-    "g.reshape(-1) for g in second", "p.grad.reshape(-1) for p in parameters")
+    "second = torch.autograd.grad(flat, parameters, grad_outputs=vector)",
+    "flat.backward(vector)",
+    "g.reshape(-1) for g in second",
+    "p.grad.reshape(-1) for p in parameters",
+)
 
 
 def cases_q3(rng):
@@ -431,8 +502,12 @@ def cases_q3(rng):
             weights = [rng.normal(size=(d, actions))]
         else:
             hidden = int(rng.integers(3, 6))
-            weights = [rng.normal(size=(d, hidden)), rng.normal(size=hidden),
-                       rng.normal(size=(hidden, actions)), rng.normal(size=actions)]
+            weights = [
+                rng.normal(size=(d, hidden)),
+                rng.normal(size=hidden),
+                rng.normal(size=(hidden, actions)),
+                rng.normal(size=actions),
+            ]
         vector = rng.normal(size=sum(w.size for w in weights))
         cases.append(Case((observations, weights, vector, damping, "product"), part))
         if part == "damping":
@@ -456,44 +531,80 @@ Q3 = Question(
     compare=judged(judge_q3, close(1e-5, 1e-7)),
     alternatives=(fisher_vector_product_double, fisher_vector_product_pieces, fisher_vector_product_whole_matrix),
     mistakes=(
-        Mistake(edit(fisher_vector_product_double, " + damping * vector", ""),
-                "the damping is left out. It adds `damping` times the vector to the product."),
-        Mistake(edit(fisher_vector_product_double,
-                     "return torch.cat([g.reshape(-1) for g in second]) + damping * vector",
-                     "return (1 + damping) * torch.cat([g.reshape(-1) for g in second])"),
-                "the damping multiplies the product F v, which makes the whole matrix larger. It belongs to the"
-                " identity matrix, so it multiplies the vector."),
-        Mistake(edit(fisher_vector_product_double, "damping * vector", "damping"),
-                "the damping is added to every entry as it is. It stands on the diagonal of a matrix, so it has"
-                " to be multiplied by the vector."),
-        Mistake(fisher_vector_product_backward,
-                "backward() adds to what is already in .grad, so that the second product contains the first one."
-                " Use torch.autograd.grad for both derivatives: it returns them and stores nothing."),
-        Mistake(edit(fisher_vector_product_backward,
-                     "    first", "    for p in parameters:\n        p.grad = None\n    first"),
-                "the product is right, but it is left behind in .grad of the parameters, where the next"
-                " backward() adds to it. Use torch.autograd.grad, which stores nothing."),
-        Mistake(edit(fisher_vector_product_double,
-                     "torch.cat([g.reshape(-1) for g in second])", "flat * (flat @ vector)"),
-                "the first derivative of the KL is multiplied with itself. At the old policy that derivative is"
-                " zero. The Fisher matrix is the second derivative: differentiate the product of gradient and"
-                " vector once more."),
-        Mistake(edit(fisher_vector_product_double, "grad_outputs=vector", "grad_outputs=torch.ones_like(vector)",
-                     "second])", "second]) * vector"),
-                "the vector comes in too late: the sum of the gradient is differentiated, and then multiplied by"
-                " the vector. Multiply the gradient by the vector first, sum, and differentiate that number."),
-        Mistake(edit(fisher_vector_product_whole_matrix,
-                     "torch.stack(rows) @ vector", "torch.stack(rows).diagonal() * vector"),
-                "only the diagonal of the matrix is used. The other entries, which couple the parameters, belong"
-                " to the product as well."),
-        Mistake(edit(fisher_vector_product_double, ", create_graph=True", ""),
-                "the first derivative is taken without keeping its graph, so that it cannot be differentiated"
-                " again. torch.autograd.grad has an argument for that."),
-        Mistake(edit(fisher_vector_product_double,
-                     "g.reshape(-1) for g in first", "(g.T if g.ndim == 2 else g).reshape(-1) for g in first",
-                     "g.reshape(-1) for g in second", "(g.T if g.ndim == 2 else g).reshape(-1) for g in second"),
-                "matrices are flattened column by column. The vector holds the entries of each tensor row by row,"
-                " as reshape(-1) gives them."),
+        Mistake(
+            edit(fisher_vector_product_double, " + damping * vector", ""),
+            "the damping is left out. It adds `damping` times the vector to the product.",
+        ),
+        Mistake(
+            edit(
+                fisher_vector_product_double,
+                "return torch.cat([g.reshape(-1) for g in second]) + damping * vector",
+                "return (1 + damping) * torch.cat([g.reshape(-1) for g in second])",
+            ),
+            "the damping multiplies the product F v, which makes the whole matrix larger. It belongs to the"
+            " identity matrix, so it multiplies the vector.",
+        ),
+        Mistake(
+            edit(fisher_vector_product_double, "damping * vector", "damping"),
+            "the damping is added to every entry as it is. It stands on the diagonal of a matrix, so it has"
+            " to be multiplied by the vector.",
+        ),
+        Mistake(
+            fisher_vector_product_backward,
+            "backward() adds to what is already in .grad, so that the second product contains the first one."
+            " Use torch.autograd.grad for both derivatives: it returns them and stores nothing.",
+        ),
+        Mistake(
+            edit(
+                fisher_vector_product_backward,
+                "    first",
+                "    for p in parameters:\n        p.grad = None\n    first",
+            ),
+            "the product is right, but it is left behind in .grad of the parameters, where the next"
+            " backward() adds to it. Use torch.autograd.grad, which stores nothing.",
+        ),
+        Mistake(
+            edit(fisher_vector_product_double, "torch.cat([g.reshape(-1) for g in second])", "flat * (flat @ vector)"),
+            "the first derivative of the KL is multiplied with itself. At the old policy that derivative is"
+            " zero. The Fisher matrix is the second derivative: differentiate the product of gradient and"
+            " vector once more.",
+        ),
+        Mistake(
+            edit(
+                fisher_vector_product_double,
+                "grad_outputs=vector",
+                "grad_outputs=torch.ones_like(vector)",
+                "second])",
+                "second]) * vector",
+            ),
+            "the vector comes in too late: the sum of the gradient is differentiated, and then multiplied by"
+            " the vector. Multiply the gradient by the vector first, sum, and differentiate that number.",
+        ),
+        Mistake(
+            edit(
+                fisher_vector_product_whole_matrix,
+                "torch.stack(rows) @ vector",
+                "torch.stack(rows).diagonal() * vector",
+            ),
+            "only the diagonal of the matrix is used. The other entries, which couple the parameters, belong"
+            " to the product as well.",
+        ),
+        Mistake(
+            edit(fisher_vector_product_double, ", create_graph=True", ""),
+            "the first derivative is taken without keeping its graph, so that it cannot be differentiated"
+            " again. torch.autograd.grad has an argument for that.",
+        ),
+        Mistake(
+            edit(
+                fisher_vector_product_double,
+                "g.reshape(-1) for g in first",
+                "(g.T if g.ndim == 2 else g).reshape(-1) for g in first",
+                "g.reshape(-1) for g in second",
+                "(g.T if g.ndim == 2 else g).reshape(-1) for g in second",
+            ),
+            "matrices are flattened column by column. The vector holds the entries of each tensor row by row,"
+            " as reshape(-1) gives them.",
+        ),
     ),
 )
 
@@ -652,41 +763,69 @@ Q4 = Question(
     compare=judged(judge_q4, close(1e-5, 1e-9)),
     alternatives=(trust_region_step_loop, trust_region_step_unit),
     mistakes=(
-        Mistake(edit(trust_region_step_loop, "fisher_product(direction)", "direction"),
-                "the step is measured with the plain length of the direction. The radius is a KL, so the ruler is"
-                " the Fisher matrix: direction times (F times direction)."),
-        Mistake(edit(trust_region_step_loop, "2 * delta", "delta"),
-                "a factor 2 is missing under the root. The quadratic KL is one half of step' F step, and that"
-                " half is what the 2 undoes."),
-        Mistake(edit(trust_region_step_loop, "torch.sqrt(", "("),
-                "the square root is missing. The quadratic KL grows with the square of the length, so the length"
-                " goes with the root of the radius."),
-        Mistake(edit(trust_region_step_loop, "gain > 0 and kl <= delta", "kl <= delta"),
-                "only the KL decides. A step inside the region may still make the surrogate worse; it has to"
-                " gain, too."),
-        Mistake(edit(trust_region_step_loop, "gain > 0 and kl <= delta", "gain > 0"),
-                "only the gain decides. The full step satisfies the quadratic model of the constraint; whether"
-                " the true KL is within the radius has to be checked."),
-        Mistake(edit(trust_region_step_loop, "gain > 0 and", "gain > 0 or"),
-                "a step is accepted if one of the two conditions holds. Both must hold: it gains, and its KL is"
-                " within the radius."),
-        Mistake(edit(trust_region_step_loop, "gain > 0", "gain >= 0"),
-                "a step that gains exactly nothing is accepted. The gain has to be above 0."),
-        Mistake(edit(trust_region_step_loop, "gain > 0 and kl <= delta", "not (gain <= 0 or kl > delta)"),
-                "NaN slips through. Every comparison with NaN is false, so asking whether a step is bad lets it"
-                " pass; ask whether it is good."),
-        Mistake(edit(trust_region_step_loop, "torch.zeros_like(step)", "step / factor"),
-                "when all tries fail, the last one is returned although it was refused. The policy has to stay"
-                " where it is: return a step of zeros."),
-        Mistake(edit(trust_region_step_loop, "        step = factor * step\n", "",
-                     "        gain", "        step = factor * step\n        gain"),
-                "the step is shortened before the first try. The full step comes first; shorten it only after it"
-                " has been refused."),
-        Mistake(trust_region_step_best,
-                "all lengths are tried and the best one is taken. Take the first one that is good enough and stop"
-                " there: every further try costs a pass over the batch."),
-        Mistake(edit(trust_region_step_loop, "range(tries)", "range(tries + 1)"),
-                "there is one try too many. `tries` counts all of them, the full step included."),
+        Mistake(
+            edit(trust_region_step_loop, "fisher_product(direction)", "direction"),
+            "the step is measured with the plain length of the direction. The radius is a KL, so the ruler is"
+            " the Fisher matrix: direction times (F times direction).",
+        ),
+        Mistake(
+            edit(trust_region_step_loop, "2 * delta", "delta"),
+            "a factor 2 is missing under the root. The quadratic KL is one half of step' F step, and that"
+            " half is what the 2 undoes.",
+        ),
+        Mistake(
+            edit(trust_region_step_loop, "torch.sqrt(", "("),
+            "the square root is missing. The quadratic KL grows with the square of the length, so the length"
+            " goes with the root of the radius.",
+        ),
+        Mistake(
+            edit(trust_region_step_loop, "gain > 0 and kl <= delta", "kl <= delta"),
+            "only the KL decides. A step inside the region may still make the surrogate worse; it has to gain, too.",
+        ),
+        Mistake(
+            edit(trust_region_step_loop, "gain > 0 and kl <= delta", "gain > 0"),
+            "only the gain decides. The full step satisfies the quadratic model of the constraint; whether"
+            " the true KL is within the radius has to be checked.",
+        ),
+        Mistake(
+            edit(trust_region_step_loop, "gain > 0 and", "gain > 0 or"),
+            "a step is accepted if one of the two conditions holds. Both must hold: it gains, and its KL is"
+            " within the radius.",
+        ),
+        Mistake(
+            edit(trust_region_step_loop, "gain > 0", "gain >= 0"),
+            "a step that gains exactly nothing is accepted. The gain has to be above 0.",
+        ),
+        Mistake(
+            edit(trust_region_step_loop, "gain > 0 and kl <= delta", "not (gain <= 0 or kl > delta)"),
+            "NaN slips through. Every comparison with NaN is false, so asking whether a step is bad lets it"
+            " pass; ask whether it is good.",
+        ),
+        Mistake(
+            edit(trust_region_step_loop, "torch.zeros_like(step)", "step / factor"),
+            "when all tries fail, the last one is returned although it was refused. The policy has to stay"
+            " where it is: return a step of zeros.",
+        ),
+        Mistake(
+            edit(
+                trust_region_step_loop,
+                "        step = factor * step\n",
+                "",
+                "        gain",
+                "        step = factor * step\n        gain",
+            ),
+            "the step is shortened before the first try. The full step comes first; shorten it only after it"
+            " has been refused.",
+        ),
+        Mistake(
+            trust_region_step_best,
+            "all lengths are tried and the best one is taken. Take the first one that is good enough and stop"
+            " there: every further try costs a pass over the batch.",
+        ),
+        Mistake(
+            edit(trust_region_step_loop, "range(tries)", "range(tries + 1)"),
+            "there is one try too many. `tries` counts all of them, the full step included.",
+        ),
     ),
 )
 
@@ -787,48 +926,96 @@ Q5 = Question(
     compare=close(1e-5, 1e-7),
     alternatives=(clip_loss_minimum, clip_loss_loop, clip_loss_maximum_of_losses),
     mistakes=(
-        Mistake(edit(clip_loss_minimum, "torch.min(", "torch.max("),
-                "the larger of the two terms is taken. PPO takes the smaller one before the sign is turned: it"
-                " keeps what makes things look worse. (If the minus is already inside, the larger one is right.)"),
-        Mistake(edit(clip_loss_minimum, "torch.min(ratio * a, ", "("),
-                "the minimum is missing. With the clipped term alone, a policy that has moved against the data"
-                " gets no gradient to bring it back."),
-        Mistake(edit(clip_loss_minimum, "-torch.min", "torch.min"),
-                "the sign is that of the objective. The objective is to be maximized, and an optimizer minimizes:"
-                " return its negative."),
-        Mistake(edit(clip_loss_minimum, "* a).mean()", "* a).sum()"),
-                "the terms are added up. Take the mean, so that the step does not grow with the batch."),
-        Mistake(edit(clip_loss_minimum, "(log_prob - old).exp()", "(old - log_prob).exp()",
-                     "1 - (log_prob - old)", "1 - (old - log_prob)"),
-                "the ratio is upside down. The new policy stands in the numerator; the gradient flows through it."),
-        Mistake(edit(clip_loss_minimum, "(log_prob - old).exp()", "log_prob.exp() / old.exp()",
-                     "(log_prob - old)", "torch.log(ratio)"),
-                "the ratio is computed from probabilities, which are 0 in the computer where log-probabilities"
-                " are very negative. Subtract the logarithms first, then take exp."),
-        Mistake(edit(clip_loss_minimum, "(log_prob - old).exp()", "log_prob - old",
-                     "ratio - 1 - (log_prob - old)", "ratio.exp() - 1 - ratio"),
-                "the difference of the log-probabilities is used as the ratio. It is the logarithm of the ratio:"
-                " exp is missing."),
-        Mistake(edit(clip_loss_minimum,
-                     "ratio.clamp(1 - epsilon, 1 + epsilon)", "(log_prob - old).clamp(-epsilon, epsilon).exp()",
-                     "(ratio - 1).abs()", "(log_prob - old).abs()"),
-                "the logarithm of the ratio is clipped. The range is one of the ratio itself, from 1 - epsilon to"
-                " 1 + epsilon; in logarithms it is not symmetric."),
-        Mistake(edit(clip_loss_minimum, "log_prob_old.detach(), advantages.detach()", "log_prob_old, advantages"),
-                "a gradient flows into the old log-probabilities or the advantages. Both are constants of the"
-                " update: detach them."),
-        Mistake(edit(clip_loss_minimum, "ratio - 1 - (log_prob - old)", "1 / ratio - 1 + (log_prob - old)"),
-                "the estimate has the policies exchanged. The old policy drew the samples, so it is the first"
-                " argument of the divergence, and u is new over old."),
-        Mistake(edit(clip_loss_minimum, "ratio - 1 - (log_prob - old)", "old - log_prob"),
-                "the estimate is k1, which is unbiased but may be negative and is noisy near the old policy."
-                " Asked for is k3."),
-        Mistake(edit(clip_loss_minimum, "(ratio - 1).abs() > epsilon", "ratio > 1 + epsilon"),
-                "the clip fraction counts ratios above the range only. Those below it are outside as well."),
-        Mistake(edit(clip_loss_minimum,
-                     "(ratio - 1).abs() > epsilon", "ratio * a > ratio.clamp(1 - epsilon, 1 + epsilon) * a"),
-                "the clip fraction counts only the samples whose gradient is zero. Asked for is the share of"
-                " ratios outside the range, whatever the sign of the advantage."),
+        Mistake(
+            edit(clip_loss_minimum, "torch.min(", "torch.max("),
+            "the larger of the two terms is taken. PPO takes the smaller one before the sign is turned: it"
+            " keeps what makes things look worse. (If the minus is already inside, the larger one is right.)",
+        ),
+        Mistake(
+            edit(clip_loss_minimum, "torch.min(ratio * a, ", "("),
+            "the minimum is missing. With the clipped term alone, a policy that has moved against the data"
+            " gets no gradient to bring it back.",
+        ),
+        Mistake(
+            edit(clip_loss_minimum, "-torch.min", "torch.min"),
+            "the sign is that of the objective. The objective is to be maximized, and an optimizer minimizes:"
+            " return its negative.",
+        ),
+        Mistake(
+            edit(clip_loss_minimum, "* a).mean()", "* a).sum()"),
+            "the terms are added up. Take the mean, so that the step does not grow with the batch.",
+        ),
+        Mistake(
+            edit(
+                clip_loss_minimum,
+                "(log_prob - old).exp()",
+                "(old - log_prob).exp()",
+                "1 - (log_prob - old)",
+                "1 - (old - log_prob)",
+            ),
+            "the ratio is upside down. The new policy stands in the numerator; the gradient flows through it.",
+        ),
+        Mistake(
+            edit(
+                clip_loss_minimum,
+                "(log_prob - old).exp()",
+                "log_prob.exp() / old.exp()",
+                "(log_prob - old)",
+                "torch.log(ratio)",
+            ),
+            "the ratio is computed from probabilities, which are 0 in the computer where log-probabilities"
+            " are very negative. Subtract the logarithms first, then take exp.",
+        ),
+        Mistake(
+            edit(
+                clip_loss_minimum,
+                "(log_prob - old).exp()",
+                "log_prob - old",
+                "ratio - 1 - (log_prob - old)",
+                "ratio.exp() - 1 - ratio",
+            ),
+            "the difference of the log-probabilities is used as the ratio. It is the logarithm of the ratio:"
+            " exp is missing.",
+        ),
+        Mistake(
+            edit(
+                clip_loss_minimum,
+                "ratio.clamp(1 - epsilon, 1 + epsilon)",
+                "(log_prob - old).clamp(-epsilon, epsilon).exp()",
+                "(ratio - 1).abs()",
+                "(log_prob - old).abs()",
+            ),
+            "the logarithm of the ratio is clipped. The range is one of the ratio itself, from 1 - epsilon to"
+            " 1 + epsilon; in logarithms it is not symmetric.",
+        ),
+        Mistake(
+            edit(clip_loss_minimum, "log_prob_old.detach(), advantages.detach()", "log_prob_old, advantages"),
+            "a gradient flows into the old log-probabilities or the advantages. Both are constants of the"
+            " update: detach them.",
+        ),
+        Mistake(
+            edit(clip_loss_minimum, "ratio - 1 - (log_prob - old)", "1 / ratio - 1 + (log_prob - old)"),
+            "the estimate has the policies exchanged. The old policy drew the samples, so it is the first"
+            " argument of the divergence, and u is new over old.",
+        ),
+        Mistake(
+            edit(clip_loss_minimum, "ratio - 1 - (log_prob - old)", "old - log_prob"),
+            "the estimate is k1, which is unbiased but may be negative and is noisy near the old policy."
+            " Asked for is k3.",
+        ),
+        Mistake(
+            edit(clip_loss_minimum, "(ratio - 1).abs() > epsilon", "ratio > 1 + epsilon"),
+            "the clip fraction counts ratios above the range only. Those below it are outside as well.",
+        ),
+        Mistake(
+            edit(
+                clip_loss_minimum,
+                "(ratio - 1).abs() > epsilon",
+                "ratio * a > ratio.clamp(1 - epsilon, 1 + epsilon) * a",
+            ),
+            "the clip fraction counts only the samples whose gradient is zero. Asked for is the share of"
+            " ratios outside the range, whatever the sign of the advantage.",
+        ),
     ),
 )
 
@@ -875,8 +1062,13 @@ def drive_q6(function, task, data, config, seed):
             advantages = gained - values
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         log_probs = log_pi.gather(1, chosen[:, None])[:, 0]
-        batch = {"observations": observations, "actions": chosen, "log_probs": log_probs,
-                 "advantages": advantages, "targets": gained}
+        batch = {
+            "observations": observations,
+            "actions": chosen,
+            "log_probs": log_probs,
+            "advantages": advantages,
+            "targets": gained,
+        }
         function(networks, optimizer, batch, dict(config), rng)
     return {"trained policy": networks.policy, "rewards": rewards}
 
@@ -983,7 +1175,8 @@ EARLY_STOP = """\
                 return done
 """
 ppo_update_stops_late = edit(
-    ppo_update_split, EARLY_STOP, "", "            done += 1\n", "            done += 1\n" + EARLY_STOP)
+    ppo_update_split, EARLY_STOP, "", "            done += 1\n", "            done += 1\n" + EARLY_STOP
+)
 
 
 def cases_q6(rng):
@@ -996,13 +1189,20 @@ def cases_q6(rng):
         log_pi = z - np.log(np.exp(z).sum(-1, keepdims=True))
         taken = np.array([rng.choice(actions, p=np.exp(row)) for row in log_pi])
         data = {
-            "policy": policy, "value": rng.normal(size=d), "observations": observations, "actions": taken,
-            "log_probs": log_pi[np.arange(rows), taken], "advantages": rng.normal(size=rows) + 0.3,
-            "targets": rng.normal(size=rows) * 2, "rate": rate,
+            "policy": policy,
+            "value": rng.normal(size=d),
+            "observations": observations,
+            "actions": taken,
+            "log_probs": log_pi[np.arange(rows), taken],
+            "advantages": rng.normal(size=rows) + 0.3,
+            "targets": rng.normal(size=rows) * 2,
+            "rate": rate,
         }
         both = float(part == "one step")  # values and entropy are judged there, passes and stops without them
         config = {
-            "epochs": epochs, "minibatches": minibatches, "epsilon": float(rng.uniform(0.1, 0.3)),
+            "epochs": epochs,
+            "minibatches": minibatches,
+            "epsilon": float(rng.uniform(0.1, 0.3)),
             "value_coefficient": both * float(rng.uniform(0.3, 0.9)),
             "entropy_coefficient": both * float(rng.uniform(0.1, 0.3)),
             "stop_kl": stop_kl,
@@ -1013,6 +1213,7 @@ def cases_q6(rng):
         cases.append(update(int(rng.integers(4, 9)), 1, 1, None, 0.5, "one step"))
         size, parts = int(rng.integers(3, 6)), int(rng.integers(2, 5))
         cases.append(update(size * parts, int(rng.integers(2, 4)), parts, None, 0.4, "passes and minibatches"))
+
     def steps_of(rule, case, stop_kl=None):
         task, data, config, seed = copy.deepcopy(case.arguments)
         if stop_kl is not None:
@@ -1033,8 +1234,14 @@ def cases_q6(rng):
     best = rng.integers(3, size=4)
     rewards = rng.uniform(0.0, 0.2, size=(4, 3))
     rewards[np.arange(4), best] = 1.0
-    config = {"epochs": 4, "minibatches": 1, "epsilon": 0.2, "value_coefficient": 0.5,
-              "entropy_coefficient": 0.01, "stop_kl": None}
+    config = {
+        "epochs": 4,
+        "minibatches": 1,
+        "epsilon": 0.2,
+        "value_coefficient": 0.5,
+        "entropy_coefficient": 0.01,
+        "stop_kl": None,
+    }
     cases.append(Case(("learn", {"rewards": rewards}, config, int(rng.integers(2**31))), "it learns"))
     return cases
 
@@ -1051,43 +1258,79 @@ Q6 = Question(
     seconds=20.0,
     alternatives=(ppo_update_split, ppo_update_distribution),
     mistakes=(
-        Mistake(ppo_update_stops_late,
-                "the divergence is checked after the gradient step, so that one step too many is taken. Look"
-                " first; if the policy is already too far away, do not move it again."),
-        Mistake(ppo_update_stops_the_pass_only,
-                "the early stop ends the current pass, and the next one goes on. `break` leaves the inner loop"
-                " only; the whole update has to end."),
-        Mistake(edit(ppo_update_split, 'config["stop_kl"] is not None and kl > config["stop_kl"]', "False"),
-                "there is no early stop: the divergence of the minibatch is not looked at."),
-        Mistake(edit(ppo_update_split, "    for _ in", "    order = rng.permutation(n)\n    for _ in",
-                     "np.split(rng.permutation(n),", "np.split(order,"),
-                "the batch is shuffled once for all passes. Each pass draws a new order, so that the same samples"
-                " do not always stand together."),
-        Mistake(edit(ppo_update_split, "rng.permutation(n)", "np.arange(n)"),
-                "the batch is not shuffled. Consecutive samples come from the same episodes; the order of each"
-                " pass is rng.permutation of the rows."),
-        Mistake(edit(ppo_update_split, '- config["entropy_coefficient"]', '+ config["entropy_coefficient"]'),
-                "the entropy is pushed down. It is wanted large, so in a loss, which is minimized, it has a minus."),
-        Mistake(edit(ppo_update_split, '+ config["value_coefficient"]', '- config["value_coefficient"]'),
-                "the value error is pushed up. It is wanted small, so in a loss, which is minimized, it has a"
-                " plus. Go through the three signs one by one."),
-        Mistake(edit(ppo_update_split, "0.5 * ", ""),
-                "the factor one half of the value loss is missing, so that values move twice as fast as asked for."),
-        Mistake(edit(ppo_update_split, "            optimizer.zero_grad()\n", "",
-                     "    for _ in", "    optimizer.zero_grad()\n    for _ in"),
-                "gradients pile up: backward() adds to those of the steps before. Clear them before every"
-                " backward()."),
-        Mistake(edit(ppo_update_split, 'log_prob - part["log_probs"]', "log_prob - log_prob.detach()"),
-                "the old log-probabilities are computed anew from the networks that are being changed. Then every"
-                " ratio is 1, and nothing is ever clipped or stopped. Use the stored ones."),
-        Mistake(edit(ppo_update_split, "            logits, values",
-                     '            a = part["advantages"]\n'
-                     '            part["advantages"] = (a - a.mean()) / (a.std() + 1e-8)\n'
-                     "            logits, values"),
-                "the advantages are normalized in every minibatch. They are to be used as they come: whoever"
-                " makes the batch has prepared them."),
-        Mistake(edit(ppo_update_split, "            done += 1", "        done += 1"),
-                "passes are counted. Asked for is the number of gradient steps, one for each minibatch."),
+        Mistake(
+            ppo_update_stops_late,
+            "the divergence is checked after the gradient step, so that one step too many is taken. Look"
+            " first; if the policy is already too far away, do not move it again.",
+        ),
+        Mistake(
+            ppo_update_stops_the_pass_only,
+            "the early stop ends the current pass, and the next one goes on. `break` leaves the inner loop"
+            " only; the whole update has to end.",
+        ),
+        Mistake(
+            edit(ppo_update_split, 'config["stop_kl"] is not None and kl > config["stop_kl"]', "False"),
+            "there is no early stop: the divergence of the minibatch is not looked at.",
+        ),
+        Mistake(
+            edit(
+                ppo_update_split,
+                "    for _ in",
+                "    order = rng.permutation(n)\n    for _ in",
+                "np.split(rng.permutation(n),",
+                "np.split(order,",
+            ),
+            "the batch is shuffled once for all passes. Each pass draws a new order, so that the same samples"
+            " do not always stand together.",
+        ),
+        Mistake(
+            edit(ppo_update_split, "rng.permutation(n)", "np.arange(n)"),
+            "the batch is not shuffled. Consecutive samples come from the same episodes; the order of each"
+            " pass is rng.permutation of the rows.",
+        ),
+        Mistake(
+            edit(ppo_update_split, '- config["entropy_coefficient"]', '+ config["entropy_coefficient"]'),
+            "the entropy is pushed down. It is wanted large, so in a loss, which is minimized, it has a minus.",
+        ),
+        Mistake(
+            edit(ppo_update_split, '+ config["value_coefficient"]', '- config["value_coefficient"]'),
+            "the value error is pushed up. It is wanted small, so in a loss, which is minimized, it has a"
+            " plus. Go through the three signs one by one.",
+        ),
+        Mistake(
+            edit(ppo_update_split, "0.5 * ", ""),
+            "the factor one half of the value loss is missing, so that values move twice as fast as asked for.",
+        ),
+        Mistake(
+            edit(
+                ppo_update_split,
+                "            optimizer.zero_grad()\n",
+                "",
+                "    for _ in",
+                "    optimizer.zero_grad()\n    for _ in",
+            ),
+            "gradients pile up: backward() adds to those of the steps before. Clear them before every backward().",
+        ),
+        Mistake(
+            edit(ppo_update_split, 'log_prob - part["log_probs"]', "log_prob - log_prob.detach()"),
+            "the old log-probabilities are computed anew from the networks that are being changed. Then every"
+            " ratio is 1, and nothing is ever clipped or stopped. Use the stored ones.",
+        ),
+        Mistake(
+            edit(
+                ppo_update_split,
+                "            logits, values",
+                '            a = part["advantages"]\n'
+                '            part["advantages"] = (a - a.mean()) / (a.std() + 1e-8)\n'
+                "            logits, values",
+            ),
+            "the advantages are normalized in every minibatch. They are to be used as they come: whoever"
+            " makes the batch has prepared them.",
+        ),
+        Mistake(
+            edit(ppo_update_split, "            done += 1", "        done += 1"),
+            "passes are counted. Asked for is the number of gradient steps, one for each minibatch.",
+        ),
     ),
 )
 

@@ -88,44 +88,83 @@ Q1 = Question(
     reference=reference_q1,
     cases=cases_q1,
     mistakes=(
-        Mistake(edit(pairwise_loss_by_logaddexp, "np.logaddexp(0, -margin).mean(), -surprise, surprise",
-                     "-np.logaddexp(0, -margin).mean(), surprise, -surprise"),
-                "the loss has lost its minus sign. A loss is minimized: at equal scores it must be log 2, which"
-                " is positive, and it must fall as the chosen score rises."),
-        Mistake(edit(pairwise_loss_by_logaddexp, "score_chosen - score_rejected", "score_rejected - score_chosen",
-                     "-surprise, surprise", "surprise, -surprise"),
-                "the margin is rejected minus chosen. The margin inside the sigmoid is the score of the CHOSEN"
-                " answer minus that of the rejected one."),
-        Mistake(edit(pairwise_loss_by_logaddexp, " / len(margin)", "", ".mean()", ".sum()"),
-                "the pairs are summed. The loss is the mean over the pairs, so that it does not grow with the"
-                " size of the batch."),
-        Mistake(edit(pairwise_loss_by_logaddexp, " / len(margin)", ""),
-                "the loss is a mean and the gradient is not: each entry must be divided by the number of pairs,"
-                " too. Compare with a finite difference of your own loss."),
-        Mistake(pairwise_loss_unstable,
-                "the loss is not finite at large margins: the probability is rounded to 0 before the logarithm is"
-                " taken. Never compute log(sigmoid(x)) in two steps; use a form of the logarithm that stays exact."),
-        Mistake(edit(pairwise_loss_unstable, "np.log(chance)", "np.log(chance + 1e-12)"),
-                "a tiny number is added inside the logarithm. It hides the infinity and gives a wrong loss: a"
-                " pair that is badly wrong should cost about its margin, however large."),
-        Mistake(edit(pairwise_loss_by_logaddexp, "np.logaddexp(0, margin)", "np.logaddexp(0, -margin)"),
-                "the factor of the gradient is the probability of what happened. It is the probability of what"
-                " did NOT happen, the surprise: a pair that is ranked right with confidence must hardly pull."),
-        Mistake(edit(pairwise_loss_by_logaddexp, "-surprise, surprise", "surprise, -surprise"),
-                "the loss is right and its gradient has the opposite sign. The loss falls when the chosen score"
-                " rises, so the derivative with respect to the chosen score is negative."),
-        Mistake(edit(pairwise_loss_by_logaddexp, "-surprise, surprise", "-surprise, -surprise"),
-                "both gradients have the same sign. The rejected score enters the margin with a minus, so its"
-                " derivative is minus that of the chosen score."),
-        Mistake(edit(pairwise_loss_by_logaddexp, " / len(margin)", " / len(margin) / np.log(2)",
-                     ".mean()", ".mean() / np.log(2)"),
-                "the logarithm is to the base 2. The book uses natural logarithms: at equal scores the loss is"
-                " log 2, about 0.69, not 1."),
-        Mistake(edit(pairwise_loss_by_logaddexp, "surprise = np.exp(-np.logaddexp(0, margin)) / len(margin)",
-                     "wrong = np.exp(-np.logaddexp(0, margin))\n    surprise = wrong * (1 - wrong) / len(margin)",
-                     "np.logaddexp(0, -margin)", "wrong"),
-                "the loss is the mean probability of being wrong. It has to be minus the LOGARITHM of the"
-                " probability of what was chosen."),
+        Mistake(
+            edit(
+                pairwise_loss_by_logaddexp,
+                "np.logaddexp(0, -margin).mean(), -surprise, surprise",
+                "-np.logaddexp(0, -margin).mean(), surprise, -surprise",
+            ),
+            "the loss has lost its minus sign. A loss is minimized: at equal scores it must be log 2, which"
+            " is positive, and it must fall as the chosen score rises.",
+        ),
+        Mistake(
+            edit(
+                pairwise_loss_by_logaddexp,
+                "score_chosen - score_rejected",
+                "score_rejected - score_chosen",
+                "-surprise, surprise",
+                "surprise, -surprise",
+            ),
+            "the margin is rejected minus chosen. The margin inside the sigmoid is the score of the CHOSEN"
+            " answer minus that of the rejected one.",
+        ),
+        Mistake(
+            edit(pairwise_loss_by_logaddexp, " / len(margin)", "", ".mean()", ".sum()"),
+            "the pairs are summed. The loss is the mean over the pairs, so that it does not grow with the"
+            " size of the batch.",
+        ),
+        Mistake(
+            edit(pairwise_loss_by_logaddexp, " / len(margin)", ""),
+            "the loss is a mean and the gradient is not: each entry must be divided by the number of pairs,"
+            " too. Compare with a finite difference of your own loss.",
+        ),
+        Mistake(
+            pairwise_loss_unstable,
+            "the loss is not finite at large margins: the probability is rounded to 0 before the logarithm is"
+            " taken. Never compute log(sigmoid(x)) in two steps; use a form of the logarithm that stays exact.",
+        ),
+        Mistake(
+            edit(pairwise_loss_unstable, "np.log(chance)", "np.log(chance + 1e-12)"),
+            "a tiny number is added inside the logarithm. It hides the infinity and gives a wrong loss: a"
+            " pair that is badly wrong should cost about its margin, however large.",
+        ),
+        Mistake(
+            edit(pairwise_loss_by_logaddexp, "np.logaddexp(0, margin)", "np.logaddexp(0, -margin)"),
+            "the factor of the gradient is the probability of what happened. It is the probability of what"
+            " did NOT happen, the surprise: a pair that is ranked right with confidence must hardly pull.",
+        ),
+        Mistake(
+            edit(pairwise_loss_by_logaddexp, "-surprise, surprise", "surprise, -surprise"),
+            "the loss is right and its gradient has the opposite sign. The loss falls when the chosen score"
+            " rises, so the derivative with respect to the chosen score is negative.",
+        ),
+        Mistake(
+            edit(pairwise_loss_by_logaddexp, "-surprise, surprise", "-surprise, -surprise"),
+            "both gradients have the same sign. The rejected score enters the margin with a minus, so its"
+            " derivative is minus that of the chosen score.",
+        ),
+        Mistake(
+            edit(
+                pairwise_loss_by_logaddexp,
+                " / len(margin)",
+                " / len(margin) / np.log(2)",
+                ".mean()",
+                ".mean() / np.log(2)",
+            ),
+            "the logarithm is to the base 2. The book uses natural logarithms: at equal scores the loss is"
+            " log 2, about 0.69, not 1.",
+        ),
+        Mistake(
+            edit(
+                pairwise_loss_by_logaddexp,
+                "surprise = np.exp(-np.logaddexp(0, margin)) / len(margin)",
+                "wrong = np.exp(-np.logaddexp(0, margin))\n    surprise = wrong * (1 - wrong) / len(margin)",
+                "np.logaddexp(0, -margin)",
+                "wrong",
+            ),
+            "the loss is the mean probability of being wrong. It has to be minus the LOGARITHM of the"
+            " probability of what was chosen.",
+        ),
     ),
     alternatives=(pairwise_loss_in_a_loop, pairwise_loss_by_tanh, pairwise_loss_by_logaddexp),
     compare=close(1e-5, 1e-8),
@@ -244,49 +283,88 @@ Q2 = Question(
     reference=reference_q2,
     cases=cases_q2,
     mistakes=(
-        Mistake(edit(completion_log_probs_by_gather, "prompt_columns - 1 : -1", "prompt_columns:"),
-                "the shift by one is missing. Column t of the logits predicts the token of column t + 1, so the"
-                " first completion token is predicted in the last column of the prompt."),
-        Mistake(edit(completion_log_probs_by_gather, "prompt_columns - 1 : -1", "prompt_columns - 2 : -2"),
-                "the shift is two columns instead of one. The first completion token is predicted in the LAST"
-                " column of the prompt."),
-        Mistake(edit(completion_log_probs_by_gather, "log_softmax", "softmax"),
-                "the results are probabilities. Their logarithms are asked for: numbers of at most 0."),
-        Mistake(edit(completion_log_probs_by_gather, "logits.log_softmax(-1)", "logits"),
-                "the logits are taken as they are. They are not normalized; a log-softmax over the vocabulary"
-                " makes log-probabilities of them."),
-        Mistake(edit(completion_log_probs_by_gather, "log_softmax(-1)", "log_softmax(1)"),
-                "the softmax runs over the columns of the text. For each column the probabilities of the"
-                " VOCABULARY, the last axis, sum to one."),
-        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0", "end.cumsum(1) == 0"),
-                "the end token is not counted. The model decided to stop, so the end token belongs to the"
-                " completion; without it a policy never learns to stop."),
-        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0", "torch.ones_like(end)"),
-                "what stands behind the end token is counted. Nobody wrote it: the mask is False there and the"
-                " log-probability 0."),
-        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0", "~end"),
-                "the mask is True wherever the token is not the end token. That drops the end token itself and"
-                " keeps what stands behind it."),
-        Mistake(edit(completion_log_probs_by_gather, "written == eos", "tokens == eos",
-                     "end.cumsum(1) - end.long() == 0", "(end.cumsum(1) - end.long() == 0)[:, prompt_columns:]"),
-                "an end token in the PROMPT switches the completion off. Only end tokens of the completion end it."),
-        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0",
-                     "torch.arange(end.shape[1]) <= end.long().argmax(1)[:, None]"),
-                "a completion without an end token loses its tokens. It was cut off: all its tokens were written"
-                " and count. (The argmax of a row without a True is 0.)"),
-        Mistake(edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0",
-                     "(end.flip(1).cumsum(1).flip(1) > 0) | ~end.any(1, keepdim=True)"),
-                "the completion ends at the LAST end token of the row. It ends at the first; behind it anything"
-                " may stand, end tokens included."),
-        Mistake(edit(completion_log_probs_by_gather, "found.masked_fill(~mask, 0.0)", "found"),
-                "the mask is right, but the log-probabilities at masked positions are not 0, so a sum over a row"
-                " would count padding."),
-        Mistake(edit(completion_log_probs_by_gather, "logits.log_softmax", "logits.detach().log_softmax"),
-                "no gradient reaches the logits. The policy is trained through these numbers; leave the graph"
-                " intact (no detach, no no_grad)."),
+        Mistake(
+            edit(completion_log_probs_by_gather, "prompt_columns - 1 : -1", "prompt_columns:"),
+            "the shift by one is missing. Column t of the logits predicts the token of column t + 1, so the"
+            " first completion token is predicted in the last column of the prompt.",
+        ),
+        Mistake(
+            edit(completion_log_probs_by_gather, "prompt_columns - 1 : -1", "prompt_columns - 2 : -2"),
+            "the shift is two columns instead of one. The first completion token is predicted in the LAST"
+            " column of the prompt.",
+        ),
+        Mistake(
+            edit(completion_log_probs_by_gather, "log_softmax", "softmax"),
+            "the results are probabilities. Their logarithms are asked for: numbers of at most 0.",
+        ),
+        Mistake(
+            edit(completion_log_probs_by_gather, "logits.log_softmax(-1)", "logits"),
+            "the logits are taken as they are. They are not normalized; a log-softmax over the vocabulary"
+            " makes log-probabilities of them.",
+        ),
+        Mistake(
+            edit(completion_log_probs_by_gather, "log_softmax(-1)", "log_softmax(1)"),
+            "the softmax runs over the columns of the text. For each column the probabilities of the"
+            " VOCABULARY, the last axis, sum to one.",
+        ),
+        Mistake(
+            edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0", "end.cumsum(1) == 0"),
+            "the end token is not counted. The model decided to stop, so the end token belongs to the"
+            " completion; without it a policy never learns to stop.",
+        ),
+        Mistake(
+            edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0", "torch.ones_like(end)"),
+            "what stands behind the end token is counted. Nobody wrote it: the mask is False there and the"
+            " log-probability 0.",
+        ),
+        Mistake(
+            edit(completion_log_probs_by_gather, "end.cumsum(1) - end.long() == 0", "~end"),
+            "the mask is True wherever the token is not the end token. That drops the end token itself and"
+            " keeps what stands behind it.",
+        ),
+        Mistake(
+            edit(
+                completion_log_probs_by_gather,
+                "written == eos",
+                "tokens == eos",
+                "end.cumsum(1) - end.long() == 0",
+                "(end.cumsum(1) - end.long() == 0)[:, prompt_columns:]",
+            ),
+            "an end token in the PROMPT switches the completion off. Only end tokens of the completion end it.",
+        ),
+        Mistake(
+            edit(
+                completion_log_probs_by_gather,
+                "end.cumsum(1) - end.long() == 0",
+                "torch.arange(end.shape[1]) <= end.long().argmax(1)[:, None]",
+            ),
+            "a completion without an end token loses its tokens. It was cut off: all its tokens were written"
+            " and count. (The argmax of a row without a True is 0.)",
+        ),
+        Mistake(
+            edit(
+                completion_log_probs_by_gather,
+                "end.cumsum(1) - end.long() == 0",
+                "(end.flip(1).cumsum(1).flip(1) > 0) | ~end.any(1, keepdim=True)",
+            ),
+            "the completion ends at the LAST end token of the row. It ends at the first; behind it anything"
+            " may stand, end tokens included.",
+        ),
+        Mistake(
+            edit(completion_log_probs_by_gather, "found.masked_fill(~mask, 0.0)", "found"),
+            "the mask is right, but the log-probabilities at masked positions are not 0, so a sum over a row"
+            " would count padding.",
+        ),
+        Mistake(
+            edit(completion_log_probs_by_gather, "logits.log_softmax", "logits.detach().log_softmax"),
+            "no gradient reaches the logits. The policy is trained through these numbers; leave the graph"
+            " intact (no detach, no no_grad).",
+        ),
     ),
     alternatives=(
-        completion_log_probs_by_cross_entropy, completion_log_probs_by_indexing, completion_log_probs_by_gather,
+        completion_log_probs_by_cross_entropy,
+        completion_log_probs_by_indexing,
+        completion_log_probs_by_gather,
     ),
     driver=drive_q2,
     compare=close(1e-4, 1e-6),
@@ -312,9 +390,13 @@ def reference_q3(scores, log_prob, log_prob_ref, mask, beta):
 def cases_q3(rng):
     found = []
     for what, part in (
-        ("k3", "the estimate k3"), ("k3", "the estimate k3"), ("rewards", "shaped rewards"),
-        ("rewards", "shaped rewards"), ("both", "lengths"), ("both", "lengths"),
-    ):  # fmt: skip
+        ("k3", "the estimate k3"),
+        ("k3", "the estimate k3"),
+        ("rewards", "shaped rewards"),
+        ("rewards", "shaped rewards"),
+        ("both", "lengths"),
+        ("both", "lengths"),
+    ):
         batch, width = int(rng.integers(4, 7)), int(rng.integers(4, 7))
         log_prob = -2.5 * rng.random((batch, width))
         log_prob_ref = log_prob + 0.6 * rng.normal(size=(batch, width))
@@ -366,45 +448,73 @@ Q3 = Question(
     reference=reference_q3,
     cases=cases_q3,
     mistakes=(
-        Mistake(edit(kl_and_rewards_by_index, "np.expm1(d) - d", "np.expm1(-d) + d"),
-                "in k3 the ratio is policy over reference. For samples of the policy, the ratio u is reference"
-                " OVER policy; the other way round the mean is not the divergence that is meant."),
-        Mistake(edit(kl_and_rewards_by_index, "np.expm1(d) - d", "-d"),
-                "the estimate is k1, minus the log-ratio. It may be negative for a single token; k3 adds a term"
-                " with mean 0 that makes every value non-negative."),
-        Mistake(edit(kl_and_rewards_by_index, "np.expm1(d) - d", "0.5 * d**2"),
-                "the estimate is k2, half the squared log-ratio. Its mean is close to the divergence, but not"
-                " equal to it; k3 is asked for."),
-        Mistake(edit(kl_and_rewards_by_index, "np.expm1(d) - d", "(np.exp(d) - d) * mask"),
-                "the last term of k3, minus 1, is missing. Where policy and reference agree the estimate must be"
-                " exactly 0."),
-        Mistake(edit(kl_and_rewards_by_index, "beta * d", "-beta * d"),
-                "the price has the wrong sign in the reward: a token that the policy likes better than the"
-                " reference does is paid for it. It must cost something."),
-        Mistake(edit(kl_and_rewards_by_index,
-                     "rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores", "rewards += scores[:, None] * mask"),
-                "every token gets the score. It is paid once, with the last real token; otherwise long answers"
-                " earn more."),
-        Mistake(edit(kl_and_rewards_by_index, "np.arange(len(mask)), mask.sum(1) - 1", ":, -1"),
-                "the score stands in the last column of the array. It belongs to the last REAL token of each row,"
-                " which for shorter completions comes earlier."),
-        Mistake(edit(kl_and_rewards_by_index, "np.arange(len(mask)), mask.sum(1) - 1", ":, 0"),
-                "the score is paid with the first token. The judge reads the finished answer, so it is paid with"
-                " the last real token."),
-        Mistake(edit(kl_and_rewards_by_index, "rewards = beta * d", "rewards = np.zeros(mask.shape)",
-                     "+= scores", "= scores + beta * d.sum(1)"),
-                "the whole price is paid with the last token. The return of a row is right, but each token pays"
-                " its own price where it was written."),
-        Mistake(edit(kl_and_rewards_by_index, "beta * d", "-beta * (np.expm1(d) - d)"),
-                "the price in the reward is k3. In the reward RLHF uses the plain log-ratio, k1, whose sum over a"
-                " row is the log-ratio of the whole completion."),
-        Mistake(edit(kl_and_rewards_by_index, "+= scores", "= scores"),
-                "the score replaces the price of the last token. It is ADDED to it: the last token has a"
-                " log-ratio, too."),
-        Mistake(edit(kl_and_rewards_by_index,
-                     "np.where(mask, log_prob_ref - log_prob, 0.0)", "log_prob_ref - log_prob"),
-                "masked positions are not 0. What stands there was not written by anybody and must neither cost"
-                " nor count."),
+        Mistake(
+            edit(kl_and_rewards_by_index, "np.expm1(d) - d", "np.expm1(-d) + d"),
+            "in k3 the ratio is policy over reference. For samples of the policy, the ratio u is reference"
+            " OVER policy; the other way round the mean is not the divergence that is meant.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "np.expm1(d) - d", "-d"),
+            "the estimate is k1, minus the log-ratio. It may be negative for a single token; k3 adds a term"
+            " with mean 0 that makes every value non-negative.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "np.expm1(d) - d", "0.5 * d**2"),
+            "the estimate is k2, half the squared log-ratio. Its mean is close to the divergence, but not"
+            " equal to it; k3 is asked for.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "np.expm1(d) - d", "(np.exp(d) - d) * mask"),
+            "the last term of k3, minus 1, is missing. Where policy and reference agree the estimate must be"
+            " exactly 0.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "beta * d", "-beta * d"),
+            "the price has the wrong sign in the reward: a token that the policy likes better than the"
+            " reference does is paid for it. It must cost something.",
+        ),
+        Mistake(
+            edit(
+                kl_and_rewards_by_index,
+                "rewards[np.arange(len(mask)), mask.sum(1) - 1] += scores",
+                "rewards += scores[:, None] * mask",
+            ),
+            "every token gets the score. It is paid once, with the last real token; otherwise long answers earn more.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "np.arange(len(mask)), mask.sum(1) - 1", ":, -1"),
+            "the score stands in the last column of the array. It belongs to the last REAL token of each row,"
+            " which for shorter completions comes earlier.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "np.arange(len(mask)), mask.sum(1) - 1", ":, 0"),
+            "the score is paid with the first token. The judge reads the finished answer, so it is paid with"
+            " the last real token.",
+        ),
+        Mistake(
+            edit(
+                kl_and_rewards_by_index,
+                "rewards = beta * d",
+                "rewards = np.zeros(mask.shape)",
+                "+= scores",
+                "= scores + beta * d.sum(1)",
+            ),
+            "the whole price is paid with the last token. The return of a row is right, but each token pays"
+            " its own price where it was written.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "beta * d", "-beta * (np.expm1(d) - d)"),
+            "the price in the reward is k3. In the reward RLHF uses the plain log-ratio, k1, whose sum over a"
+            " row is the log-ratio of the whole completion.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "+= scores", "= scores"),
+            "the score replaces the price of the last token. It is ADDED to it: the last token has a log-ratio, too.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "np.where(mask, log_prob_ref - log_prob, 0.0)", "log_prob_ref - log_prob"),
+            "masked positions are not 0. What stands there was not written by anybody and must neither cost nor count.",
+        ),
     ),
     alternatives=(kl_and_rewards_in_a_loop, kl_and_rewards_by_a_second_mask, kl_and_rewards_by_index),
     driver=drive_q3,
@@ -496,55 +606,102 @@ Q4 = Question(
     reference=reference_q4,
     cases=cases_q4,
     mistakes=(
-        Mistake(edit(group_advantages_by_others, ", correction=0", ""),
-                "the standard deviation divides by G - 1. torch does that unless told otherwise (numpy does not);"
-                " here the sum of squares is divided by G."),
-        Mistake(edit(group_advantages_by_others, "mean(1, keepdim=True)", "mean()",
-                     "std(1, correction=0, keepdim=True)", "std(correction=0)",
-                     "rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)",
-                     "rewards.sum() - rewards) / (rewards.numel() - 1)"),
-                "mean and spread are taken over the whole batch. Each prompt has its own: an answer is compared"
-                " with the other answers to the SAME prompt."),
-        Mistake(edit(group_advantages_by_others, "std(1, correction=0, keepdim=True)", "std(correction=0)"),
-                "the mean is that of the group, the standard deviation that of the whole batch. Both belong to"
-                " the group."),
-        Mistake(edit(group_advantages_by_others, "    equal", "    rewards = rewards.T\n    equal",
-                     "equal, 0.0)", "equal, 0.0).T"),
-                "the comparison runs over the prompts (axis 0). A row of the array is a group: compare along axis"
-                " 1."),
-        Mistake(edit(group_advantages_by_others, " / (rewards.std(1, correction=0, keepdim=True) + 1e-6)", ""),
-                "with scale 'std' the division is missing: this is reward minus mean only."),
-        Mistake(edit(group_advantages_by_others, "rewards.std(", "rewards.var("),
-                "the division is by the variance. Its square root is asked for: doubling all rewards must not"
-                " change the advantages."),
-        Mistake(edit(group_advantages_by_others, "rewards.std(1, correction=0, keepdim=True) + 1e-6)",
-                     "rewards.var(1, correction=0, keepdim=True) + 1e-6).sqrt()"),
-                "epsilon stands inside the square root. It is added to the standard deviation itself, which"
-                " matters for groups with a small spread."),
-        Mistake(edit(group_advantages_by_others, "rewards - others", "rewards - rewards.mean(1, keepdim=True)"),
-                "in 'leave_one_out' the baseline is the mean of the whole group. An answer's own reward must not"
-                " be part of its baseline."),
-        Mistake(edit(group_advantages_by_others, "(rewards.shape[1] - 1)", "rewards.shape[1]"),
-                "in 'leave_one_out' the sum of the others is divided by G. There are G - 1 others."),
-        Mistake(edit(group_advantages_by_others,
-                     "rewards - others", "(rewards - others) / (rewards.std(1, correction=0, keepdim=True) + 1e-6)"),
-                "in 'leave_one_out' the result is divided by the standard deviation as well. That scale only"
-                " subtracts."),
-        Mistake(edit(group_advantages_by_others, " + 1e-6", "", ".masked_fill(equal, 0.0)", ""),
-                "a group of equal rewards gives 0/0. Nothing in it is better than anything else: its advantages"
-                " are exactly 0."),
-        Mistake(edit(group_advantages_by_others,
-                     "(rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, correction=0, keepdim=True) + 1e-6)",
-                     "rewards - rewards.sum(1, keepdim=True) / rewards.shape[1]\n"
-                     "        found = found / ((found**2).mean(1, keepdim=True).sqrt() + 1e-6)",
-                     ".masked_fill(equal, 0.0)", ""),
-                "in a group of equal rewards a rounding error of the mean is divided by a tiny number and becomes"
-                " an advantage. Find such groups by comparing rewards with each other, and give them exactly 0."),
-        Mistake(edit(group_advantages_by_others, "(rewards - rewards.mean(1, keepdim=True)) / ",
-                     "rewards.sub_(rewards.mean(1, keepdim=True)).div_",
-                     "rewards - others", "rewards.sub_(others)",
-                     "masked_fill", "masked_fill_"),
-                "the rewards that came in are overwritten (-= and /= act in place on a tensor). Make a new tensor."),
+        Mistake(
+            edit(group_advantages_by_others, ", correction=0", ""),
+            "the standard deviation divides by G - 1. torch does that unless told otherwise (numpy does not);"
+            " here the sum of squares is divided by G.",
+        ),
+        Mistake(
+            edit(
+                group_advantages_by_others,
+                "mean(1, keepdim=True)",
+                "mean()",
+                "std(1, correction=0, keepdim=True)",
+                "std(correction=0)",
+                "rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)",
+                "rewards.sum() - rewards) / (rewards.numel() - 1)",
+            ),
+            "mean and spread are taken over the whole batch. Each prompt has its own: an answer is compared"
+            " with the other answers to the SAME prompt.",
+        ),
+        Mistake(
+            edit(group_advantages_by_others, "std(1, correction=0, keepdim=True)", "std(correction=0)"),
+            "the mean is that of the group, the standard deviation that of the whole batch. Both belong to the group.",
+        ),
+        Mistake(
+            edit(
+                group_advantages_by_others,
+                "    equal",
+                "    rewards = rewards.T\n    equal",
+                "equal, 0.0)",
+                "equal, 0.0).T",
+            ),
+            "the comparison runs over the prompts (axis 0). A row of the array is a group: compare along axis 1.",
+        ),
+        Mistake(
+            edit(group_advantages_by_others, " / (rewards.std(1, correction=0, keepdim=True) + 1e-6)", ""),
+            "with scale 'std' the division is missing: this is reward minus mean only.",
+        ),
+        Mistake(
+            edit(group_advantages_by_others, "rewards.std(", "rewards.var("),
+            "the division is by the variance. Its square root is asked for: doubling all rewards must not"
+            " change the advantages.",
+        ),
+        Mistake(
+            edit(
+                group_advantages_by_others,
+                "rewards.std(1, correction=0, keepdim=True) + 1e-6)",
+                "rewards.var(1, correction=0, keepdim=True) + 1e-6).sqrt()",
+            ),
+            "epsilon stands inside the square root. It is added to the standard deviation itself, which"
+            " matters for groups with a small spread.",
+        ),
+        Mistake(
+            edit(group_advantages_by_others, "rewards - others", "rewards - rewards.mean(1, keepdim=True)"),
+            "in 'leave_one_out' the baseline is the mean of the whole group. An answer's own reward must not"
+            " be part of its baseline.",
+        ),
+        Mistake(
+            edit(group_advantages_by_others, "(rewards.shape[1] - 1)", "rewards.shape[1]"),
+            "in 'leave_one_out' the sum of the others is divided by G. There are G - 1 others.",
+        ),
+        Mistake(
+            edit(
+                group_advantages_by_others,
+                "rewards - others",
+                "(rewards - others) / (rewards.std(1, correction=0, keepdim=True) + 1e-6)",
+            ),
+            "in 'leave_one_out' the result is divided by the standard deviation as well. That scale only subtracts.",
+        ),
+        Mistake(
+            edit(group_advantages_by_others, " + 1e-6", "", ".masked_fill(equal, 0.0)", ""),
+            "a group of equal rewards gives 0/0. Nothing in it is better than anything else: its advantages"
+            " are exactly 0.",
+        ),
+        Mistake(
+            edit(
+                group_advantages_by_others,
+                "(rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, correction=0, keepdim=True) + 1e-6)",
+                "rewards - rewards.sum(1, keepdim=True) / rewards.shape[1]\n"
+                "        found = found / ((found**2).mean(1, keepdim=True).sqrt() + 1e-6)",
+                ".masked_fill(equal, 0.0)",
+                "",
+            ),
+            "in a group of equal rewards a rounding error of the mean is divided by a tiny number and becomes"
+            " an advantage. Find such groups by comparing rewards with each other, and give them exactly 0.",
+        ),
+        Mistake(
+            edit(
+                group_advantages_by_others,
+                "(rewards - rewards.mean(1, keepdim=True)) / ",
+                "rewards.sub_(rewards.mean(1, keepdim=True)).div_",
+                "rewards - others",
+                "rewards.sub_(others)",
+                "masked_fill",
+                "masked_fill_",
+            ),
+            "the rewards that came in are overwritten (-= and /= act in place on a tensor). Make a new tensor.",
+        ),
     ),
     alternatives=(group_advantages_in_a_loop, group_advantages_by_factor, group_advantages_by_others),
     driver=drive_q4,
@@ -569,9 +726,15 @@ def drive_q5(function, what, log_prob, log_prob_old, advantages, mask, log_prob_
 def reference_q5(log_prob, log_prob_old, advantages, mask, log_prob_ref, clip, beta, normalize):
     """The library's function."""
     return book_grpo.grpo_loss(
-        log_prob, log_prob_old.detach(), advantages, mask, log_prob_ref=log_prob_ref.detach(), clip=clip,
-        beta=beta, normalize=normalize,
-    )  # fmt: skip
+        log_prob,
+        log_prob_old.detach(),
+        advantages,
+        mask,
+        log_prob_ref=log_prob_ref.detach(),
+        clip=clip,
+        beta=beta,
+        normalize=normalize,
+    )
 
 
 def cases_q5(rng):
@@ -594,7 +757,9 @@ def cases_q5(rng):
             kind = ("sequence", "token")[number % 2]
             arguments = (what, log_prob, log_prob_old, advantages, mask, log_prob_ref, clip, beta, kind)
             found.append(Case(arguments, part))
-            if part == "lengths" and number == 3:  # any finite number may stand behind the end, also one whose ratio overflows
+            if (
+                part == "lengths" and number == 3
+            ):  # any finite number may stand behind the end, also one whose ratio overflows
                 far = np.where(mask, log_prob, 900.0)
                 found.append(Case((what, far, log_prob_old, advantages, mask, log_prob_ref, clip, beta, kind), part))
     return found
@@ -660,63 +825,101 @@ Q5 = Question(
     reference=reference_q5,
     cases=cases_q5,
     mistakes=(
-        Mistake(edit(grpo_loss_by_terms,
-                     "beta * (torch.expm1(d) - d) - terms", "terms - beta * (torch.expm1(d) - d)"),
-                "this is the objective J, which is maximized. The loss is minimized: it is minus J, divergence"
-                " included."),
-        Mistake(edit(grpo_loss_by_terms, "torch.minimum(rho * a, ", "("),
-                "the ratio is clipped, but the minimum with the unclipped term is missing. Without it a token"
-                " that has moved the WRONG way gets no gradient that brings it back."),
-        Mistake(edit(grpo_loss_by_terms, "rho.clamp(1 - clip[0], 1 + clip[1])", "rho"),
-                "nothing is clipped. At ratio 1 that makes no difference; try ratios outside of the range."),
-        Mistake(edit(grpo_loss_by_terms, "minimum", "maximum"),
-                "the larger of the two terms is taken. The clipped objective is the smaller one, a pessimistic"
-                " estimate."),
-        Mistake(edit(grpo_loss_by_terms, "log_prob - log_prob_old.detach()", "log_prob_old.detach() - log_prob"),
-                "the ratio is old over new. The policy that is trained stands in the numerator, the one that"
-                " sampled in the denominator."),
-        Mistake(edit(grpo_loss_by_terms, "1 + clip[1]", "1 + clip[0]"),
-                "one width is used on both sides. The first entry of clip is the room below 1, the second the"
-                " room above."),
-        Mistake(edit(grpo_loss_by_terms, "(beta *", "(-beta *"),
-                "the divergence has the wrong sign: this loss rewards running away from the reference. In a loss"
-                " that is minimized its sign is plus."),
-        Mistake(edit(grpo_loss_by_terms, "log_prob_ref.detach() - log_prob", "log_prob - log_prob_ref.detach()"),
-                "in k3 the ratio is policy over reference. It has to be u = reference OVER policy at the sampled"
-                " token, as in question 3."),
-        Mistake(edit(grpo_loss_by_terms, "beta * (torch.expm1(d) - d)", "-beta * d"),
-                "the divergence is estimated by k1. As a term of a loss its gradient is 0 on average and holds"
-                " nothing; k3 is asked for."),
-        Mistake(edit(grpo_loss_by_terms, "log_prob_ref.detach()", "log_prob_old.detach()"),
-                "the divergence is measured from the policy that sampled. The anchor is the frozen reference; the"
-                " old policy belongs to the ratio only."),
-        Mistake(edit(grpo_loss_by_terms, "log_prob_ref.detach() - log_prob", "(log_prob_ref - log_prob).detach()"),
-                "the value of the divergence is right, but no gradient flows through it, so it holds nothing."
-                " Only the reference is a constant in k3; the policy there is the one that is trained."),
-        Mistake(edit(grpo_loss_by_terms,
-                     "log_prob_ref.detach() - log_prob", "(log_prob_ref - log_prob_old).detach()"),
-                "k3 compares the reference with the policy that sampled. It has to be the policy that is trained,"
-                " and the gradient flows through it."),
-        Mistake(edit(grpo_loss_by_terms, "torch.expm1(d)", "torch.exp(d)"),
-                "k3 is not 0 where policy and reference agree. Look for the constant at the end of its formula."),
-        Mistake(edit(grpo_loss_by_terms, 'normalize == "token"', 'normalize == "sequence"'),
-                "the two normalizations are exchanged. 'sequence': first the mean over an answer's tokens, then"
-                " over answers. 'token': all tokens count the same."),
-        Mistake(edit(grpo_loss_by_terms, "terms.sum() / mask.sum()", "terms.mean()",
-                     "(terms.sum(1) / mask.sum(1)).mean()", "terms.mean()"),
-                "the sum is divided by the number of cells of the array, padding included. Divide by the number"
-                " of REAL tokens, of the answer or of the batch."),
-        Mistake(edit(grpo_loss_by_terms, ".masked_fill(~mask, 0.0)", ""),
-                "masked positions are part of the sum. Set their terms to 0 before summing; dividing by the right"
-                " number is not enough."),
-        Mistake(edit(grpo_loss_by_terms,
-                     "_old.detach()).exp()", "_old.detach()).masked_fill(~mask, 0.0).sum(1, keepdim=True).exp()"),
-                "there is one ratio for the whole answer. In GRPO each token has its own ratio and is clipped by"
-                " itself; only the advantage is shared."),
-        Mistake(edit(grpo_loss_by_terms, "log_prob_old.detach()", "log_prob_old",
-                     "log_prob_ref.detach()", "log_prob_ref"),
-                "a gradient flows into the old policy or the reference. They are constants: detach them, or the"
-                " ratio has no gradient where both are one tensor."),
+        Mistake(
+            edit(grpo_loss_by_terms, "beta * (torch.expm1(d) - d) - terms", "terms - beta * (torch.expm1(d) - d)"),
+            "this is the objective J, which is maximized. The loss is minimized: it is minus J, divergence included.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "torch.minimum(rho * a, ", "("),
+            "the ratio is clipped, but the minimum with the unclipped term is missing. Without it a token"
+            " that has moved the WRONG way gets no gradient that brings it back.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "rho.clamp(1 - clip[0], 1 + clip[1])", "rho"),
+            "nothing is clipped. At ratio 1 that makes no difference; try ratios outside of the range.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "minimum", "maximum"),
+            "the larger of the two terms is taken. The clipped objective is the smaller one, a pessimistic estimate.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "log_prob - log_prob_old.detach()", "log_prob_old.detach() - log_prob"),
+            "the ratio is old over new. The policy that is trained stands in the numerator, the one that"
+            " sampled in the denominator.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "1 + clip[1]", "1 + clip[0]"),
+            "one width is used on both sides. The first entry of clip is the room below 1, the second the room above.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "(beta *", "(-beta *"),
+            "the divergence has the wrong sign: this loss rewards running away from the reference. In a loss"
+            " that is minimized its sign is plus.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "log_prob_ref.detach() - log_prob", "log_prob - log_prob_ref.detach()"),
+            "in k3 the ratio is policy over reference. It has to be u = reference OVER policy at the sampled"
+            " token, as in question 3.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "beta * (torch.expm1(d) - d)", "-beta * d"),
+            "the divergence is estimated by k1. As a term of a loss its gradient is 0 on average and holds"
+            " nothing; k3 is asked for.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "log_prob_ref.detach()", "log_prob_old.detach()"),
+            "the divergence is measured from the policy that sampled. The anchor is the frozen reference; the"
+            " old policy belongs to the ratio only.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "log_prob_ref.detach() - log_prob", "(log_prob_ref - log_prob).detach()"),
+            "the value of the divergence is right, but no gradient flows through it, so it holds nothing."
+            " Only the reference is a constant in k3; the policy there is the one that is trained.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "log_prob_ref.detach() - log_prob", "(log_prob_ref - log_prob_old).detach()"),
+            "k3 compares the reference with the policy that sampled. It has to be the policy that is trained,"
+            " and the gradient flows through it.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "torch.expm1(d)", "torch.exp(d)"),
+            "k3 is not 0 where policy and reference agree. Look for the constant at the end of its formula.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, 'normalize == "token"', 'normalize == "sequence"'),
+            "the two normalizations are exchanged. 'sequence': first the mean over an answer's tokens, then"
+            " over answers. 'token': all tokens count the same.",
+        ),
+        Mistake(
+            edit(
+                grpo_loss_by_terms,
+                "terms.sum() / mask.sum()",
+                "terms.mean()",
+                "(terms.sum(1) / mask.sum(1)).mean()",
+                "terms.mean()",
+            ),
+            "the sum is divided by the number of cells of the array, padding included. Divide by the number"
+            " of REAL tokens, of the answer or of the batch.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, ".masked_fill(~mask, 0.0)", ""),
+            "masked positions are part of the sum. Set their terms to 0 before summing; dividing by the right"
+            " number is not enough.",
+        ),
+        Mistake(
+            edit(
+                grpo_loss_by_terms,
+                "_old.detach()).exp()",
+                "_old.detach()).masked_fill(~mask, 0.0).sum(1, keepdim=True).exp()",
+            ),
+            "there is one ratio for the whole answer. In GRPO each token has its own ratio and is clipped by"
+            " itself; only the advantage is shared.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "log_prob_old.detach()", "log_prob_old", "log_prob_ref.detach()", "log_prob_ref"),
+            "a gradient flows into the old policy or the reference. They are constants: detach them, or the"
+            " ratio has no gradient where both are one tensor.",
+        ),
     ),
     alternatives=(grpo_loss_in_a_loop, grpo_loss_by_weights, grpo_loss_by_terms),
     driver=drive_q5,
@@ -753,9 +956,15 @@ def drive_q6(function, what, logits, table, group, updates, epochs, learning_rat
     path, given = run(seed)
     asked, drawn = list(shapes), torch.rand(3)
     return {
-        "path": tensor.detach(path), "has a graph": tensor.requires_grad.__get__(path), "asked": asked,
-        "logits": logits, "argument": given, "expected": expected, "drawn": drawn,
-        "again": run(seed)[0], "other": run(seed + 1)[0],
+        "path": tensor.detach(path),
+        "has a graph": tensor.requires_grad.__get__(path),
+        "asked": asked,
+        "logits": logits,
+        "argument": given,
+        "expected": expected,
+        "drawn": drawn,
+        "again": run(seed)[0],
+        "other": run(seed + 1)[0],
         "still": run(seed, lambda tokens: torch.full(tokens.shape[:2], 0.7, dtype=torch.float64))[0],
     }
 
@@ -921,9 +1130,15 @@ def train_grpo_table_with_sgd(logits, reward, group, updates, epochs, learning_r
         for _ in range(epochs):
             new = table.log_softmax(-1)[rows, columns, tokens].flatten(0, 1)
             loss = book_grpo.grpo_loss(
-                new, old, advantages, torch.ones_like(new).bool(), log_prob_ref=ref, clip=clip, beta=beta,
+                new,
+                old,
+                advantages,
+                torch.ones_like(new).bool(),
+                log_prob_ref=ref,
+                clip=clip,
+                beta=beta,
                 normalize="token",
-            )  # fmt: skip
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -939,57 +1154,108 @@ Q6 = Question(
     reference=reference_q6,
     cases=cases_q6,
     mistakes=(
-        Mistake(edit(train_grpo_table_in_steps, "z - learning_rate", "z + learning_rate"),
-                "the step goes up the gradient of the loss, so the rewards fall. Gradient DEscent: subtract the"
-                " learning rate times the gradient."),
-        Mistake(edit(train_grpo_table_in_steps, "(new, old,", "(new, new.detach(),"),
-                "the old log-probabilities are computed anew in every epoch, so that every ratio is 1 and nothing"
-                " is ever clipped. They are those of the policy that sampled; keep them for all epochs of an"
-                " update."),
-        Mistake(edit(train_grpo_table_in_steps, "log_prob(reference, tokens)", "log_prob(z, tokens)"),
-                "the reference moves along with the policy. It is the table as it came in, for the whole training."),
-        Mistake(edit(train_grpo_table_in_steps, "    for _ in range(updates):\n        tokens = sample(z)\n",
-                     "    tokens = sample(z)\n    for _ in range(updates):\n"),
-                "the answers are those of the first policy, sampled once before the loop. Each update samples new"
-                " ones from the policy as it is now."),
-        Mistake(edit(train_grpo_table_in_steps,
-                     "tokens = sample(z)", "tokens = z.argmax(-1)[:, None].expand(prompts, group, places)"),
-                "the answers are the most likely ones instead of samples. Then a group holds the same answer G"
-                " times, and nothing can be compared."),
-        Mistake(edit(train_grpo_table_in_steps, "tokens = sample(z)",
-                     "tokens = torch.randint(size, (prompts, group, places), generator=generator)"),
-                "the tokens are drawn with equal chances. They have to come from the policy: the softmax of the"
-                " logits of that prompt and place."),
-        Mistake(edit(train_grpo_table_in_steps,
-                     "group_advantages(scores)", "group_advantages(scores.reshape(1, -1))"),
-                "the advantages compare all answers of the batch with each other. The group of an answer are the"
-                " answers to the same prompt; one row of the rewards is a group."),
-        Mistake(edit(train_grpo_table_in_steps, "book_grpo.group_advantages(scores)", "scores"),
-                "the rewards are used as advantages. Subtract the group's mean and divide by its standard"
-                " deviation first."),
-        Mistake(edit(train_grpo_table_in_steps, "group_advantages(scores)", 'group_advantages(scores, "none")'),
-                "the advantages are not divided by the group's standard deviation; prompts with large rewards"
-                " then learn fastest."),
-        Mistake(edit(train_grpo_table_in_steps, "logits.clone(), logits.clone()", "logits, logits",
-                     "z = z - learning_rate", "z -= learning_rate"),
-                "the caller's table is changed, and the reference with it, because two names mean one tensor."
-                " Begin with copies (clone)."),
-        Mistake(edit(train_grpo_table_in_steps, "tokens.reshape(prompts, places, group).transpose(1, 2)",
-                     "tokens.reshape(prompts, group, places)"),
-                "places and answers are mixed up: some tokens were drawn from the logits of another place. The"
-                " numbers drawn for one prompt and place lie in one row; swap axes instead of a reshape."),
-        Mistake(edit(train_grpo_table_in_steps, "z = z - learning_rate", "z -= learning_rate",
-                     "path.append(z.clone())", "path.append(z)"),
-                "all later entries of the path are the last table, because they are one tensor that is changed in"
-                " place. Store a copy (clone) after each update."),
-        Mistake(edit(train_grpo_table_in_steps, "range(epochs)", "range(1)"),
-                "only one step is taken in each update. The same answers are used for as many steps as epochs"
-                " says."),
-        Mistake(edit(train_grpo_table_in_steps,
-                     "generator = torch.Generator().manual_seed(seed)", "torch.manual_seed(seed)",
-                     ", generator=generator", ""),
-                "torch's global generator is seeded. Make a generator of your own from the seed and hand it to"
-                " the sampling function."),
+        Mistake(
+            edit(train_grpo_table_in_steps, "z - learning_rate", "z + learning_rate"),
+            "the step goes up the gradient of the loss, so the rewards fall. Gradient DEscent: subtract the"
+            " learning rate times the gradient.",
+        ),
+        Mistake(
+            edit(train_grpo_table_in_steps, "(new, old,", "(new, new.detach(),"),
+            "the old log-probabilities are computed anew in every epoch, so that every ratio is 1 and nothing"
+            " is ever clipped. They are those of the policy that sampled; keep them for all epochs of an"
+            " update.",
+        ),
+        Mistake(
+            edit(train_grpo_table_in_steps, "log_prob(reference, tokens)", "log_prob(z, tokens)"),
+            "the reference moves along with the policy. It is the table as it came in, for the whole training.",
+        ),
+        Mistake(
+            edit(
+                train_grpo_table_in_steps,
+                "    for _ in range(updates):\n        tokens = sample(z)\n",
+                "    tokens = sample(z)\n    for _ in range(updates):\n",
+            ),
+            "the answers are those of the first policy, sampled once before the loop. Each update samples new"
+            " ones from the policy as it is now.",
+        ),
+        Mistake(
+            edit(
+                train_grpo_table_in_steps,
+                "tokens = sample(z)",
+                "tokens = z.argmax(-1)[:, None].expand(prompts, group, places)",
+            ),
+            "the answers are the most likely ones instead of samples. Then a group holds the same answer G"
+            " times, and nothing can be compared.",
+        ),
+        Mistake(
+            edit(
+                train_grpo_table_in_steps,
+                "tokens = sample(z)",
+                "tokens = torch.randint(size, (prompts, group, places), generator=generator)",
+            ),
+            "the tokens are drawn with equal chances. They have to come from the policy: the softmax of the"
+            " logits of that prompt and place.",
+        ),
+        Mistake(
+            edit(train_grpo_table_in_steps, "group_advantages(scores)", "group_advantages(scores.reshape(1, -1))"),
+            "the advantages compare all answers of the batch with each other. The group of an answer are the"
+            " answers to the same prompt; one row of the rewards is a group.",
+        ),
+        Mistake(
+            edit(train_grpo_table_in_steps, "book_grpo.group_advantages(scores)", "scores"),
+            "the rewards are used as advantages. Subtract the group's mean and divide by its standard deviation first.",
+        ),
+        Mistake(
+            edit(train_grpo_table_in_steps, "group_advantages(scores)", 'group_advantages(scores, "none")'),
+            "the advantages are not divided by the group's standard deviation; prompts with large rewards"
+            " then learn fastest.",
+        ),
+        Mistake(
+            edit(
+                train_grpo_table_in_steps,
+                "logits.clone(), logits.clone()",
+                "logits, logits",
+                "z = z - learning_rate",
+                "z -= learning_rate",
+            ),
+            "the caller's table is changed, and the reference with it, because two names mean one tensor."
+            " Begin with copies (clone).",
+        ),
+        Mistake(
+            edit(
+                train_grpo_table_in_steps,
+                "tokens.reshape(prompts, places, group).transpose(1, 2)",
+                "tokens.reshape(prompts, group, places)",
+            ),
+            "places and answers are mixed up: some tokens were drawn from the logits of another place. The"
+            " numbers drawn for one prompt and place lie in one row; swap axes instead of a reshape.",
+        ),
+        Mistake(
+            edit(
+                train_grpo_table_in_steps,
+                "z = z - learning_rate",
+                "z -= learning_rate",
+                "path.append(z.clone())",
+                "path.append(z)",
+            ),
+            "all later entries of the path are the last table, because they are one tensor that is changed in"
+            " place. Store a copy (clone) after each update.",
+        ),
+        Mistake(
+            edit(train_grpo_table_in_steps, "range(epochs)", "range(1)"),
+            "only one step is taken in each update. The same answers are used for as many steps as epochs says.",
+        ),
+        Mistake(
+            edit(
+                train_grpo_table_in_steps,
+                "generator = torch.Generator().manual_seed(seed)",
+                "torch.manual_seed(seed)",
+                ", generator=generator",
+                "",
+            ),
+            "torch's global generator is seeded. Make a generator of your own from the seed and hand it to"
+            " the sampling function.",
+        ),
     ),
     alternatives=(train_grpo_table_own_parts, train_grpo_table_with_sgd, train_grpo_table_in_steps),
     driver=drive_q6,

@@ -14,9 +14,25 @@ try:
     from tqdm import tqdm
 
     from . import (
-        batch, checking, collecting, drafts, gradescope, handing_back, inside, late, notebooks, overrides, own_inputs, packing, questions, reports, results,
-        rubric_page, similar, written,
-    )  # fmt: skip
+        batch,
+        checking,
+        collecting,
+        drafts,
+        gradescope,
+        handing_back,
+        inside,
+        late,
+        notebooks,
+        overrides,
+        own_inputs,
+        packing,
+        questions,
+        reports,
+        results,
+        rubric_page,
+        similar,
+        written,
+    )
     from .sandbox import InfrastructureError, Limits, Sandbox
 except ModuleNotFoundError as error:
     raise SystemExit(
@@ -69,7 +85,10 @@ def collect(options: argparse.Namespace) -> int:
     print(f"{len(done.rows)} students, {written} notebooks, {done.unchanged} unchanged: {options.output}.collected.csv")
     if not done.rows:
         others = [f"`collect {system}`" for system in collecting.SYSTEMS if system != options.system]
-        print(f"Nothing has a name as {options.system} makes it. Is the source another system's? Then say {' or '.join(others)}.", file=sys.stderr)
+        print(
+            f"Nothing has a name as {options.system} makes it. Is the source another system's? Then say {' or '.join(others)}.",
+            file=sys.stderr,
+        )
     if several := sum("notebooks: this one was taken." in row[-1] for row in done.rows):
         print(f"{several} handed in several notebooks: {options.output}.collected.csv says which one was taken")
     if done.unmatched:
@@ -80,7 +99,9 @@ def collect(options: argparse.Namespace) -> int:
         print(f"{unknown} with no time in the worksheet: {options.output}.collected.csv says who")
     late_ones = [student for student, days in done.late.items() if days != 0]
     if late_ones:
-        print(f"{len(late_ones)} late" + (f": {grades / late.LATE}" if due else "; --due writes the table of late work"))
+        print(
+            f"{len(late_ones)} late" + (f": {grades / late.LATE}" if due else "; --due writes the table of late work")
+        )
     if due and any(days is None for days in done.late.values()):
         print("Canvas does not say by how many days: replace each ? in the table by a number.")
     return int(not done.rows)
@@ -102,9 +123,16 @@ def grade(options: argparse.Namespace) -> int:
     if options.unsafe:
         print("Grading WITHOUT a sandbox: student code can read and change what you can.", file=sys.stderr)
     found = batch.grade(
-        options.submissions, questions.load(options.assignment, options.home), options.output, options.workers, options.seed, options.roster,
-        options.unsafe, options.regrade, secret=own_secret(options),
-    )  # fmt: skip
+        options.submissions,
+        questions.load(options.assignment, options.home),
+        options.output,
+        options.workers,
+        options.seed,
+        options.roster,
+        options.unsafe,
+        options.regrade,
+        secret=own_secret(options),
+    )
     counts = Counter(result.status for result in found)
     kept = sum(result.kept for result in found)
     print(", ".join(f"{counts[status]} {status}" for status in results.STATUSES if counts[status]) + f"; {kept} kept")
@@ -122,7 +150,14 @@ def one(options: argparse.Namespace) -> int:
     """Grade one submission as a job of its own."""
     assignment = questions.load(options.assignment, options.home)
     result = batch.grade_one(
-        options.submissions, assignment, options.student, options.output, options.seed, options.unsafe, options.regrade, own_secret(options)
+        options.submissions,
+        assignment,
+        options.student,
+        options.output,
+        options.seed,
+        options.unsafe,
+        options.regrade,
+        own_secret(options),
     )
     print(f"{result.student!r}: {result.status} {reports.number(result.points)}".rstrip())
     return int(result.status == results.INFRASTRUCTURE_ERROR)
@@ -148,11 +183,17 @@ def override(options: argparse.Namespace) -> int:
     elif options.points is None:
         raise ValueError("points: missing; or say --remove to take an override back")
     else:
-        entered = overrides.add(output, assignment, students, options.student, options.question, options.points, options.note)
+        entered = overrides.add(
+            output, assignment, students, options.student, options.question, options.points, options.note
+        )
         said = f"{options.question} {reports.number(entered.points)}"
     reports.write_all(output, assignment)
     grade = next(one for one in reports.grades(output, assignment) if one.result.student == options.student)
-    total = "no total yet" if grade.score is None else f"total {reports.number(grade.score)} of {reports.number(assignment.points)}"
+    total = (
+        "no total yet"
+        if grade.score is None
+        else f"total {reports.number(grade.score)} of {reports.number(assignment.points)}"
+    )
     print(f"{options.student!r}: {said}; {total}")
     return 0
 
@@ -206,7 +247,9 @@ def pack(options: argparse.Namespace) -> int:
         return 0
     seed = secrets.randbits(62) if options.seed is None else options.seed
     count = packing.gradescope(assignment, options.target, seed, own_secret(options), options.visibility)
-    print(f"{count} files: {options.target}. The hidden tests and their seed are among them: give it to Gradescope only.")
+    print(
+        f"{count} files: {options.target}. The hidden tests and their seed are among them: give it to Gradescope only."
+    )
     return 0
 
 
@@ -220,7 +263,8 @@ def rubric(options: argparse.Namespace) -> int:
     for sentence in said:
         print(sentence, file=sys.stderr)
     rubric_page.serve(
-        rubric_page.Desk(assignment, output, [one for one in answers if one.student in known], options.anonymous), options.port
+        rubric_page.Desk(assignment, output, [one for one in answers if one.student in known], options.anonymous),
+        options.port,
     )
     return 0
 
@@ -232,7 +276,11 @@ def similarity(options: argparse.Namespace) -> int:
     works, said = similar.own_code(assignment, found.submissions)
     for sentence in said:
         print(sentence, file=sys.stderr)
-    pairs = [pair for pair in similar.compare(works, similar.known_code(assignment)) if 100 * max(pair.shares) >= options.least]
+    pairs = [
+        pair
+        for pair in similar.compare(works, similar.known_code(assignment))
+        if 100 * max(pair.shares) >= options.least
+    ]
     path = similar.write(batch.output_folder(options.output, assignment), assignment, pairs, len(works))
     for pair in pairs[:10]:
         print(f"{pair.first.student!r}, {pair.second.student!r}: {' and '.join(map(similar.percent, pair.shares))}")
@@ -248,7 +296,11 @@ def explain(options: argparse.Namespace) -> int:
         print("A program was started this way, and answered.")
         if not options.unsafe:
             left = inside.allowed(sandbox)
-            print(f"Tried from inside, MISSING, not refused: {', '.join(left)}" if left else "Tried from inside: all these calls are refused.")
+            print(
+                f"Tried from inside, MISSING, not refused: {', '.join(left)}"
+                if left
+                else "Tried from inside: all these calls are refused."
+            )
     return 0
 
 
@@ -265,7 +317,9 @@ def existing(options: argparse.Namespace) -> Path:
     """The output folder; raises ``ValueError`` if nothing was graded there."""
     output = folder_of(options)
     if not (output / "settings.json").is_file():
-        raise ValueError(f"output: nothing was graded yet in {str(output)!r}; grade first: make grade SUBMISSIONS=folder ASSIGNMENT={options.assignment}")
+        raise ValueError(
+            f"output: nothing was graded yet in {str(output)!r}; grade first: make grade SUBMISSIONS=folder ASSIGNMENT={options.assignment}"
+        )
     return output
 
 
@@ -280,17 +334,26 @@ def parser() -> argparse.ArgumentParser:
         return made
 
     def add_output(made: argparse.ArgumentParser) -> None:
-        made.add_argument("--output", type=Path, help="where results are kept (default: grades/ASSIGNMENT in the project)")
+        made.add_argument(
+            "--output", type=Path, help="where results are kept (default: grades/ASSIGNMENT in the project)"
+        )
 
     def add_unsafe(made: argparse.ArgumentParser) -> None:
         made.add_argument("--unsafe", action="store_true", help="run student code without a sandbox")
 
     def add_own_inputs(made: argparse.ArgumentParser) -> None:
-        made.add_argument("--inputs-per-student", type=Path, metavar="FILE", help="of a secret, made if it is not there: every student gets hidden inputs of their own (default: all get the same)")
+        made.add_argument(
+            "--inputs-per-student",
+            type=Path,
+            metavar="FILE",
+            help="of a secret, made if it is not there: every student gets hidden inputs of their own (default: all get the same)",
+        )
 
     def add_grading(made: argparse.ArgumentParser) -> None:
         add_output(made)
-        made.add_argument("--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)")
+        made.add_argument(
+            "--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)"
+        )
         add_own_inputs(made)
         add_unsafe(made)
         made.add_argument("--regrade", action="store_true", help="grade again what is already graded")
@@ -305,10 +368,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("source", type=Path, help="the zip that the system made, or a folder")
     made.add_argument("assignment")
     made.add_argument("output", type=Path, help="the folder of submissions, to be graded later")
-    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    made.add_argument(
+        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
+    )
     made.add_argument("--worksheet", type=Path, help="Canvas's export of the gradebook, or Moodle's grading worksheet")
     made.add_argument("--due", help="2026-10-01 (that day's end) or '2026-10-01 18:00': write late.csv")
-    made.add_argument("--grades", type=Path, help="where late.csv is written (default: grades/ASSIGNMENT in the project)")
+    made.add_argument(
+        "--grades", type=Path, help="where late.csv is written (default: grades/ASSIGNMENT in the project)"
+    )
     made = command("late", lateness)
     made.add_argument("assignment")
     made.add_argument("policy", nargs="?", help=f"{late.EXAMPLES}; without it: what is in force".replace("%", "%%"))
@@ -317,7 +384,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
     made.add_argument("--workers", type=int, default=2, help="submissions at a time (default: 2)")
-    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    made.add_argument(
+        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
+    )
     add_grading(made)
     made = command("one", one)
     for name in ("submissions", "assignment", "student"):
@@ -337,40 +406,67 @@ def parser() -> argparse.ArgumentParser:
     made = command("export", export)
     made.add_argument("system", choices=("canvas", "moodle", "gradebook"))
     made.add_argument("assignment")
-    made.add_argument("--partial", action="store_true", help="leave out the grades whose written answers have no points yet")
+    made.add_argument(
+        "--partial", action="store_true", help="leave out the grades whose written answers have no points yet"
+    )
     made.add_argument("--database", help="of nbgrader (default: gradebook.db in the output folder)")
     add_output(made)
     made = command("handback", hand_back)
     made.add_argument("system", choices=handing_back.SYSTEMS)
     made.add_argument("assignment")
-    made.add_argument("target", type=Path, help="a new zip to upload there, or a new folder with a folder for each student")
-    made.add_argument("--collected", type=Path, help="canvas and moodle: the table SUBMISSIONS.collected.csv that collect wrote")
+    made.add_argument(
+        "target", type=Path, help="a new zip to upload there, or a new folder with a folder for each student"
+    )
+    made.add_argument(
+        "--collected", type=Path, help="canvas and moodle: the table SUBMISSIONS.collected.csv that collect wrote"
+    )
     add_output(made)
     made = command("written", collect_written)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
     made.add_argument("output", type=Path, help="the file, in Markdown")
-    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    made.add_argument(
+        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
+    )
     made = command("pack", pack)
     made.add_argument("system", choices=("gradescope", "classroom"))
     made.add_argument("assignment")
-    made.add_argument("target", type=Path, help="a new .zip for Gradescope, or the folder of a template repository for GitHub Classroom")
+    made.add_argument(
+        "target",
+        type=Path,
+        help="a new .zip for Gradescope, or the folder of a template repository for GitHub Classroom",
+    )
     made.add_argument("--seed", type=int, help="gradescope: of the hidden inputs (default: a secret one, drawn now)")
-    made.add_argument("--visibility", choices=gradescope.VISIBILITIES, default="after_due_date", help="gradescope: when students see points and feedback of the tests (default: after_due_date)")
+    made.add_argument(
+        "--visibility",
+        choices=gradescope.VISIBILITIES,
+        default="after_due_date",
+        help="gradescope: when students see points and feedback of the tests (default: after_due_date)",
+    )
     add_own_inputs(made)
 
     made = command("rubric", rubric)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
-    made.add_argument("--anonymous", action="store_true", help="show no names, and the answers in an order that tells none")
-    made.add_argument("--port", type=int, default=0, help="of 127.0.0.1, to forward it, say (default: one that is free)")
-    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    made.add_argument(
+        "--anonymous", action="store_true", help="show no names, and the answers in an order that tells none"
+    )
+    made.add_argument(
+        "--port", type=int, default=0, help="of 127.0.0.1, to forward it, say (default: one that is free)"
+    )
+    made.add_argument(
+        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
+    )
     add_output(made)
     made = command("similar", similarity)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
-    made.add_argument("--least", type=float, default=similar.LEAST, help=f"percent of one's own code (default: {similar.LEAST})")
-    made.add_argument("--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line")
+    made.add_argument(
+        "--least", type=float, default=similar.LEAST, help=f"percent of one's own code (default: {similar.LEAST})"
+    )
+    made.add_argument(
+        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
+    )
     add_output(made)
     add_unsafe(command("sandbox", explain))
     return top

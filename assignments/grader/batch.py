@@ -25,8 +25,32 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from . import borrowed, cells, inside, late, notebooks, own_inputs, prepared, questions, reports, results, submissions, visible_checks
-from .marking import CRASHED, RAISED, TIMEOUT, Outcome, Prepared, QuestionResult, mark, note_missing, note_spoiled, prepare
+from . import (
+    borrowed,
+    cells,
+    inside,
+    late,
+    notebooks,
+    own_inputs,
+    prepared,
+    questions,
+    reports,
+    results,
+    submissions,
+    visible_checks,
+)
+from .marking import (
+    CRASHED,
+    RAISED,
+    TIMEOUT,
+    Outcome,
+    Prepared,
+    QuestionResult,
+    mark,
+    note_missing,
+    note_spoiled,
+    prepare,
+)
 from .questions import Assignment, Case, Question
 from .results import Result
 from .sandbox import InfrastructureError, Limits, Sandbox, Student
@@ -73,14 +97,18 @@ class Course:
             return self
         seed = own_inputs.seed_of(self.secret, self.assignment.name, student)
         with PREPARING:
-            return replace(self, prepared=[prepare(question, seed) for question in self.assignment.questions], seed=seed)
+            return replace(
+                self, prepared=[prepare(question, seed) for question in self.assignment.questions], seed=seed
+            )
 
     @property
     def limits(self) -> Limits:
         return Limits(self.assignment.seconds, self.assignment.cell_seconds, self.assignment.memory_mb)
 
 
-def open_course(assignment: Assignment, sandbox: Sandbox, seed: int, folder: Path | None = None, secret: str | None = None) -> Course:
+def open_course(
+    assignment: Assignment, sandbox: Sandbox, seed: int, folder: Path | None = None, secret: str | None = None
+) -> Course:
     """Draw the hidden inputs and compute the right results, once for all submissions; ``folder``: where they may be kept."""
     notebook = notebooks.read(assignment.notebook)
     given, key = cells.given(assignment, notebook), key_of(assignment, sandbox, seed)
@@ -89,8 +117,12 @@ def open_course(assignment: Assignment, sandbox: Sandbox, seed: int, folder: Pat
         return [prepare(question, seed) for question in assignment.questions]
 
     known = make() if folder is None else prepared.known_or_made(folder, key, assignment, seed, make)
-    released = tuple(notebooks.text_of(cell) for cell in notebooks.released(notebook)["cells"] if cell["cell_type"] == "code")
-    return Course(assignment, sandbox, given, known, key, released, tuple(cells.choose(notebook, given).first), seed, secret)
+    released = tuple(
+        notebooks.text_of(cell) for cell in notebooks.released(notebook)["cells"] if cell["cell_type"] == "code"
+    )
+    return Course(
+        assignment, sandbox, given, known, key, released, tuple(cells.choose(notebook, given).first), seed, secret
+    )
 
 
 def key_of(assignment: Assignment, sandbox: Sandbox, seed: int) -> str:
@@ -99,7 +131,14 @@ def key_of(assignment: Assignment, sandbox: Sandbox, seed: int) -> str:
     library = Path(found.origin).parent if found and found.origin else Path()
     files = [assignment.notebook, *sorted(assignment.folder.glob("*.py"))]
     files += sorted(Path(__file__).parent.glob("*.py")) + sorted(library.glob("*.py"))
-    parts = [platform.python_version(), platform.system(), platform.machine(), str(seed), str(sandbox.unsafe), *map(version_of, PACKAGES)]
+    parts = [
+        platform.python_version(),
+        platform.system(),
+        platform.machine(),
+        str(seed),
+        str(sandbox.unsafe),
+        *map(version_of, PACKAGES),
+    ]
     parts += [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -189,9 +228,15 @@ def grade_one(
 
 
 def single(
-    assignment: Assignment, submission: Submission, submitted: Path, folder: Path, seed: int | None, unsafe: bool, regrade: bool,
+    assignment: Assignment,
+    submission: Submission,
+    submitted: Path,
+    folder: Path,
+    seed: int | None,
+    unsafe: bool,
+    regrade: bool,
     secret: str | None,
-) -> Result:  # fmt: skip
+) -> Result:
     """Grade one submission, which lies below the folder ``submitted``, beside other jobs that do the same."""
     with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_SH) as lock:
         inside.keep_out(sandbox, private_paths(assignment, submitted, folder))
@@ -229,9 +274,14 @@ def read_roster(roster: str | os.PathLike[str] | Roster | None) -> Roster | None
 
 
 def ready(
-    assignment: Assignment, sandbox: Sandbox, folder: Path, seed: int | None, lock: Callable[[], None], test_again: bool = True,
+    assignment: Assignment,
+    sandbox: Sandbox,
+    folder: Path,
+    seed: int | None,
+    lock: Callable[[], None],
+    test_again: bool = True,
     secret: str | None = None,
-) -> Course:  # fmt: skip
+) -> Course:
     """The course with its seed, after the canary, with the output folder made and locked.
 
     ``test_again``: whether the canary is graded even if it was with the same key on the same machine. Of the jobs that
@@ -248,7 +298,10 @@ def ready(
             canary(course)  # nothing is kept where nothing can be graded
             own = {"secret": secret} if secret else {}
             write_settings(folder, {"assignment": assignment.name, "seed": drawn, **own})
-        for place in [*([folder] if kept else []), *(folder / name for name in ("results", "feedback", prepared.TESTED))]:
+        for place in [
+            *([folder] if kept else []),
+            *(folder / name for name in ("results", "feedback", prepared.TESTED)),
+        ]:
             results.private_folder(place)  # but not a folder of somebody else's that was named as the output
         if not prepared.path_of(folder, course.key).exists():
             prepared.store(folder, course.key, course.prepared)
@@ -261,15 +314,21 @@ def ready(
     return course
 
 
-def check_settings(kept: dict[str, Any], assignment: Assignment, seed: int | None, folder: Path, secret: str | None = None) -> None:
+def check_settings(
+    kept: dict[str, Any], assignment: Assignment, seed: int | None, folder: Path, secret: str | None = None
+) -> None:
     """Raise ``ValueError`` if the folder holds results of another kind."""
     if kept and kept["assignment"] != assignment.name:
         raise ValueError(f"output: {str(folder)!r} holds results of {kept['assignment']}, not of {assignment.name}")
     if kept and seed is not None and kept["seed"] != seed:
-        raise ValueError(f"seed: the results in {str(folder)!r} were made with another seed; choose another output folder")
+        raise ValueError(
+            f"seed: the results in {str(folder)!r} were made with another seed; choose another output folder"
+        )
     if kept and secret is not None and kept.get("secret") != secret:
         how = "with another secret" if "secret" in kept else "with the same inputs for everybody"
-        raise ValueError(f"inputs-per-student: the results in {str(folder)!r} were made {how}; choose another output folder")
+        raise ValueError(
+            f"inputs-per-student: the results in {str(folder)!r} were made {how}; choose another output folder"
+        )
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -351,7 +410,9 @@ def run_batch(
     executor = ThreadPoolExecutor(workers)
     try:
         futures = [executor.submit(grade_submission, course, submission, folder, regrade) for submission in found]
-        bar = tqdm(as_completed(futures), total=len(futures), desc=course.assignment.name, unit="", disable=not progress)
+        bar = tqdm(
+            as_completed(futures), total=len(futures), desc=course.assignment.name, unit="", disable=not progress
+        )
         done += [future.result() for future in bar]
     except BaseException:  # an interrupt, say: what was begun is dropped, what is done is kept
         executor.shutdown(wait=False, cancel_futures=True)
@@ -427,7 +488,9 @@ def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionR
     return graded, status
 
 
-def mark_all(course: Course, setup: list[str], texts: list[str], may_repeat: bool = False) -> tuple[list[QuestionResult], str, bool]:
+def mark_all(
+    course: Course, setup: list[str], texts: list[str], may_repeat: bool = False
+) -> tuple[list[QuestionResult], str, bool]:
     """Mark every question with these cells; also the status, and whether a call failed for want of a name.
 
     ``may_repeat``: whether the caller then comes again with other cells, so that what the checks say can wait.
@@ -442,7 +505,9 @@ def mark_all(course: Course, setup: list[str], texts: list[str], may_repeat: boo
             return outcome
 
         graded = [mark(one, call) for one in course.prepared]
-        endings = [question.ending for question in graded] + list(student.left_out.values()) + [CRASHED] * student.disturbed
+        endings = (
+            [question.ending for question in graded] + list(student.left_out.values()) + [CRASHED] * student.disturbed
+        )
         if not (names_missing and may_repeat):
             student.forget()
             visible_checks.add(graded, [one.question for one in course.prepared], course.given.quoted, student.call)

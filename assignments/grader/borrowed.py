@@ -12,7 +12,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-FROM = re.compile(r"\bfrom[ \t]+rlbook_lib[\w.]*[ \t]+import[ \t]*(\([^()]*\)|[^\n#;]*)")  # no "(" inside: thousands without an end take no time
+FROM = re.compile(
+    r"\bfrom[ \t]+rlbook_lib[\w.]*[ \t]+import[ \t]*(\([^()]*\)|[^\n#;]*)"
+)  # no "(" inside: thousands without an end take no time
 IMPORT = re.compile(r"\bimport[ \t]+rlbook_lib[\w.]*(?:[ \t]+as[ \t]+(\w+))?")
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from .notebooks import TEXT_STUB, Notebook, released, role, text_of
 from .questions import Assignment
 
+
 @dataclass(frozen=True)
 class Given:
     """What the release holds, as texts."""
@@ -66,7 +67,14 @@ def given(assignment: Assignment, notebook: Notebook) -> Given:
             others.add(text.strip())
             helpers += f"{text}\n" if says.get("locked") else ""
     return Given(
-        setup, frozenset(checks), frozenset(ids), stubs, frozenset(others), tuple(functions.values()), assignment.written.name, quoted
+        setup,
+        frozenset(checks),
+        frozenset(ids),
+        stubs,
+        frozenset(others),
+        tuple(functions.values()),
+        assignment.written.name,
+        quoted,
     )
 
 
@@ -116,4 +124,8 @@ def defined(text: str, functions: tuple[str, ...]) -> set[str]:
 def calls(function: str, texts: list[str], functions: Sequence[str]) -> set[str]:
     """Those of the functions whose names stand in the cell that defines this one."""
     own = [text for text in texts if function in defined(text, (function,))]
-    return {name for name in functions if name != function and any(re.search(rf"\b{re.escape(name)}\b", text) for text in own)}
+    return {
+        name
+        for name in functions
+        if name != function and any(re.search(rf"\b{re.escape(name)}\b", text) for text in own)
+    }

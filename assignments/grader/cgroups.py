@@ -70,7 +70,11 @@ class Group:
     def __init__(self, place: Place, name: str, memory: int, processes: int):
         self.folders = [folder / f"{PREFIX}{name}" for folder in place.folders]
         if place.version == 1:
-            settings = [(0, "memory.limit_in_bytes", memory), (0, "memory.memsw.limit_in_bytes", memory), (1, "pids.max", processes)]  # fmt: skip
+            settings = [
+                (0, "memory.limit_in_bytes", memory),
+                (0, "memory.memsw.limit_in_bytes", memory),
+                (1, "pids.max", processes),
+            ]
         else:
             settings = [(0, "memory.max", memory), (0, "memory.swap.max", 0), (0, "pids.max", processes)]
         try:

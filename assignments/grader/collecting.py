@@ -28,12 +28,26 @@ UNKNOWN_TIME = "Whether it was late is not known."
 SYSTEMS = ("canvas", "moodle", "folder")
 # name[_LATE]_user_attachment_file, and anon_code[_LATE]_attachment_file where names are hidden
 CANVAS = re.compile(r"(?P<name>.+?)(?P<late>_LATE)?_(?P<id>\d{1,30})_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL)
-CANVAS_HIDDEN = re.compile(r"(?P<name>anon)_(?P<id>(?!LATE_)[0-9A-Za-z]+)(?P<late>_LATE)?_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL)
+CANVAS_HIDDEN = re.compile(
+    r"(?P<name>anon)_(?P<id>(?!LATE_)[0-9A-Za-z]+)(?P<late>_LATE)?_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL
+)
 # name_number_assignsubmission_file, as a folder or, where no folders were asked for, before the name of the file. The first
 # number counts: what comes after it is the name of a file, which a student chose
 MOODLE = re.compile(r"(?P<name>.*?)_(?P<id>\d{1,30})_assignsubmission_[a-z]+(?:_(?P<file>.*))?", re.DOTALL)
-TIMES = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%A, %B %d, %Y, %I:%M %p", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
-CANVAS_COLUMNS = {"name": "Student", "id": "ID", "sis_user_id": "SIS User ID", "sis_login_id": "SIS Login ID", "section": "Section"}
+TIMES = (
+    "%A, %d %B %Y, %I:%M %p",
+    "%A, %d %B %Y, %H:%M",
+    "%A, %B %d, %Y, %I:%M %p",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%d %H:%M",
+)
+CANVAS_COLUMNS = {
+    "name": "Student",
+    "id": "ID",
+    "sis_user_id": "SIS User ID",
+    "sis_login_id": "SIS Login ID",
+    "section": "Section",
+}
 MOODLE_COLUMNS = {"name": "Full name", "email": "Email address"}
 CHANGED = "Last modified (submission)"
 # columns of the roster to look up: Canvas's number is the id; Moodle's is of one assignment, but its names are written out
@@ -73,7 +87,13 @@ class Collected:
 
 
 def collect(
-    system: str, source: Path, assignment: str, output: Path, roster: Roster | None = None, worksheet: Path | None = None, due: datetime | None = None
+    system: str,
+    source: Path,
+    assignment: str,
+    output: Path,
+    roster: Roster | None = None,
+    worksheet: Path | None = None,
+    due: datetime | None = None,
 ) -> Collected:
     """Sort everything in a source into ``output``, and write the tables next to it.
 
@@ -113,14 +133,19 @@ def collect(
     beside(output, "collected", [("student", "file", "when", "late", "remark"), *done.rows])
     beside(output, "unmatched", [("name", "what"), *sorted(done.unmatched)])
     if people and roster is None:
-        listed = [(key, *(person.columns.get(name, "") for name in ROSTER_COLUMNS)) for key, person in sorted(people.items())]
+        listed = [
+            (key, *(person.columns.get(name, "") for name in ROSTER_COLUMNS)) for key, person in sorted(people.items())
+        ]
         beside(output, "course", [("student", *ROSTER_COLUMNS), *listed])
     return done
 
 
 def beside(output: Path, name: str, rows: Iterable[Iterable[str]]) -> None:
     """Write a table next to a folder."""
-    results.write_whole(output.with_name(f"{output.name}.{name}.csv"), table([student_name(cell) if cell else "" for cell in row] for row in rows))
+    results.write_whole(
+        output.with_name(f"{output.name}.{name}.csv"),
+        table([student_name(cell) if cell else "" for cell in row] for row in rows),
+    )
 
 
 def understood(system: str, piece: Piece) -> Handed | None:
@@ -128,10 +153,18 @@ def understood(system: str, piece: Piece) -> Handed | None:
     parts = piece.path.split("/")
     if system == "canvas":
         found = canvas_name(parts)
-        return Handed(piece, found["id"], found["name"], found["file"], bool(found["late"]), int(found["order"])) if found else None
+        return (
+            Handed(piece, found["id"], found["name"], found["file"], bool(found["late"]), int(found["order"]))
+            if found
+            else None
+        )
     if system == "moodle":
         place, found = moodle_name(parts)
-        return Handed(piece, found["id"], found["name"], parts[-1] if place + 1 < len(parts) else found["file"] or "") if found else None
+        return (
+            Handed(piece, found["id"], found["name"], parts[-1] if place + 1 < len(parts) else found["file"] or "")
+            if found
+            else None
+        )
     if len(parts) > 1:
         return Handed(piece, parts[0], parts[0], parts[-1])
     stem = parts[0].lower().endswith(SUFFIX) and parts[0][: -len(SUFFIX)]
@@ -168,17 +201,23 @@ def read_worksheet(system: str, path: Path) -> dict[str, Person]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"worksheet: {path.name} is not a table in UTF-8: {error}") from error
     if not rows or key not in rows[0]:
-        raise ValueError(f"worksheet: {path.name} has no column {key!r}: the columns are read as a site in English names them")
+        raise ValueError(
+            f"worksheet: {path.name} has no column {key!r}: the columns are read as a site in English names them"
+        )
     found = {}
     for row in rows:
         number = re.search(r"\d+\s*$", row[key] or "")  # "Participant 12345" in Moodle
         if number:
             known = {name: (row.get(column) or "").strip() for name, column in columns.items()}
-            found[number[0].strip()] = Person({name: text for name, text in known.items() if text}, (row.get(CHANGED) or "").strip())
+            found[number[0].strip()] = Person(
+                {name: text for name, text in known.items() if text}, (row.get(CHANGED) or "").strip()
+            )
     return found
 
 
-def names_of(system: str, by_key: Mapping[str, list[Handed]], people: Mapping[str, Person], roster: Roster | None) -> dict[str, str]:
+def names_of(
+    system: str, by_key: Mapping[str, list[Handed]], people: Mapping[str, Person], roster: Roster | None
+) -> dict[str, str]:
     """The student of each key. All that fits must fit the same person, and no two keys one person: nobody is guessed."""
     fits = defaultdict(set)
     for student, columns in (roster or {}).items():
@@ -188,7 +227,11 @@ def names_of(system: str, by_key: Mapping[str, list[Handed]], people: Mapping[st
     for key, handed in by_key.items():
         known = people[key].columns if key in people else {}
         tried = [("student", key), *known.items(), ("student", known.get("sis_login_id", ""))]
-        tried += [(column, value) for column, value in (("id", key), ("name", handed[0].name), ("student", handed[0].name)) if (system, column) in SURE]
+        tried += [
+            (column, value)
+            for column, value in (("id", key), ("name", handed[0].name), ("student", handed[0].name))
+            if (system, column) in SURE
+        ]
         found_in = [fits[column, student_name(value).casefold()] for column, value in tried if value]
         sure = {student for students in found_in if len(students) == 1 for student in students}
         chosen[key] = sure.pop() if len(sure) == 1 else ""
@@ -210,16 +253,30 @@ def folder_name(name: str) -> str:
     while len(name.encode()) > 200:
         name = name[:-1]
     name = name.strip()
-    odd = name in ("", ".", "..") or of_the_system(name) or name.lower().endswith(SUFFIX)  # the last would pass for a notebook
+    odd = (
+        name in ("", ".", "..") or of_the_system(name) or name.lower().endswith(SUFFIX)
+    )  # the last would pass for a notebook
     return f"_{name}_" if odd else name
 
 
 def collect_one(
-    done: Collected, student: str, handed: list[Handed], assignment: str, folder: Path, person: Person | None, system: str, due: datetime | None
+    done: Collected,
+    student: str,
+    handed: list[Handed],
+    assignment: str,
+    folder: Path,
+    person: Person | None,
+    system: str,
+    due: datetime | None,
 ) -> None:
     """Write what one student handed in, and its row: the newest notebook of the right name, or else the newest."""
-    exact = re.compile(re.escape(assignment) + r"(?:[-_ ]?\(?\d+\)?)?\.ipynb", re.IGNORECASE)  # a second one is called -1 by Canvas
-    ranked = sorted(handed, key=lambda one: (bool(exact.fullmatch(one.file)), one.order, one.piece.when or datetime.min, one.piece.path))
+    exact = re.compile(
+        re.escape(assignment) + r"(?:[-_ ]?\(?\d+\)?)?\.ipynb", re.IGNORECASE
+    )  # a second one is called -1 by Canvas
+    ranked = sorted(
+        handed,
+        key=lambda one: (bool(exact.fullmatch(one.file)), one.order, one.piece.when or datetime.min, one.piece.path),
+    )
     notebooks = [one for one in ranked if one.file.lower().endswith(SUFFIX)]
     newest = (notebooks or ranked)[-1]
     remarks = [f"{newest.name}."] if newest.name not in (student, newest.key) else []
@@ -236,7 +293,9 @@ def collect_one(
             remarks.append(f"Cannot be read ({type(error).__name__}).")
         done.bytes_read += len(data or b"")
         if done.bytes_read > MAX_TOTAL:
-            raise ValueError(f"source: more than {MAX_TOTAL // 1_000_000} MB of notebooks: this is not what students handed in")
+            raise ValueError(
+                f"source: more than {MAX_TOTAL // 1_000_000} MB of notebooks: this is not what students handed in"
+            )
         if data is not None and len(data) > MAX_BYTES:
             data = None
             remarks.append(f"Larger than {MAX_BYTES // 1_000_000} MB: not copied.")
@@ -247,7 +306,10 @@ def collect_one(
     if system == "moodle" and due and not when:
         remarks.append(UNKNOWN_TIME)
     row = (f"{when:%Y-%m-%d %H:%M:%S}" if when else "", "yes" if newest.late else str(late or ""))
-    remarks += [*problem, *write_one(done, student, folder, f"{assignment}{SUFFIX}", data, [one.file for one in handed])]
+    remarks += [
+        *problem,
+        *write_one(done, student, folder, f"{assignment}{SUFFIX}", data, [one.file for one in handed]),
+    ]
     done.rows.append((student, newest.piece.path, *row, " ".join(remarks)))
 
 
@@ -264,10 +326,14 @@ def time_of(newest: Handed, person: Person | None, system: str) -> tuple[datetim
     return None, [f"The worksheet's time cannot be read: {text}."] if text not in ("", "-") else []
 
 
-def write_one(done: Collected, student: str, folder: Path, name: str, data: bytes | None, names: list[str]) -> list[str]:
+def write_one(
+    done: Collected, student: str, folder: Path, name: str, data: bytes | None, names: list[str]
+) -> list[str]:
     """Write a notebook, or a list of what came instead, unless it is there already; remarks."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        done.unmatched.append((student, "The output has a link or a file where the student's folder should be: nothing was written."))
+        done.unmatched.append(
+            (student, "The output has a link or a file where the student's folder should be: nothing was written.")
+        )
         return ["Not written."]
     target, remarks = folder / name, []
     if data is None:

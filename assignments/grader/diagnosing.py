@@ -69,9 +69,15 @@ SENTENCES = {
 
 # Said only where nothing that explains more fits: these leave open what is wrong, or say where and not what.
 WEAK = {
-    "all but the first", "all but the last", "constant added", "factor", "constant in each row", "factor in each row", "only the first",
+    "all but the first",
+    "all but the last",
+    "constant added",
+    "factor",
+    "constant in each row",
+    "factor in each row",
+    "only the first",
     "only the last",
-}  # fmt: skip
+}
 
 # Before a sentence about the whole result, where some of several results are right.
 PARTLY = "Some of the results are right. Of the others: "
@@ -83,7 +89,10 @@ Relation = Callable[[np.ndarray, np.ndarray], Judgement]
 
 
 def relation(
-    pairs: Sequence[tuple[Any, Any]], lengths: Sequence[set[int]] | None = None, names: Collection[str] = SENTENCES.keys(), least: int = 2
+    pairs: Sequence[tuple[Any, Any]],
+    lengths: Sequence[set[int]] | None = None,
+    names: Collection[str] = SENTENCES.keys(),
+    least: int = 2,
 ) -> str | None:
     """The name of the first relation in :data:`SENTENCES` that explains all failing cases of a part, or None.
 
@@ -107,7 +116,9 @@ def readable_pairs(got: Any, want: Any) -> list[Pair] | None:
         return None
 
 
-def found(cases: list[list[Pair] | None], lengths: Sequence[set[int]], names: Collection[str], least: int) -> str | None:
+def found(
+    cases: list[list[Pair] | None], lengths: Sequence[set[int]], names: Collection[str], least: int
+) -> str | None:
     """The name, given the arrays in which each case is wrong."""
     wrong = [pairs for pairs in cases if pairs]
     if len(wrong) < max(least, len(cases)):
@@ -221,7 +232,11 @@ def in_another_order(got: Any, want: Any) -> bool:
         return False
 
     fits = np.array([[readable_pairs(one, other) == [] for other in want] for one in got])
-    orders = [order for order in permutations(range(len(want))) if all(fits[place, number] for place, number in enumerate(order))]
+    orders = [
+        order
+        for order in permutations(range(len(want)))
+        if all(fits[place, number] for place, number in enumerate(order))
+    ]
     return bool(orders) and tuple(range(len(want))) not in orders
 
 
@@ -352,7 +367,9 @@ def whole_multiples(power: int) -> Relation:
     return fits
 
 
-def of_each_row(measure: Callable[[np.ndarray, np.ndarray], np.ndarray], build: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Relation:
+def of_each_row(
+    measure: Callable[[np.ndarray, np.ndarray], np.ndarray], build: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> Relation:
     """A number for each row, along the last axis, makes the result of the right one."""
 
     def fits(got: np.ndarray, want: np.ndarray) -> Judgement:
@@ -387,7 +404,9 @@ def shifted(step: int) -> Relation:
 
 
 def whole_numbers(got: np.ndarray, want: np.ndarray) -> Judgement:
-    if got.shape != want.shape or not any(np.array_equal(got, cut(want)) for cut in (np.trunc, np.rint, np.floor, np.ceil)):
+    if got.shape != want.shape or not any(
+        np.array_equal(got, cut(want)) for cut in (np.trunc, np.rint, np.floor, np.ceil)
+    ):
         return False
     return True if several(got) else None
 
@@ -442,7 +461,8 @@ RELATIONS: dict[str, Relation] = {
     "whole fractions": whole_multiples(-1),
     "constant in each row": of_each_row(lambda got, want: (got - want).mean(axis=-1, keepdims=True), np.add),
     "factor in each row": of_each_row(
-        lambda got, want: (got * want).sum(axis=-1, keepdims=True) / (want * want).sum(axis=-1, keepdims=True), np.multiply
+        lambda got, want: (got * want).sum(axis=-1, keepdims=True) / (want * want).sum(axis=-1, keepdims=True),
+        np.multiply,
     ),
     "zero": mapped(np.zeros_like),
     "opposite": mapped(np.negative),
@@ -474,7 +494,9 @@ def by_length(power: int) -> Callable[[list[list[Pair]], Sequence[set[int]]], li
     def scaled(known: set[int]) -> Relation:
         def fits(got: np.ndarray, want: np.ndarray) -> Judgement:
             sizes = known if want.ndim == 0 else {len(want), want.size}
-            judgements = [mapped(lambda right, size=size: right * float(size) ** power)(got, want) for size in sizes if size > 1]  # type: ignore[misc]
+            judgements = [
+                mapped(lambda right, size=size: right * float(size) ** power)(got, want) for size in sizes if size > 1
+            ]  # type: ignore[misc]
             return True if True in judgements else None if None in judgements else False
 
         return fits
@@ -482,7 +504,9 @@ def by_length(power: int) -> Callable[[list[list[Pair]], Sequence[set[int]]], li
     return judge
 
 
-def of_a_number(measure: Callable[[Pair], float], build: Callable[[np.ndarray, float], np.ndarray]) -> Callable[..., list[Judgement]]:
+def of_a_number(
+    measure: Callable[[Pair], float], build: Callable[[np.ndarray, float], np.ndarray]
+) -> Callable[..., list[Judgement]]:
     """The right result and a number that ``measure`` finds make the result.
 
     The number may differ from case to case where an array has three values or more; single numbers need the same one in
@@ -498,7 +522,11 @@ def of_a_number(measure: Callable[[Pair], float], build: Callable[[np.ndarray, f
 
         def fits(got: np.ndarray, want: np.ndarray) -> Judgement:
             number = measure((got, want))
-            if not np.isfinite(number) or abs(number) > LARGE * max(1.0, np.abs(want).max()) or not equal(got, build(want, number)):
+            if (
+                not np.isfinite(number)
+                or abs(number) > LARGE * max(1.0, np.abs(want).max())
+                or not equal(got, build(want, number))
+            ):
                 return False
             return True if common or several(want, 3) else None
 

@@ -115,14 +115,18 @@ def changed(draft: Draft, rubric: Rubric, said: dict[str, Any]) -> Draft:
         raise ValueError(f"points, items: expected values by part, one of {', '.join(parts)}")
     for title, value in points.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= parts[title].points:
-            raise ValueError(f"points: got {value!r} for {title!r}, expected a number from 0 to {parts[title].points:g}")
+            raise ValueError(
+                f"points: got {value!r} for {title!r}, expected a number from 0 to {parts[title].points:g}"
+            )
     for title, chosen in items.items():
         known = range(len(parts[title].items))
         if not isinstance(chosen, list) or not all(type(number) is int and number in known for number in chosen):
             raise ValueError(f"items: got {chosen!r} for {title!r}, expected numbers of its {len(known)} items")
     if not isinstance(comment, str) or len(comment) > LONGEST:
         raise ValueError(f"comment: expected a text of at most {LONGEST} characters")
-    return replace(draft, answer=str(said.get("answer")), points=points, items=items, comment=comment, version=draft.version + 1)
+    return replace(
+        draft, answer=str(said.get("answer")), points=points, items=items, comment=comment, version=draft.version + 1
+    )
 
 
 def is_complete(draft: Draft, rubric: Rubric, answer: Answer) -> bool:

@@ -55,7 +55,16 @@ def grade(home: Path) -> int:
             print(sandbox.describe())
             sandbox.start(Limits()).close()
         submission = find(home, assignment, student_of(home))
-        result = batch.single(assignment, submission, home, home / "grades", course["seed"], unsafe=False, regrade=True, secret=course.get("secret"))
+        result = batch.single(
+            assignment,
+            submission,
+            home,
+            home / "grades",
+            course["seed"],
+            unsafe=False,
+            regrade=True,
+            secret=course.get("secret"),
+        )
     except Exception as error:  # whatever it is: the student's page must not be empty, and must not show it
         result = Result("", results.INFRASTRUCTURE_ERROR, note=f"{type(error).__name__}: {error}")
     if result.status == results.INFRASTRUCTURE_ERROR:
@@ -89,12 +98,17 @@ def report(assignment: Assignment, result: Result, visibility: str, seconds: flo
     is_ours = result.status == results.INFRASTRUCTURE_ERROR
     says = [FAILED] if is_ours else [f"Status: {result.status}. {reports.MEANINGS[result.status]}", result.note]
     content: dict[str, Any] = {
-        "execution_time": round(seconds), "output_format": "text", "visibility": "visible", "stdout_visibility": "hidden",
-    }  # fmt: skip
+        "execution_time": round(seconds),
+        "output_format": "text",
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+    }
     if result.points is None:
         return content | {"score": 0, "output": " ".join(["NOT GRADED.", *filter(None, says), NO_NUMBER]), "tests": []}
     written = assignment.written
-    says.append(f"The written question “{written.title}” ({reports.number(written.points)} points) is graded by a person.")
+    says.append(
+        f"The written question “{written.title}” ({reports.number(written.points)} points) is graded by a person."
+    )
     if not result.written:
         says.append("No answer to it was found in the notebook.")
     return content | {"output": " ".join(filter(None, says)), "tests": list(tests(result, visibility))}
@@ -111,10 +125,17 @@ def tests(result: Result, visibility: str) -> list[dict[str, Any]]:
             if not passed:
                 said, messages = [*said, *messages], []
             found.append(
-                {"name": f"{question.name}, {question.title}: {part.name}", "number": f"{number}.{place}", "score": part.points,
-                 "max_score": part.max_points, "status": "passed" if passed else "failed", "output": "\n".join(said),
-                 "output_format": "text", "visibility": visibility}
-            )  # fmt: skip
+                {
+                    "name": f"{question.name}, {question.title}: {part.name}",
+                    "number": f"{number}.{place}",
+                    "score": part.points,
+                    "max_score": part.max_points,
+                    "status": "passed" if passed else "failed",
+                    "output": "\n".join(said),
+                    "output_format": "text",
+                    "visibility": visibility,
+                }
+            )
     return found
 
 

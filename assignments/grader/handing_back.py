@@ -20,7 +20,9 @@ from .reports import Grade, feedback_page
 SYSTEMS = collecting.SYSTEMS
 
 
-def pack(system: str, assignment: Assignment, everybody: Sequence[Grade], target: Path, collected: Path | None = None) -> tuple[int, list[str]]:
+def pack(
+    system: str, assignment: Assignment, everybody: Sequence[Grade], target: Path, collected: Path | None = None
+) -> tuple[int, list[str]]:
     """Write the pages of all who have a grade, for their owner only.
 
     Args:
@@ -44,7 +46,9 @@ def pack(system: str, assignment: Assignment, everybody: Sequence[Grade], target
     else:
         packing.check_new_zip(target)
         if collected is None:
-            raise ValueError(f"collected: missing: {system} knows students by the names of what it packed: give the table that `collect {system}` wrote")
+            raise ValueError(
+                f"collected: missing: {system} knows students by the names of what it packed: give the table that `collect {system}` wrote"
+            )
         known = names_of(system, collected)
         names = {grade.result.student: known[grade.result.student] for grade in graded if grade.result.student in known}
         said += without(graded, list(names), f"have no name of {system} in {collected.name}")
@@ -53,7 +57,11 @@ def pack(system: str, assignment: Assignment, everybody: Sequence[Grade], target
         raise ValueError(f"collected: these students have the same name there: {', '.join(map(repr, twice[:5]))}")
     file = f"{assignment.name}_feedback.html"
     joint = "/" if system == "folder" else "_"
-    files = {f"{names[grade.result.student]}{joint}{file}": page_of(assignment, grade) for grade in graded if grade.result.student in names}
+    files = {
+        f"{names[grade.result.student]}{joint}{file}": page_of(assignment, grade)
+        for grade in graded
+        if grade.result.student in names
+    }
     if not files:
         raise ValueError(f"output: there is no page to hand back. {' '.join(said)}".strip())
     if system == "folder":
@@ -83,9 +91,15 @@ def names_of(system: str, collected: Path) -> dict[str, str]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"collected: {collected.name} is not a table in UTF-8: {error}") from error
     if not rows or not {"student", "file"} <= rows[0].keys():
-        raise ValueError(f"collected: {collected.name} has no columns 'student' and 'file': expected the table that `collect` wrote")
-    found = {plain_cell(row["student"] or ""): collecting.mark_of(system, plain_cell(row["file"] or "")) for row in rows}
+        raise ValueError(
+            f"collected: {collected.name} has no columns 'student' and 'file': expected the table that `collect` wrote"
+        )
+    found = {
+        plain_cell(row["student"] or ""): collecting.mark_of(system, plain_cell(row["file"] or "")) for row in rows
+    }
     known = {student: name for student, name in found.items() if name}
     if not known:
-        raise ValueError(f"collected: nothing in {collected.name} has a name as {system} makes it: was it collected from another system?")
+        raise ValueError(
+            f"collected: nothing in {collected.name} has a name as {system} makes it: was it collected from another system?"
+        )
     return known

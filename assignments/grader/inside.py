@@ -18,14 +18,14 @@ from .sandbox import FOLDERS, InfrastructureError, Limits, Sandbox, Student, is_
 
 SAMPLE = 100  # of the files in a folder
 
-LOOK = '''
+LOOK = """
 def look(paths):
     import os
     return [path for path in paths if os.path.lexists(path)]
-'''
+"""
 
 # a call that is not refused fails here too, because its arguments make no sense, but with another error
-ATTEMPT = '''
+ATTEMPT = """
 def attempt(numbers, families):
     import ctypes, errno, socket
     libc = ctypes.CDLL(None, use_errno=True)
@@ -44,7 +44,7 @@ def attempt(numbers, families):
             if error.errno != errno.EAFNOSUPPORT:
                 allowed.append(name)
     return allowed
-'''
+"""
 FAMILIES = {"sockets to the host of a virtual machine": 40, "sockets to the kernel's ciphers": 38}
 
 
@@ -54,7 +54,9 @@ def ask(sandbox: Sandbox, text: str, function: str, *arguments: Any) -> Any:
     with Student(sandbox, [], [text], Limits()) as student:
         outcome = student.call(question, Case(arguments, ""))
     if outcome.kind != RETURNED:
-        raise InfrastructureError(f"the sandbox could not be looked at from inside: {outcome.kind} {outcome.error}".rstrip())
+        raise InfrastructureError(
+            f"the sandbox could not be looked at from inside: {outcome.kind} {outcome.error}".rstrip()
+        )
     return outcome.value
 
 

@@ -93,13 +93,19 @@ def read(path: Path) -> Days:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path.name} is not a table in UTF-8: {error}") from error
     if not {"student", "days"} <= set(reader.fieldnames or ()):
-        raise ValueError(f"{path.name}: expected the columns 'student' and 'days', with a comma between them; got {columns_in(reader)}")
+        raise ValueError(
+            f"{path.name}: expected the columns 'student' and 'days', with a comma between them; got {columns_in(reader)}"
+        )
     found: Days = {}
     for line, row in rows:
         text, student = (row["days"] or "").strip(), (row["student"] or "").strip()
         is_number = re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MAX_DAYS
         if not student or not (is_number or (text == "?" and path.name == LATE)):
-            what = f"days: got {text!r}, expected a whole number from 0 to {MAX_DAYS}" if student else "student: got nothing"
+            what = (
+                f"days: got {text!r}, expected a whole number from 0 to {MAX_DAYS}"
+                if student
+                else "student: got nothing"
+            )
             raise ValueError(f"{path.name}, line {line}: {what}")
         found[student_name(plain_cell(student))] = int(text) if is_number else None
     return found
@@ -113,14 +119,22 @@ def columns_in(reader: csv.DictReader[str]) -> str:
 def counted(output: Path) -> Days:
     """The days that count for each student, extensions subtracted."""
     extensions = read(output / EXTENSIONS)
-    found = {student: days if days is None else max(0, days - (extensions.get(student) or 0)) for student, days in read(output / LATE).items()}
+    found = {
+        student: days if days is None else max(0, days - (extensions.get(student) or 0))
+        for student, days in read(output / LATE).items()
+    }
     return {student: days for student, days in found.items() if days != 0}
 
 
 def strangers(output: Path, students: Collection[str]) -> list[tuple[str, str]]:
     """Names in the two tables that are no student's."""
     known = set(map(student_name, students))
-    return [(name, f"Stands in {table}, but has no result.") for table in (LATE, EXTENSIONS) for name in read(output / table) if name not in known]
+    return [
+        (name, f"Stands in {table}, but has no result.")
+        for table in (LATE, EXTENSIONS)
+        for name in read(output / table)
+        if name not in known
+    ]
 
 
 def days_late(when: datetime, due: datetime) -> int:
@@ -160,7 +174,9 @@ def update(output: Path, seen: Mapping[str, int | None]) -> list[str]:
         writer.writerows((safe_cell(student), "?" if days is None else days) for student, days in sorted(after.items()))
         write_whole(output / LATE, text.getvalue())
     changed = sorted(student for student in after | before if after.get(student, 0) != before.get(student, 0))
-    return [f"{student}: {shown(before.get(student, 0))} -> {shown(after.get(student, 0))} days late" for student in changed]
+    return [
+        f"{student}: {shown(before.get(student, 0))} -> {shown(after.get(student, 0))} days late" for student in changed
+    ]
 
 
 def shown(days: int | None) -> str:

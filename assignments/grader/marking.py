@@ -26,9 +26,16 @@ ROOM = 1_000  # numbers that a result may have beside ten times those of the rig
 # The only names of exceptions that a student is told, one for a question. The list is short because a name is chosen by
 # the student's code, which knows the hidden inputs: with all of Python's 62 and one a case, 12 of 13 numbers got out.
 KNOWN_ERRORS = (
-    "NotImplementedError", "TypeError", "ValueError", "IndexError", "KeyError", "AttributeError", "NameError", "RuntimeError",
+    "NotImplementedError",
+    "TypeError",
+    "ValueError",
+    "IndexError",
+    "KeyError",
+    "AttributeError",
+    "NameError",
+    "RuntimeError",
     "ZeroDivisionError",
-)  # fmt: skip
+)
 STRONG = diagnosing.SENTENCES.keys() - diagnosing.WEAK
 RAISES = "The call raises "
 UNWRITTEN = "The answer is not written yet: the call raises NotImplementedError."
@@ -50,7 +57,7 @@ STOPPED = (
 )
 HINTS = {
     "NameError": " It uses a name that the notebook does not define when it starts anew: a misspelling, a missing import, or a cell that"
-    " was deleted or stops with an error.",
+    " was deleted or stops with an error."
 }
 
 
@@ -225,13 +232,17 @@ def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequenc
     whole = supposed(prepared, outcomes, verdicts, range(len(outcomes)))
     if whole is not None:
         return dict.fromkeys(wrong, whole)
-    names = {name for name in STRONG if any(one and one.endswith(diagnosing.SENTENCES[name]) for one in strong.values())}
+    names = {
+        name for name in STRONG if any(one and one.endswith(diagnosing.SENTENCES[name]) for one in strong.values())
+    }
     said: dict[str, str | None] = {}
     for part, numbers in wrong.items():
         # of what another part shows, one case is enough
         strong[part] = strong[part] or part_relation(prepared, outcomes, numbers, names, least=1)
         cases = [number for number, case in enumerate(prepared.cases) if case.part == part]
-        said[part] = strong[part] or supposed(prepared, outcomes, verdicts, cases) or part_place(prepared, outcomes, numbers)
+        said[part] = (
+            strong[part] or supposed(prepared, outcomes, verdicts, cases) or part_place(prepared, outcomes, numbers)
+        )
     if None in said.values() and all(outcome.kind == RETURNED for outcome in outcomes):
         where = supposing.right_at(prepared.question, prepared.cases, [verdict is None for verdict in verdicts])
         said = {part: sentence or where for part, sentence in said.items()}
@@ -243,13 +254,17 @@ def wrong_cases(prepared: Prepared, verdicts: Sequence[str | None], part: str) -
     return [number for number, case in enumerate(prepared.cases) if case.part == part and verdicts[number] is not None]
 
 
-def result_pairs(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> list[tuple[Any, Any]] | None:
+def result_pairs(
+    prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]
+) -> list[tuple[Any, Any]] | None:
     """The results of these cases as they are compared, the student's and the right one; None if there is none to compare."""
     compare = prepared.question.compare
     if any(outcomes[number].kind != RETURNED for number in numbers):
         return None
     try:
-        return [(seen_by(compare, outcomes[number].value), seen_by(compare, prepared.wanted[number])) for number in numbers]
+        return [
+            (seen_by(compare, outcomes[number].value), seen_by(compare, prepared.wanted[number])) for number in numbers
+        ]
     except Exception:  # the judge cannot read what a student returned
         return None
 
@@ -262,7 +277,12 @@ def part_relation(
     if pairs is None:
         return None
     lengths = [
-        {size for argument in prepared.cases[number].arguments if isinstance(argument, np.ndarray) for size in argument.shape}
+        {
+            size
+            for argument in prepared.cases[number].arguments
+            if isinstance(argument, np.ndarray)
+            for size in argument.shape
+        }
         for number in numbers
     ]
     name = diagnosing.relation(pairs, lengths, names, least)
@@ -270,12 +290,15 @@ def part_relation(
         return None
     arguments = [prepared.cases[number].arguments for number in numbers]
     partly = name not in diagnosing.WHOLE and any(
-        diagnosing.partly_right(*pair, partial(supposing.is_given, arguments=given)) for pair, given in zip(pairs, arguments, strict=True)
+        diagnosing.partly_right(*pair, partial(supposing.is_given, arguments=given))
+        for pair, given in zip(pairs, arguments, strict=True)
     )
     return diagnosing.PARTLY * partly + diagnosing.SENTENCES[name]
 
 
-def supposed(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None], numbers: Sequence[int]) -> str | None:
+def supposed(
+    prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None], numbers: Sequence[int]
+) -> str | None:
     """What :mod:`supposing` says about these cases, the right ones among them included."""
     wrong = [number for number in numbers if verdicts[number] is not None]
     question, cases = prepared.question, prepared.cases
@@ -284,7 +307,9 @@ def supposed(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence
         return None
     arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(wrong, pairs, strict=True)]
     values = {number: outcomes[number].value for number in numbers}
-    return supposing.met(question, cases, arrays) or supposing.explained(question, cases, prepared.wanted, values, wrong, right_result)
+    return supposing.met(question, cases, arrays) or supposing.explained(
+        question, cases, prepared.wanted, values, wrong, right_result
+    )
 
 
 def part_place(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> str | None:
@@ -337,7 +362,9 @@ def note_missing(results: Sequence[QuestionResult], functions: Sequence[str], th
         result.messages = [message + more if message == says else message for message in result.messages]
 
 
-def diagnose(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> tuple[int, bool] | None:
+def diagnose(
+    prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]
+) -> tuple[int, bool] | None:
     """The first mistake that gives the same result on every case, and True; else one that does on every wrong case, and False.
 
     For the second a result must have come back: the same kind of exception has many reasons.
@@ -348,7 +375,10 @@ def diagnose(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence
     wrong = [index for index, message in enumerate(verdicts) if message is not None]
     if (number := first_alike(prepared, outcomes, everywhere)) is not None:
         return number, True
-    if any(outcomes[index].kind == RETURNED for index in wrong) and (number := first_alike(prepared, outcomes, wrong)) is not None:
+    if (
+        any(outcomes[index].kind == RETURNED for index in wrong)
+        and (number := first_alike(prepared, outcomes, wrong)) is not None
+    ):
         return number, False
     return None
 

@@ -66,7 +66,9 @@ def read(output: Path, assignment: Assignment, students: Collection[str]) -> Ove
     missing = [name for name in COLUMNS[:3] if name not in (reader.fieldnames or ())]
     if missing:
         got = ", ".join(map(repr, reader.fieldnames or ())) or "none"
-        raise ValueError(f"overrides.csv: there is no column {missing[0]!r}; got {got}, expected commas between the columns")
+        raise ValueError(
+            f"overrides.csv: there is no column {missing[0]!r}; got {got}, expected commas between the columns"
+        )
     for row in reader:
         student = (row["student"] or "").strip()
         question, text = (row["question"] or "").strip(), (row["points"] or "").strip()
@@ -78,7 +80,9 @@ def read(output: Path, assignment: Assignment, students: Collection[str]) -> Ove
     return found
 
 
-def check(assignment: Assignment, known: dict[str, str], student: str, question: str, points: str, note: str) -> Override:
+def check(
+    assignment: Assignment, known: dict[str, str], student: str, question: str, points: str, note: str
+) -> Override:
     """The decision if it is possible; raises ``ValueError`` that names the argument."""
     if student not in known:
         raise ValueError(f"student: got {student!r}, who has no result and is not in the roster")
@@ -94,7 +98,9 @@ def check(assignment: Assignment, known: dict[str, str], student: str, question:
     if not 0 <= number <= most:
         raise ValueError(f"points: got {points!r}, expected a number from 0 to {most:g}")
     if number > limits[question] and not note.strip():
-        raise ValueError(f"note: missing; {points} points are more than the {limits[question]:g} of the assignment, so say why")
+        raise ValueError(
+            f"note: missing; {points} points are more than the {limits[question]:g} of the assignment, so say why"
+        )
     return Override(known[student], question, number, note.strip())
 
 
@@ -109,7 +115,13 @@ def write(output: Path, overrides: Overrides) -> None:
 
 
 def add(
-    output: Path, assignment: Assignment, students: Collection[str], student: str, question: str, points: float | str, note: str = ""
+    output: Path,
+    assignment: Assignment,
+    students: Collection[str],
+    student: str,
+    question: str,
+    points: float | str,
+    note: str = "",
 ) -> Override:
     """Add one decision or replace it; raises ``ValueError``, see :func:`read`."""
     known = {name: name for name in students}

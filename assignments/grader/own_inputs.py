@@ -37,7 +37,9 @@ def read_secret(path: Path) -> str:
             secret = secrets.token_hex(16)
             file.write(f"{secret}\n")
     if len(secret) < SHORTEST:
-        raise ValueError(f"inputs-per-student: the secret in {str(path)!r} has {len(secret)} characters, expected at least {SHORTEST}")
+        raise ValueError(
+            f"inputs-per-student: the secret in {str(path)!r} has {len(secret)} characters, expected at least {SHORTEST}"
+        )
     return secret
 
 

@@ -32,7 +32,9 @@ TO_STUDY = (*TO_GRADE, "ipywidgets", "ipykernel", "nbclient", "nbformat", "jupyt
 def gradescope(assignment: Assignment, target: Path, seed: int, secret: str | None, visibility: str) -> int:
     """Write the archive for Gradescope, for its owner only; how many files are in it. Raises ``ValueError`` for a wrong target."""
     check_new_zip(target)
-    course = {"assignment": assignment.name, "seed": seed, "visibility": visibility} | ({"secret": secret} if secret else {})
+    course = {"assignment": assignment.name, "seed": seed, "visibility": visibility} | (
+        {"secret": secret} if secret else {}
+    )
     files = {COURSE: json.dumps(course, indent=1) + "\n", **pinned(assignment, TO_GRADE), **library()}
     grader = Path(__file__).resolve().parent
     sources = [grader.parent / "__init__.py", *sorted(grader.glob("*.py"))]
@@ -58,7 +60,9 @@ def check_new_folder(target: Path) -> None:
         raise ValueError(f"target: {str(target)!r} is already there")
 
 
-def zipped(files: Mapping[str, str | bytes], modes: Mapping[str, int] = MappingProxyType({}), usual: int = 0o644) -> bytes:
+def zipped(
+    files: Mapping[str, str | bytes], modes: Mapping[str, int] = MappingProxyType({}), usual: int = 0o644
+) -> bytes:
     """A zip of these files; ``modes``: those that differ from the usual one."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -84,9 +88,12 @@ def classroom(assignment: Assignment, target: Path) -> int:
         "visible_checks.json": json.dumps(checks, indent=1, ensure_ascii=False) + "\n",
         "visible_checks.py": template("visible_checks.py", words),
         ".github/workflows/classroom.yml": workflow(assignment),
-        "README.md": template("README.md", words), ".gitignore": "__pycache__/\n.ipynb_checkpoints/\n.venv/\nvisible_checks.results.json\n",
-        "LICENSE": (ROOT / "LICENSE").read_bytes(), **pinned(assignment, TO_STUDY), **library(),
-    }  # fmt: skip
+        "README.md": template("README.md", words),
+        ".gitignore": "__pycache__/\n.ipynb_checkpoints/\n.venv/\nvisible_checks.results.json\n",
+        "LICENSE": (ROOT / "LICENSE").read_bytes(),
+        **pinned(assignment, TO_STUDY),
+        **library(),
+    }
     for name, content in files.items():
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +113,9 @@ def workflow(assignment: Assignment) -> str:
     head, step, tail = template("classroom.yml", {"NAME": assignment.name}).split("# ---\n")
     names = [question.name for question in assignment.questions]
     steps = "".join(step.replace("QUESTION", name) for name in names)
-    variables = "".join(f'          {name.upper()}_RESULTS: "${{{{ steps.{name}.outputs.result }}}}"\n' for name in names)
+    variables = "".join(
+        f'          {name.upper()}_RESULTS: "${{{{ steps.{name}.outputs.result }}}}"\n' for name in names
+    )
     return head + steps + tail.replace("          VARIABLES\n", variables).replace("RUNNERS", ",".join(names))
 
 

@@ -47,7 +47,9 @@ def store(folder: Path, key: str, prepared: list[Prepared]) -> None:
     questions = [
         {
             "wanted": [wire.encode(value) for value in one.wanted],
-            "mistakes": [[[outcome.kind, wire.encode(outcome.value), outcome.error] for outcome in row] for row in one.mistakes],
+            "mistakes": [
+                [[outcome.kind, wire.encode(outcome.value), outcome.error] for outcome in row] for row in one.mistakes
+            ],
         }
         for one in prepared
     ]
@@ -82,7 +84,9 @@ def load(folder: Path, key: str, assignment: Assignment, seed: int) -> list[Prep
         for question, kept in zip(assignment.questions, content["questions"], strict=True):
             cases = question.cases(generator(question, seed))
             wanted = [wire.decode(value) for value in kept["wanted"]]
-            mistakes = [[Outcome(kind, wire.decode(value), error) for kind, value, error in row] for row in kept["mistakes"]]
+            mistakes = [
+                [Outcome(kind, wire.decode(value), error) for kind, value, error in row] for row in kept["mistakes"]
+            ]
             if {len(cases)} != {len(row) for row in (wanted, *mistakes)} or len(mistakes) != len(question.mistakes):
                 raise Damaged("it has another number of cases or mistakes")
             found.append(Prepared(question, cases, wanted, mistakes))
@@ -102,13 +106,18 @@ def read_private(path: Path) -> bytes:
         return file.read()
 
 
-def known_or_made(folder: Path, key: str, assignment: Assignment, seed: int, make: Callable[[], list[Prepared]]) -> list[Prepared]:
+def known_or_made(
+    folder: Path, key: str, assignment: Assignment, seed: int, make: Callable[[], list[Prepared]]
+) -> list[Prepared]:
     """What was kept for this key, or what ``make`` computes now, which is not stored here."""
     try:
         known = load(folder, key, assignment, seed)
     except Damaged as problem:
         path = path_of(folder, key)
-        print(f"The kept right results in {str(path)!r} are not used, because {problem}. They are computed again.", file=sys.stderr)
+        print(
+            f"The kept right results in {str(path)!r} are not used, because {problem}. They are computed again.",
+            file=sys.stderr,
+        )
         with suppress(OSError):
             path.unlink()
         known = None

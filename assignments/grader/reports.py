@@ -61,7 +61,9 @@ class Grade:
         return self.score is not None and self.written is None and TOTAL not in self.overridden
 
 
-def combine(assignment: Assignment, result: Result, decisions: Overrides, days: Days | None = None, policy: Policy | None = None) -> Grade:
+def combine(
+    assignment: Assignment, result: Result, decisions: Overrides, days: Days | None = None, policy: Policy | None = None
+) -> Grade:
     """The grade of one student. From a total that a person set, nothing is taken off."""
     own = {question: one for (student, question), one in decisions.items() if student == result.student}
     has_grade = result.points is not None
@@ -79,7 +81,15 @@ def combine(assignment: Assignment, result: Result, decisions: Overrides, days: 
         if policy and lateness.days and score is not None:
             lateness = Late(lateness.days, score, min(score, policy.cost(lateness.days, assignment.points)))
             score -= lateness.taken
-    return Grade(result, points, written, score, replaced, tuple(one.note for _, one in sorted(own.items()) if one.note), lateness)
+    return Grade(
+        result,
+        points,
+        written,
+        score,
+        replaced,
+        tuple(one.note for _, one in sorted(own.items()) if one.note),
+        lateness,
+    )
 
 
 def grades(output: Path, assignment: Assignment) -> list[Grade]:
@@ -112,7 +122,9 @@ def write_all(output: Path, assignment: Assignment, unmatched: list[tuple[str, s
 
 def write_feedback(output: Path, assignment: Assignment, result: Result) -> None:
     """Write one student's page."""
-    known = results.load_all(output) if overrides.path_of(output).exists() else []  # a job does not read a course for nothing
+    known = (
+        results.load_all(output) if overrides.path_of(output).exists() else []
+    )  # a job does not read a course for nothing
     decisions = overrides.read(output, assignment, [one.student for one in known])
     write_page(output, assignment, combine(assignment, result, decisions, late.counted(output), late.policy_of(output)))
 
@@ -147,10 +159,19 @@ def grades_csv(assignment: Assignment, everybody: list[Grade]) -> str:
     rows = [["student", "status", *names, "written", "score", "max", "before", "late", "overridden", "note"]]
     for grade in everybody:
         rows.append(
-            [grade.result.student, grade.result.status, *(number(grade.questions[name]) for name in names),
-             number(grade.written), number(grade.score), number(assignment.points), number(grade.late.before if grade.late else None),
-             number(grade.late.taken if grade.late else None), " ".join(grade.overridden), note_of(assignment, grade)]
-        )  # fmt: skip
+            [
+                grade.result.student,
+                grade.result.status,
+                *(number(grade.questions[name]) for name in names),
+                number(grade.written),
+                number(grade.score),
+                number(assignment.points),
+                number(grade.late.before if grade.late else None),
+                number(grade.late.taken if grade.late else None),
+                " ".join(grade.overridden),
+                note_of(assignment, grade),
+            ]
+        )
     return table(rows)
 
 
@@ -187,19 +208,29 @@ def check_written(assignment: Assignment, everybody: list[Grade], partial: bool)
             f"{assignment.written.name}: {len(waiting)} written answers have no points yet ({names}): enter them, or say --partial to"
             " export these students without a grade"
         )
-    said = [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."] if waiting else []
+    said = (
+        [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."]
+        if waiting
+        else []
+    )
     empty = len(open_question) - len(waiting)
     said += [f"{empty} students wrote no answer to {assignment.written.name}: it counts as 0."] if empty else []
     unknown = sum(late_line(grade) == UNKNOWN_DAYS for grade in everybody)
     said += [f"{unknown} late students lose nothing, because late.csv does not say how many days."] if unknown else []
-    return [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody], " ".join(said)
+    return [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody], " ".join(
+        said
+    )
 
 
 def not_found(output: Path, everybody: list[Grade], system: str) -> str:
     """A sentence about students whom the other system may not find, because the list of the course does not say who they are."""
     columns = {"canvas": ("id", "sis_user_id", "sis_login_id"), "moodle": ("email", "id")}[system]
     roster = read_roster(output)
-    unknown = [grade.result.student for grade in everybody if not any(roster.get(grade.result.student, {}).get(name) for name in columns)]
+    unknown = [
+        grade.result.student
+        for grade in everybody
+        if not any(roster.get(grade.result.student, {}).get(name) for name in columns)
+    ]
     if not unknown:
         return ""
     names = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
@@ -256,7 +287,9 @@ def write_gradebook(output: Path, assignment: Assignment, everybody: list[Grade]
     try:
         from nbgrader.api import Gradebook  # an extra for instructors: not needed to grade
     except ModuleNotFoundError as error:
-        raise ImportError(f"nbgrader is not installed here ({error.name} is missing): say `{sys.executable} -m pip install nbgrader==0.9.6`") from error
+        raise ImportError(
+            f"nbgrader is not installed here ({error.name} is missing): say `{sys.executable} -m pip install nbgrader==0.9.6`"
+        ) from error
 
     # it starts the program alembic, which stands beside this Python even where the environment is not activated
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -324,23 +357,33 @@ CHECKS = (
 def head(title: str, style: str = "") -> list[str]:
     """The beginning of a page that is complete in one file: it runs no script and loads nothing."""
     return [
-        "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">',
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title>", f"<style>{STYLE}{style}</style>", "</head>", "<body>", "<main>",
-    ]  # fmt: skip
+        f"<title>{escape(title)}</title>",
+        f"<style>{STYLE}{style}</style>",
+        "</head>",
+        "<body>",
+        "<main>",
+    ]
 
 
 def feedback_page(assignment: Assignment, grade: Grade) -> str:
     """A student's page, complete in one file."""
     result = grade.result
     parts = [
-        *head(f"{assignment.title}: feedback"), f"<h1>{escape(assignment.title)}</h1>", f'<p class="dim">{escape(assignment.name)}, feedback for {escape(result.student[:200])}</p>',
+        *head(f"{assignment.title}: feedback"),
+        f"<h1>{escape(assignment.title)}</h1>",
+        f'<p class="dim">{escape(assignment.name)}, feedback for {escape(result.student[:200])}</p>',
         f'<p class="score">{score_line(assignment, grade)}</p>',
         *([f"<p>{escape(late_line(grade))}</p>"] if grade.late and grade.late.taken else []),
         f'<p class="status"><strong>Status: {escape(result.status)}.</strong> {escape(meaning(grade))}'
-        + (f" {escape(result.note)}" if result.note and result.status != results.INFRASTRUCTURE_ERROR else "") + "</p>",
-    ]  # fmt: skip
+        + (f" {escape(result.note)}" if result.note and result.status != results.INFRASTRUCTURE_ERROR else "")
+        + "</p>",
+    ]
     if result.points is not None and any(question.points < question.max_points for question in result.questions):
         parts.append(f"<p>{escape(CHECKS)}</p>")
     parts += [question_section(question, grade) for question in (result.questions if result.points is not None else ())]
@@ -368,7 +411,9 @@ def score_line(assignment: Assignment, grade: Grade) -> str:
     if grade.written is None and TOTAL not in grade.overridden:
         total -= assignment.written.points
         return f"{number(grade.score)} of {number(total)} points, without the written question"
-    return f"{number(grade.score)} of {number(total)} points" + (" (set by your instructor)" if TOTAL in grade.overridden else "")
+    return f"{number(grade.score)} of {number(total)} points" + (
+        " (set by your instructor)" if TOTAL in grade.overridden else ""
+    )
 
 
 def question_section(question: results.QuestionResult, grade: Grade) -> str:
@@ -376,12 +421,16 @@ def question_section(question: results.QuestionResult, grade: Grade) -> str:
     changed = question.name in grade.overridden
     points = grade.questions[question.name]
     lines = [
-        "<section>", f"<header><h2>{escape(question.name)}: {escape(question.title)}</h2>",
+        "<section>",
+        f"<header><h2>{escape(question.name)}: {escape(question.title)}</h2>",
         f"<span>{number(points)} of {number(question.max_points)}{' (set by your instructor)' if changed else ''}</span></header>",
-        "<table>", "<tr><th>Part</th><th>Tests</th><th>Points</th></tr>",
-    ]  # fmt: skip
+        "<table>",
+        "<tr><th>Part</th><th>Tests</th><th>Points</th></tr>",
+    ]
     for part in question.parts:
-        kind, word = ("right", "passed") if part.right == part.cases else ("wrong", f"{part.right} of {part.cases} passed")
+        kind, word = (
+            ("right", "passed") if part.right == part.cases else ("wrong", f"{part.right} of {part.cases} passed")
+        )
         points_of_part = f"{number(part.points)} of {number(part.max_points)}"
         lines.append(f'<tr><td>{escape(part.name)}</td><td class="{kind}">{word}</td><td>{points_of_part}</td></tr>')
     lines.append("</table>")
@@ -393,7 +442,10 @@ def question_section(question: results.QuestionResult, grade: Grade) -> str:
 def message_html(message: str) -> str:
     """A sentence; what stands between backticks is code."""
     pieces = escape(message).split("`")
-    return "".join(f"<code>{piece}</code>" if index % 2 and index < len(pieces) - 1 else piece for index, piece in enumerate(pieces))
+    return "".join(
+        f"<code>{piece}</code>" if index % 2 and index < len(pieces) - 1 else piece
+        for index, piece in enumerate(pieces)
+    )
 
 
 def written_section(assignment: Assignment, grade: Grade) -> str:

@@ -59,7 +59,10 @@ class Desk:
         self.rubric: Rubric = rubrics.load(assignment)
         self.lock = threading.Lock()
         seed = str(batch.read_settings(output).get("seed", ""))
-        self.ids = {hmac.new(seed.encode(), one.student.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:16]: one for one in found}
+        self.ids = {
+            hmac.new(seed.encode(), one.student.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:16]: one
+            for one in found
+        }
         self.order = sorted(self.ids, key=lambda name: name if anonymous else self.ids[name].student)
 
     def overview(self) -> dict[str, Any]:
@@ -67,9 +70,13 @@ class Desk:
         written = self.assignment.written
         rows = [{"id": name, "label": self.label(name), "done": self.is_done(name)} for name in self.order]
         return {
-            "title": self.assignment.title, "question": written.title, "points": written.points,
-            "rubric": asdict(self.rubric), "answers": rows, "longest": drafts.LONGEST,
-        }  # fmt: skip
+            "title": self.assignment.title,
+            "question": written.title,
+            "points": written.points,
+            "rubric": asdict(self.rubric),
+            "answers": rows,
+            "longest": drafts.LONGEST,
+        }
 
     def label(self, name: str) -> str:
         return f"Answer {self.order.index(name) + 1}" if self.anonymous else self.ids[name].student[:200]
@@ -85,11 +92,17 @@ class Desk:
         decision = self.decisions().get((answer.student, self.assignment.written.name))
         in_table = None if decision is None or draft.exported == (decision.points, decision.note) else decision
         return {
-            "text": visible(answer.text[:SHOWN]), "more": max(0, len(answer.text) - SHOWN), "pictures": answer.pictures,
-            "answer": answer.hash, "version": draft.version, "points": draft.points, "items": draft.items,
-            "comment": draft.comment, "changed": draft.answer != answer.hash,
+            "text": visible(answer.text[:SHOWN]),
+            "more": max(0, len(answer.text) - SHOWN),
+            "pictures": answer.pictures,
+            "answer": answer.hash,
+            "version": draft.version,
+            "points": draft.points,
+            "items": draft.items,
+            "comment": draft.comment,
+            "changed": draft.answer != answer.hash,
             "table": {"points": in_table.points, "note": in_table.note} if in_table else None,
-        }  # fmt: skip
+        }
 
     def decisions(self) -> overrides.Overrides:
         students = [one.result.student for one in reports.grades(self.output, self.assignment)]

@@ -88,7 +88,9 @@ def load(assignment: Assignment) -> Rubric:
     notebook = notebooks.read(assignment.notebook)
     answer = own_answer(assignment, notebook)
     if references and answer:
-        references.append(f"<details><summary>The answer in the instructor's notebook</summary>{render(answer)}</details>")
+        references.append(
+            f"<details><summary>The answer in the instructor's notebook</summary>{render(answer)}</details>"
+        )
     reference = "".join(references) or render(answer)
     return Rubric(tuple(parts), render(asked(assignment, notebook)), reference, "".join(remarks))
 
@@ -96,11 +98,16 @@ def load(assignment: Assignment) -> Rubric:
 def split(text: str) -> list[tuple[str, str]]:
     """The sections by headings of the second level, with their titles; what stands before the first has none."""
     lines = text.splitlines()
-    heads = [token for token in reader().parse(text) if token.type == "heading_open" and token.tag == "h2" and token.map]
+    heads = [
+        token for token in reader().parse(text) if token.type == "heading_open" and token.tag == "h2" and token.map
+    ]
     starts = [token.map[0] for token in heads if token.map]
     ends = [*starts, len(lines)][1:]
     first = "\n".join(lines[: starts[0]] if starts else lines)
-    sections = [(lines[start].lstrip("# ").strip(), "\n".join(lines[start + 1 : end])) for start, end in zip(starts, ends, strict=True)]
+    sections = [
+        (lines[start].lstrip("# ").strip(), "\n".join(lines[start + 1 : end]))
+        for start, end in zip(starts, ends, strict=True)
+    ]
     return [*([("", first)] if first.strip() else []), *sections]
 
 
@@ -116,7 +123,12 @@ def part_of(title: str, points: float, body: str) -> Part:
             rest.append(token)
         if token.type == "table_close":
             found = rows_of(table)
-            place = Token("html_block", "", 0, content=f'<div class="items" data-from="{len(rows)}" data-to="{len(rows) + len(found)}"></div>')
+            place = Token(
+                "html_block",
+                "",
+                0,
+                content=f'<div class="items" data-from="{len(rows)}" data-to="{len(rows) + len(found)}"></div>',
+            )
             rest += [place] if found else table
             rows += found
             table = []
@@ -186,7 +198,9 @@ def plain_text(text: str) -> str:
 @cache
 def formula(tex: str, display: bool) -> str:
     """A formula as MathML, which browsers set without fonts or scripts of ours; its source if it cannot be read."""
-    arguments = json.dumps([tex, {"displayMode": display, "output": "mathml", "throwOnError": True, "maxExpand": 1000, "strict": False}])
+    arguments = json.dumps(
+        [tex, {"displayMode": display, "output": "mathml", "throwOnError": True, "maxExpand": 1000, "strict": False}]
+    )
     try:
         return str(katex().eval(f"katex.renderToString(...{arguments})"))
     except JSEvalException:

@@ -46,10 +46,20 @@ PROCESSES = 64  # threads count too
 FIRST_USER, USERS = 0x30000000, 2**28  # where the grader is root, a sandbox runs as one of these users
 OPEN_FILES = 128
 ENVIRONMENT = {
-    "PATH": "/usr/bin:/bin", "HOME": "/home/student", "USER": "student", "LOGNAME": "student", "LANG": "C.UTF-8",
-    "TMPDIR": "/tmp", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib", "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "",
-}  # fmt: skip
+    "PATH": "/usr/bin:/bin",
+    "HOME": "/home/student",
+    "USER": "student",
+    "LOGNAME": "student",
+    "LANG": "C.UTF-8",
+    "TMPDIR": "/tmp",
+    "MPLBACKEND": "Agg",
+    "MPLCONFIGDIR": "/tmp/matplotlib",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "CUDA_VISIBLE_DEVICES": "",
+}
 # enters the control groups whose files it is given, then becomes the command
 LAUNCH = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 > "$1" || exit 97; shift; n=$((n - 1)); done; exec "$@"'
 
@@ -147,23 +157,29 @@ class Sandbox:
     def describe(self) -> str:
         """What is in force on this machine, in sentences."""
         if self.unsafe:
-            return "No sandbox: student code runs as this user, with resource limits only. Use it for code that you trust."
+            return (
+                "No sandbox: student code runs as this user, with resource limits only. Use it for code that you trust."
+            )
         root = is_root()
         filtered = seccomp.supported()
         lines = [
             f"bubblewrap: {self.bwrap}",
             "network: none; processes, messages, host name: namespaces of their own",
-            "user: one without privileges, another one for every start" if root
+            "user: one without privileges, another one for every start"
+            if root
             else "user: a user namespace, where student code has no privileges; outside it is you",
             f"files, read-only: {', '.join(map(str, system_paths()))}; installed packages; a copy of rlbook_lib",
             f"writable: /tmp, /dev/shm and /home/student, in memory, {FOLDER_MB} MB each",
-            "keys of the kernel: a new and empty session keyring for every start" if filtered
+            "keys of the kernel: a new and empty session keyring for every start"
+            if filtered
             else "keys of the kernel: MISSING: the session keyring is shared with you and with other students",
             "system calls: a filter refuses keys, debugging, mounts, namespaces, bpf, io_uring, perf and sockets to a host"
-            if filtered else f"system calls: MISSING: there is no filter for {platform.machine()}",
-            "further user namespaces: refused by the filter" if root or can_disable_namespaces(str(self.bwrap))
+            if filtered
+            else f"system calls: MISSING: there is no filter for {platform.machine()}",
+            "further user namespaces: refused by the filter"
+            if root or can_disable_namespaces(str(self.bwrap))
             else "further user namespaces: refused by the filter only: this bubblewrap has no --disable-userns",
-        ]  # fmt: skip
+        ]
         if self.place:
             lines.append(f"memory and processes: control group (version {self.place.version}), all processes together")
         else:
@@ -198,10 +214,16 @@ class Session:
                     filter_file.write(seccomp.program())
                     filter_file.seek(0)
                 self.process = subprocess.Popen(
-                    self.command(filter_file.fileno()), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
-                    env=dict(ENVIRONMENT) if self.sandbox.unsafe else {}, cwd="/", start_new_session=True,
+                    self.command(filter_file.fileno()),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    bufsize=0,
+                    env=dict(ENVIRONMENT) if self.sandbox.unsafe else {},
+                    cwd="/",
+                    start_new_session=True,
                     pass_fds=[] if self.sandbox.unsafe else [filter_file.fileno()],
-                )  # fmt: skip
+                )
                 assert self.process.stdin is not None and self.process.stdout is not None
                 for pipe in (self.process.stdin, self.process.stdout):
                     os.set_blocking(pipe.fileno(), False)
@@ -210,7 +232,9 @@ class Session:
                 except Stopped as stopped:
                     errors.seek(0)
                     lines = errors.read(5000).decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
-                    raise InfrastructureError(f"the sandbox did not start ({stopped.kind}): {lines[-1][:300]}") from None
+                    raise InfrastructureError(
+                        f"the sandbox did not start ({stopped.kind}): {lines[-1][:300]}"
+                    ) from None
         except OSError as error:
             raise InfrastructureError(f"the sandbox did not start: {error}") from error
         if reply.get("kind") != "ready":
@@ -231,10 +255,15 @@ class Session:
         """The first message to the program: limits that only it can set for itself, and where things are."""
         data = (self.limits.memory_mb + 512) * MB  # the control group counts what is used, this what is asked for
         limits = {
-            "RLIMIT_CPU": int(self.limits.seconds) + 5, "RLIMIT_FSIZE": FOLDER_MB * MB, "RLIMIT_NOFILE": OPEN_FILES,
-            "RLIMIT_CORE": 0, "RLIMIT_DATA": data, "RLIMIT_AS": data + 16_384 * MB, "RLIMIT_MEMLOCK": 0,
+            "RLIMIT_CPU": int(self.limits.seconds) + 5,
+            "RLIMIT_FSIZE": FOLDER_MB * MB,
+            "RLIMIT_NOFILE": OPEN_FILES,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_DATA": data,
+            "RLIMIT_AS": data + 16_384 * MB,
+            "RLIMIT_MEMLOCK": 0,
             "RLIMIT_MSGQUEUE": 0,
-        }  # fmt: skip
+        }
         if limits_count_here() and not self.sandbox.unsafe:
             limits["RLIMIT_NPROC"] = PROCESSES
         packages = [f"/site-packages-{number}" for number in range(len(package_folders()))]
@@ -472,8 +501,11 @@ def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[st
     """bubblewrap and its arguments, up to the command inside; ``options``: further ones."""
     command = [program, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     # as root the program gives up its user itself, for one that owns nothing; others need a user namespace
-    command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else [
-        "--unshare-user", "--uid", "65534", "--gid", "65534"]  # fmt: skip
+    command += (
+        ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        if root
+        else ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    )
     if not root and can_disable_namespaces(program):
         command += ["--disable-userns"]
     command += [*options, "--new-session", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
@@ -564,7 +596,10 @@ def prepared() -> Path:
 
 def font_lists(folder: Path) -> list[Path]:
     """matplotlib's lists of fonts: those it keeps, or a new one; none without matplotlib."""
-    caches = [os.environ.get("MPLCONFIGDIR"), f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/matplotlib"]
+    caches = [
+        os.environ.get("MPLCONFIGDIR"),
+        f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/matplotlib",
+    ]
     lists = [path for cache in caches if cache for path in Path(cache).glob("fontlist-*.json")]
     if lists or importlib.util.find_spec("matplotlib") is None:
         return lists

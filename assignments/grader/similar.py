@@ -90,7 +90,12 @@ def own_code(assignment: Assignment, found: Sequence[Submission]) -> tuple[list[
 def known_code(assignment: Assignment) -> list[str]:
     """What nobody has to be asked about: the release, and the instructor's answers, references and alternatives."""
     notebook = notebooks.read(assignment.notebook)
-    texts = [notebooks.text_of(cell) for book in (notebook, notebooks.released(notebook)) for cell in book["cells"] if cell["cell_type"] == "code"]
+    texts = [
+        notebooks.text_of(cell)
+        for book in (notebook, notebooks.released(notebook))
+        for cell in book["cells"]
+        if cell["cell_type"] == "code"
+    ]
     for question in assignment.questions:
         texts += [questions.source_of(one) for one in (question.reference, *question.alternatives)]
     return texts
@@ -165,7 +170,9 @@ def passages(pair: Pair) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     found = []
     for run in a.runs.keys() & b.runs.keys():
         for i, j in itertools.product(a.runs[run][:REPEATS], b.runs[run][:REPEATS]):
-            begins_earlier = i > 0 and j > 0 and a.words[i - 1] == b.words[j - 1] and 0 in a.left_out[i - 1 : i - 1 + RUN]
+            begins_earlier = (
+                i > 0 and j > 0 and a.words[i - 1] == b.words[j - 1] and 0 in a.left_out[i - 1 : i - 1 + RUN]
+            )
             if begins_earlier or 0 not in a.left_out[i : i + RUN]:
                 continue
             end = RUN
@@ -190,7 +197,9 @@ def write(output: Path, assignment: Assignment, pairs: Sequence[Pair], everybody
     results.private_folder(output)
     results.private_folder(folder)
     rows = [["first", "second", "share of first", "share of second", "tokens of first", "tokens of second"]]
-    rows += [[pair.first.student, pair.second.student, *map(percent, pair.shares), *map(str, pair.tokens)] for pair in pairs]
+    rows += [
+        [pair.first.student, pair.second.student, *map(percent, pair.shares), *map(str, pair.tokens)] for pair in pairs
+    ]
     results.write_whole(folder / "similar.csv", reports.table(rows))
     results.write_whole(folder / "similar.html", page(assignment, pairs, everybody).encode("utf-8", "replace"))
     return folder / "similar.html"
@@ -215,11 +224,17 @@ def page(assignment: Assignment, pairs: Sequence[Pair], everybody: int) -> str:
     title = f"{assignment.title}: similar submissions"
     shown = pairs[:PAIRS]
     parts = [
-        *reports.head(title, STYLE), f"<h1>{escape(title)}</h1>", f"<p>{len(pairs)} pair{'s' * (len(pairs) != 1)} of {everybody} submissions. {escape(SAYS)}</p>",
-        "<table>", "<tr><th>Students</th><th>Share of the first</th><th>Share of the second</th></tr>",
-    ]  # fmt: skip
+        *reports.head(title, STYLE),
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{len(pairs)} pair{'s' * (len(pairs) != 1)} of {everybody} submissions. {escape(SAYS)}</p>",
+        "<table>",
+        "<tr><th>Students</th><th>Share of the first</th><th>Share of the second</th></tr>",
+    ]
     for number, pair in enumerate(shown, 1):
-        shares = "".join(f"<td>{percent(share)} of {one.own} tokens</td>" for share, one in zip(pair.shares, (pair.first, pair.second), strict=True))
+        shares = "".join(
+            f"<td>{percent(share)} of {one.own} tokens</td>"
+            for share, one in zip(pair.shares, (pair.first, pair.second), strict=True)
+        )
         parts.append(f'<tr><td><a href="#pair{number}">{names(pair)}</a></td>{shares}</tr>')
     parts.append("</table>")
     if len(pairs) > PAIRS:

@@ -35,7 +35,16 @@ MAX_BYTES = 5_000_000  # of a notebook
 MAX_CELLS = 500
 MAX_FILES = 1_000  # of a student's folder
 SUFFIX = ".ipynb"
-LEFT_BY_SYSTEMS = (".DS_Store", ".ipynb_checkpoints", ".git", ".gitignore", ".gitkeep", "__MACOSX", "Thumbs.db", "desktop.ini")
+LEFT_BY_SYSTEMS = (
+    ".DS_Store",
+    ".ipynb_checkpoints",
+    ".git",
+    ".gitignore",
+    ".gitkeep",
+    "__MACOSX",
+    "Thumbs.db",
+    "desktop.ini",
+)
 JOINERS = "\u200c\u200d"  # between letters, in the scripts that need them
 ROSTER_COLUMNS = ("name", "email", "id", "sis_user_id", "sis_login_id", "section")  # next to "student", all optional
 
@@ -112,7 +121,9 @@ def survey(folder: Path, assignment: str, roster: Mapping[str, object] | None = 
             if kept.path is None and not kept.problem:
                 found[student] = as_file(entry, student)
             else:
-                unmatched.append((student, f"There is a folder and a file {student_name(entry.name)}: the folder was graded."))
+                unmatched.append(
+                    (student, f"There is a folder and a file {student_name(entry.name)}: the folder was graded.")
+                )
         else:
             single.append(entry)
     for student, entry in named(single, found, unmatched, SUFFIX):
@@ -195,7 +206,9 @@ def in_folder(entry: os.DirEntry[str], student: str, assignment: str, unmatched:
         return Submission(student, problem=f"There are several notebooks, and {which} named {exact}.")
     if not chosen:
         if others:
-            return Submission(student, problem=f"Something was handed in, but no notebook: no file whose name ends in {SUFFIX}.")
+            return Submission(
+                student, problem=f"Something was handed in, but no notebook: no file whose name ends in {SUFFIX}."
+            )
         return Submission(student)
     (path,) = chosen
     if len(notebooks) > 1:
@@ -310,7 +323,9 @@ def read_roster(path: Path) -> Roster:
     if "student" in columns:
         people = [dict(zip(columns, row, strict=False)) for row in rows[1:]]
     elif len(columns) > 1 and set(columns) & set(ROSTER_COLUMNS):
-        raise ValueError(f"roster: {path.name} has the columns {', '.join(map(repr, columns))}, but none named 'student'")
+        raise ValueError(
+            f"roster: {path.name} has the columns {', '.join(map(repr, columns))}, but none named 'student'"
+        )
     elif columns and "student" in re.split("[;\t]", columns[0]):
         raise ValueError(f"roster: {path.name} begins with {rows[0][0]!r}; expected commas between the columns")
     else:

@@ -92,10 +92,7 @@ def names_of(question: Question, count: int) -> list[str]:
 
 def arguments_of(question: Question, cases: Sequence[Case]) -> list[Leaf]:
     """All arguments, those in dictionaries one by one; a name only where the student knows it."""
-    known, text = (
-        set(inspect.signature(question.reference).parameters),
-        source_of(question.reference),
-    )
+    known, text = (set(inspect.signature(question.reference).parameters), source_of(question.reference))
     found: dict[Path, list[Any]] = {}
     for case in cases:
         for number, argument in enumerate(case.arguments):
@@ -209,7 +206,11 @@ def other_words(leaf: Leaf) -> list[Supposition]:
     if leaf.kind != "word":
         return []
     words = [value for value in unique(leaf.values) if kind_of(value) == "word"]
-    return [Supposition(f"{IF}`{leaf.name}` is always `{word!r}`.", put(leaf, word)) for word in words if len(unique(leaf.values)) > 1]
+    return [
+        Supposition(f"{IF}`{leaf.name}` is always `{word!r}`.", put(leaf, word))
+        for word in words
+        if len(unique(leaf.values)) > 1
+    ]
 
 
 def of_two(one: Leaf, other: Leaf) -> list[Supposition]:
@@ -230,7 +231,9 @@ def of_two(one: Leaf, other: Leaf) -> list[Supposition]:
 
     def masked(arguments: Sequence[Any]) -> Sequence[Any] | None:
         value = at(arguments, one.path)
-        return replaced(arguments, one.path, np.where(at(arguments, other.path), 0.0, value)) if alike(arguments) else None
+        return (
+            replaced(arguments, one.path, np.where(at(arguments, other.path), 0.0, value)) if alike(arguments) else None
+        )
 
     found = []
     if one.kind == other.kind != "word":
@@ -266,32 +269,55 @@ def each_row(how: Callable[..., Any]) -> Callable[[np.ndarray], np.ndarray]:
 
 CHANGES: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
     "number": [
-        ("* is 1", lambda value: 1.0), ("* is 0", lambda value: 0.0), ("* has the opposite sign", lambda value: -value),
-        ("* is replaced by 1 - *", lambda value: 1 - value), ("* is squared", lambda value: value**2),
-        ("* is twice as large", lambda value: 2 * value), ("* is half as large", lambda value: value / 2),
+        ("* is 1", lambda value: 1.0),
+        ("* is 0", lambda value: 0.0),
+        ("* has the opposite sign", lambda value: -value),
+        ("* is replaced by 1 - *", lambda value: 1 - value),
+        ("* is squared", lambda value: value**2),
+        ("* is twice as large", lambda value: 2 * value),
+        ("* is half as large", lambda value: value / 2),
     ],
-    "count": [("* is larger by one", lambda value: value + 1), ("* is smaller by one", lambda value: value - 1), ("* is 1", lambda value: 1)],
+    "count": [
+        ("* is larger by one", lambda value: value + 1),
+        ("* is smaller by one", lambda value: value - 1),
+        ("* is 1", lambda value: 1),
+    ],
     "pair": [("the two numbers of * change places", lambda value: type(value)([value[1], value[0]]))],
     "flags": [
-        ("* is set nowhere", np.zeros_like), ("* is set everywhere", np.ones_like), ("* is turned around", np.logical_not),
-        ("* stands one step later", step(1)), ("* stands one step earlier", step(-1)),
+        ("* is set nowhere", np.zeros_like),
+        ("* is set everywhere", np.ones_like),
+        ("* is turned around", np.logical_not),
+        ("* stands one step later", step(1)),
+        ("* stands one step earlier", step(-1)),
     ],
     "integers": [
-        ("* is larger by one", lambda value: value + 1), ("* is smaller by one", lambda value: value - 1),
-        ("* stands one step later", step(1)), ("* stands one step earlier", step(-1)),
+        ("* is larger by one", lambda value: value + 1),
+        ("* is smaller by one", lambda value: value - 1),
+        ("* stands one step later", step(1)),
+        ("* stands one step earlier", step(-1)),
     ],
     "reals": [
-        ("* is 0 everywhere", np.zeros_like), ("* has the opposite sign", np.negative), ("* is the mean of * everywhere", lambda value: np.full_like(value, value.mean())),
+        ("* is 0 everywhere", np.zeros_like),
+        ("* has the opposite sign", np.negative),
+        ("* is the mean of * everywhere", lambda value: np.full_like(value, value.mean())),
         ("the mean of * is subtracted from it", lambda value: value - value.mean()),
         ("* is normalized", lambda value: (value - value.mean()) / value.std()),
         ("* is normalized", lambda value: (value - value.mean()) / (value.std(ddof=1) if value.size > 1 else 0.0)),
-        ("* has no sign", np.abs), ("what is negative in * is 0", lambda value: value.clip(min=0)),
-        ("* is twice as large", lambda value: 2 * value), ("* is half as large", lambda value: value / 2),
-        ("* is squared", np.square), ("the exponential of * is taken", np.exp), ("the logarithm of * is taken", np.log),
-        ("* is cut to whole numbers", np.trunc), ("of each row of * the mean is taken", each_row(np.mean)), ("of each row of * the largest is taken", each_row(np.max)),
-        ("* stands one step later", step(1)), ("* stands one step earlier", step(-1)), ("* is in the opposite order", lambda value: value[::-1].copy()),
+        ("* has no sign", np.abs),
+        ("what is negative in * is 0", lambda value: value.clip(min=0)),
+        ("* is twice as large", lambda value: 2 * value),
+        ("* is half as large", lambda value: value / 2),
+        ("* is squared", np.square),
+        ("the exponential of * is taken", np.exp),
+        ("the logarithm of * is taken", np.log),
+        ("* is cut to whole numbers", np.trunc),
+        ("of each row of * the mean is taken", each_row(np.mean)),
+        ("of each row of * the largest is taken", each_row(np.max)),
+        ("* stands one step later", step(1)),
+        ("* stands one step earlier", step(-1)),
+        ("* is in the opposite order", lambda value: value[::-1].copy()),
     ],
-}  # fmt: skip
+}
 
 
 # --- what needs no other call: an argument in the result, and where the wrong results are
@@ -314,7 +340,9 @@ def meetings(question: Question, cases: Sequence[Case]) -> list[tuple[str, Leaf,
     return [(says.format(name=leaf.name), leaf, build) for says, build in MET.items() for leaf in visible]
 
 
-def met(question: Question, cases: Sequence[Case], wrong: Sequence[tuple[int, list[tuple[np.ndarray, np.ndarray]] | None]]) -> str | None:
+def met(
+    question: Question, cases: Sequence[Case], wrong: Sequence[tuple[int, list[tuple[np.ndarray, np.ndarray]] | None]]
+) -> str | None:
     """The sentence about an argument that explains all wrong arrays: pairs of what came back and what is right."""
     for says, leaf, build in meetings(question, cases):
         numbers: list[float] = []
@@ -329,7 +357,9 @@ def met(question: Question, cases: Sequence[Case], wrong: Sequence[tuple[int, li
     return None
 
 
-def fitting_numbers(pairs: list[tuple[np.ndarray, np.ndarray]] | None, value: Any, build: Callable[[Any, Any], Any]) -> list[float] | None:
+def fitting_numbers(
+    pairs: list[tuple[np.ndarray, np.ndarray]] | None, value: Any, build: Callable[[Any, Any], Any]
+) -> list[float] | None:
     """The numbers of wrong arrays if all are what ``build`` makes of the right ones and an argument, else None."""
     numbers: list[float] = []
     for got, want in pairs or ():
@@ -383,7 +413,11 @@ def fits_flags(pairs: list[tuple[np.ndarray, np.ndarray]] | None, flags: np.ndar
     if not pairs or flags.all():
         return None
     for got, want in pairs:
-        if got.shape != want.shape or want.shape != flags.shape or not np.array_equal(~np.isclose(got, want, rtol=1e-4, atol=1e-6), flags):
+        if (
+            got.shape != want.shape
+            or want.shape != flags.shape
+            or not np.array_equal(~np.isclose(got, want, rtol=1e-4, atol=1e-6), flags)
+        ):
             return None
     return int(flags.sum())
 
@@ -403,7 +437,12 @@ def right_at(question: Question, cases: Sequence[Case], right: Sequence[bool]) -
 
 
 def explained(
-    question: Question, cases: Sequence[Case], wanted: Sequence[Any], values: Mapping[int, Any], wrong: Sequence[int], run: Run
+    question: Question,
+    cases: Sequence[Case],
+    wanted: Sequence[Any],
+    values: Mapping[int, Any],
+    wrong: Sequence[int],
+    run: Run,
 ) -> str | None:
     """The first supposition under which each of some cases comes out as the student's, or None.
 
@@ -456,7 +495,10 @@ def explained(
 def echoed(other: Any, want: Any, arguments: Sequence[Any]) -> Any:
     """The result of a changed call, but where one of several right results is an argument as it came in, that argument."""
     if isinstance(want, dict):
-        return {key: want[key] if is_given(want[key], arguments) else echoed(other[key], want[key], arguments) for key in want}
+        return {
+            key: want[key] if is_given(want[key], arguments) else echoed(other[key], want[key], arguments)
+            for key in want
+        }
     if several_results(want):
         pairs = zip(other, want, strict=True)
         return [right if is_given(right, arguments) else echoed(one, right, arguments) for one, right in pairs]
@@ -494,7 +536,9 @@ def agreement(value: Any, other: Any, want: Any) -> float | None:
 
 def close_to(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether two arrays of one shape agree to three digits."""
-    return bool(np.allclose(one, other, rtol=1e-3, atol=1e-5 * max(1.0, np.abs(other).max(initial=0.0)), equal_nan=True))
+    return bool(
+        np.allclose(one, other, rtol=1e-3, atol=1e-5 * max(1.0, np.abs(other).max(initial=0.0)), equal_nan=True)
+    )
 
 
 def weight(numbers: Sequence[float]) -> float:

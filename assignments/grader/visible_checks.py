@@ -23,7 +23,9 @@ TELLING = 20  # characters that a message must have besides what it fills in, or
 FILE = "<visible checks>"
 
 
-def stopped_at(function: "Callable[..., Any]", helpers: str, text: str, file: str) -> int:  # in quotes: the sandbox has not these names
+def stopped_at(
+    function: "Callable[..., Any]", helpers: str, text: str, file: str
+) -> int:  # in quotes: the sandbox has not these names
     """Runs in the sandbox: the line of the check whose assertion failed, 0 if none did, -1 after anything else."""
     import sys
 
@@ -41,7 +43,12 @@ def stopped_at(function: "Callable[..., Any]", helpers: str, text: str, file: st
     return 0
 
 
-def add(graded: Sequence[QuestionResult], asked: Sequence[Question], checks: Mapping[str, tuple[str, str]], call: Callable[[Question, Case], Outcome]) -> None:
+def add(
+    graded: Sequence[QuestionResult],
+    asked: Sequence[Question],
+    checks: Mapping[str, tuple[str, str]],
+    call: Callable[[Question, Case], Outcome],
+) -> None:
     """Quote what the checks say, for each question that lost points and has an answer whose calls end.
 
     ``graded`` and ``asked`` belong together; ``checks``: by the question's name, our cells that its check needs, and the
@@ -50,7 +57,12 @@ def add(graded: Sequence[QuestionResult], asked: Sequence[Question], checks: Map
     """
     for result, question in zip(graded, asked, strict=True):
         unwritten = UNWRITTEN in result.messages
-        if result.points == result.max_points or result.ending not in (RETURNED, RAISED) or unwritten or question.name not in checks:
+        if (
+            result.points == result.max_points
+            or result.ending not in (RETURNED, RAISED)
+            or unwritten
+            or question.name not in checks
+        ):
             continue
         helpers, text = checks[question.name]
         outcome = call(replace(question, driver=stopped_at), Case((helpers, text, FILE), ""))
@@ -67,7 +79,11 @@ def sentences(text: str) -> dict[int, str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Assert):
             message, condition = literal(node.msg), " ".join((ast.get_source_segment(text, node.test) or "").split())
-            said = f": “{shortened(message)}”" if len(message.replace("...", "")) >= TELLING else f" at `{shortened(condition)}`."
+            said = (
+                f": “{shortened(message)}”"
+                if len(message.replace("...", "")) >= TELLING
+                else f" at `{shortened(condition)}`."
+            )
             found |= dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), STOP + said)
     return found
 

@@ -21,7 +21,9 @@ from numpy import ascontiguousarray, generic, ndarray
 
 TENSOR: Any = None  # torch's own base class, once the sandbox has loaded torch; its methods cannot be replaced
 # dumps and loads look for a coder that can be replaced; these are the ones in C that they find
-WRITE: Any = c_make_encoder and c_make_encoder(None, repr, encode_basestring_ascii, None, ": ", ", ", False, False, True)
+WRITE: Any = c_make_encoder and c_make_encoder(
+    None, repr, encode_basestring_ascii, None, ": ", ", ", False, False, True
+)
 READ: Any = c_make_scanner and c_make_scanner(JSONDecoder())
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float32", "float64")
 MAX_DEPTH = 8
@@ -45,7 +47,9 @@ def encode(value: Any, depth: int = 0) -> Any:
         return value
     if isinstance(value, generic):
         plain = value.item()
-        return encode(float(plain) if isinstance(plain, generic) else plain, depth)  # a long double is no number of Python's
+        return encode(
+            float(plain) if isinstance(plain, generic) else plain, depth
+        )  # a long double is no number of Python's
     if isinstance(value, (list, tuple)):
         return [encode(item, depth + 1) for item in value]
     if isinstance(value, dict):

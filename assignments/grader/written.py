@@ -59,7 +59,11 @@ def pictures(assignment: Assignment, notebook: Notebook) -> int:
 def cells_of(assignment: Assignment, notebook: Notebook) -> list[dict[str, Any]]:
     """The cells of the written question."""
     name = assignment.written.name
-    return [cell for cell in notebook["cells"] if isinstance(cell, dict) and name in (role(cell).get("grade_id"), cell.get("id"))]
+    return [
+        cell
+        for cell in notebook["cells"]
+        if isinstance(cell, dict) and name in (role(cell).get("grade_id"), cell.get("id"))
+    ]
 
 
 def indented(text: str) -> str:
@@ -69,7 +73,10 @@ def indented(text: str) -> str:
 
 def visible(text: str) -> str:
     """The text with escapes for characters that cannot be seen or that turn others around."""
-    lines = ["".join(one if is_visible(one) else ascii(one)[1:-1] for one in line.replace("\t", INDENT)) for line in text.splitlines()]
+    lines = [
+        "".join(one if is_visible(one) else ascii(one)[1:-1] for one in line.replace("\t", INDENT))
+        for line in text.splitlines()
+    ]
     return "\n".join(lines)
 
 

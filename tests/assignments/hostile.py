@@ -32,7 +32,13 @@ from assignments.grader.questions import Assignment, as_solution  # noqa: E402
 
 HOME = Path(__file__).resolve().parent / "course"
 SEED = 20
-FULL, BUT_FIRST, DESERVED, NOTHING, NO_GRADE = "full", "all but the first question", "as the wrong code", "0", "no grade"
+FULL, BUT_FIRST, DESERVED, NOTHING, NO_GRADE = (
+    "full",
+    "all but the first question",
+    "as the wrong code",
+    "0",
+    "no grade",
+)
 # without control groups what is mapped as shared counts only as address space, and the time limit may come first
 SHARED = ("crashed", "graded") if cgroups.find_place() else ("crashed", "graded", "timeout")
 
@@ -86,7 +92,9 @@ class Workshop:
 
 def cell(text: str) -> list[dict[str, Any]]:
     """A cell of the student's own; none for no text."""
-    return [{"cell_type": "code", "metadata": {}, "source": text, "outputs": [], "execution_count": None}] if text else []
+    return (
+        [{"cell_type": "code", "metadata": {}, "source": text, "outputs": [], "execution_count": None}] if text else []
+    )
 
 
 Make = Callable[[Workshop], "dict[str, Any] | bytes"]
@@ -114,7 +122,9 @@ def extra(name: str, text: str, status: str | tuple[str, ...] = "graded", deserv
     return Bad(name, lambda shop: shop.solved(shop.fill(text)), status, deserves)
 
 
-def cheat(name: str, text: str, status: str | tuple[str, ...] = "graded", after: str = "", deserves: str = DESERVED) -> Bad:
+def cheat(
+    name: str, text: str, status: str | tuple[str, ...] = "graded", after: str = "", deserves: str = DESERVED
+) -> Bad:
     """Every answer is a known mistake, and a cell tries to make it count."""
     return Bad(name, lambda shop: shop.wrong(text, after), status, deserves)
 
@@ -152,7 +162,9 @@ def alternatives(shop: Workshop) -> dict[str, Any]:
 
 def without_first(shop: Workshop) -> dict[str, Any]:
     made = shop.solved()
-    made["cells"] = [one for one in made["cells"] if notebooks.role(one).get("grade_id") != shop.assignment.questions[0].name]
+    made["cells"] = [
+        one for one in made["cells"] if notebooks.role(one).get("grade_id") != shop.assignment.questions[0].name
+    ]
     return made
 
 
@@ -191,7 +203,9 @@ def edited_checks(shop: Workshop) -> dict[str, Any]:
 
 
 def html_everywhere(shop: Workshop) -> dict[str, Any]:
-    made = shop.first("class Script(Exception): pass\nScript.__name__ = '<script>alert(1)</script>'\ndef FUNCTION(*a):\n    raise Script('<img src=x>')")
+    made = shop.first(
+        "class Script(Exception): pass\nScript.__name__ = '<script>alert(1)</script>'\ndef FUNCTION(*a):\n    raise Script('<img src=x>')"
+    )
     made["metadata"]["title"] = "<script>alert(2)</script>"
     for one in made["cells"]:
         if one["cell_type"] == "markdown":
@@ -202,8 +216,18 @@ def html_everywhere(shop: Workshop) -> dict[str, Any]:
 def odd_cells(shop: Workshop) -> dict[str, Any]:
     made = shop.solved()
     odd: list[Any] = [None, 3, [], {}, {"cell_type": "code"}, {"cell_type": "code", "source": 7, "metadata": 5}]
-    odd += [{"cell_type": "code", "source": ["x = 1\n", 5], "metadata": {"nbgrader": 9}}, {"cell_type": ["code"], "source": "1/0"}]
-    made["cells"] = [*odd, *made["cells"], *cell("x = '\ud800'"), *cell("x = 1\0"), *cell("(" * 5000), *cell("%%bash\nrm -rf /")]
+    odd += [
+        {"cell_type": "code", "source": ["x = 1\n", 5], "metadata": {"nbgrader": 9}},
+        {"cell_type": ["code"], "source": "1/0"},
+    ]
+    made["cells"] = [
+        *odd,
+        *made["cells"],
+        *cell("x = '\ud800'"),
+        *cell("x = 1\0"),
+        *cell("(" * 5000),
+        *cell("%%bash\nrm -rf /"),
+    ]
     return made
 
 
@@ -331,31 +355,79 @@ ALL: list[Bad] = [
     # time
     first("endless loop", "while True: pass", "timeout"),
     extra("endless loop in a cell", "while True: pass", "timeout"),
-    first("loop that ignores SIGINT and SIGTERM", "import signal\nfor n in (2, 15): signal.signal(n, signal.SIG_IGN)\nwhile True: pass", "timeout"),
-    first("loop that catches BaseException", "while True:\n    try:\n        while True: pass\n    except BaseException: pass", "timeout"),
+    first(
+        "loop that ignores SIGINT and SIGTERM",
+        "import signal\nfor n in (2, 15): signal.signal(n, signal.SIG_IGN)\nwhile True: pass",
+        "timeout",
+    ),
+    first(
+        "loop that catches BaseException",
+        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        "timeout",
+    ),
     first("sleep", "import time; time.sleep(1e6)", "timeout"),
     first("stops itself", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", ("timeout", "crashed")),
-    extra("never reads its requests", "import threading, os, time\nfor f in os.listdir('/proc/self/fd'):\n    pass\ntime.sleep(1e6)", "timeout"),
+    extra(
+        "never reads its requests",
+        "import threading, os, time\nfor f in os.listdir('/proc/self/fd'):\n    pass\ntime.sleep(1e6)",
+        "timeout",
+    ),
     # ends of the process
     first("os._exit(0)", "import os; os._exit(0)", "crashed"),
     extra("os._exit(0) in a cell", "import os; os._exit(0)", "crashed"),
     first("segmentation fault", "import ctypes; ctypes.string_at(0)", "crashed"),
     first("becomes another program", "import os, sys; os.execv(sys.executable, ['python', '-c', 'pass'])", "crashed"),
-    first("kills everything", "import os\nfor number in (-1, os.getppid(), os.getpid()):\n    try: os.kill(number, 9)\n    except OSError: pass", "crashed"),
+    first(
+        "kills everything",
+        "import os\nfor number in (-1, os.getppid(), os.getpid()):\n    try: os.kill(number, 9)\n    except OSError: pass",
+        "crashed",
+    ),
     first("closes all files", "import os; os.closerange(0, 200)", "crashed"),
-    first("recursion without end", "import sys; sys.setrecursionlimit(10**9)\ndef deep(n): return deep(n + 1)\nreturn deep(0)", ("crashed", "graded", "timeout")),
+    first(
+        "recursion without end",
+        "import sys; sys.setrecursionlimit(10**9)\ndef deep(n): return deep(n + 1)\nreturn deep(0)",
+        ("crashed", "graded", "timeout"),
+    ),
     # memory, processes, files, output
     first("memory", "kept = []\nwhile True: kept.append(bytearray(10_000_000))", ("crashed", "graded")),
     first("memory in one piece", "import numpy as np; return np.ones(10**12)"),
-    first("memory in many processes", "import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n        kept = bytearray(100_000_000); time.sleep(1); os._exit(0)\ntime.sleep(1.2)", ("crashed", "graded", "timeout")),
-    first("memory shared", "import mmap\nkept = []\nwhile True:\n    kept.append(mmap.mmap(-1, 10_000_000)); kept[-1].write(b'x' * 10_000_000)", SHARED),
+    first(
+        "memory in many processes",
+        "import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n        kept = bytearray(100_000_000); time.sleep(1); os._exit(0)\ntime.sleep(1.2)",
+        ("crashed", "graded", "timeout"),
+    ),
+    first(
+        "memory shared",
+        "import mmap\nkept = []\nwhile True:\n    kept.append(mmap.mmap(-1, 10_000_000)); kept[-1].write(b'x' * 10_000_000)",
+        SHARED,
+    ),
     first("fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", ("timeout", "crashed")),
-    first("threads without end", "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(100,), daemon=True).start()", ("graded", "crashed")),
-    extra("leaves processes behind", "import os, time\nfor _ in range(5):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(1e6)", "graded"),
-    extra("disk fill", "for n in range(200):\n    try: open(f'/tmp/{n}', 'wb').write(b'x' * 10_000_000)\n    except OSError: pass"),
-    extra("disk fill in shared memory", "for n in range(200):\n    try: open(f'/dev/shm/{n}', 'wb').write(b'x' * 10_000_000)\n    except OSError: pass"),
-    extra("files without end", "import os\nfor n in range(20_000):\n    try: open(f'{n}', 'w').close()\n    except OSError: break"),
-    extra("open files without end", "kept = []\nfor n in range(5_000):\n    try: kept.append(open('/dev/null'))\n    except OSError: break\nkept = []"),
+    first(
+        "threads without end",
+        "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(100,), daemon=True).start()",
+        ("graded", "crashed"),
+    ),
+    extra(
+        "leaves processes behind",
+        "import os, time\nfor _ in range(5):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(1e6)",
+        "graded",
+    ),
+    extra(
+        "disk fill",
+        "for n in range(200):\n    try: open(f'/tmp/{n}', 'wb').write(b'x' * 10_000_000)\n    except OSError: pass",
+    ),
+    extra(
+        "disk fill in shared memory",
+        "for n in range(200):\n    try: open(f'/dev/shm/{n}', 'wb').write(b'x' * 10_000_000)\n    except OSError: pass",
+    ),
+    extra(
+        "files without end",
+        "import os\nfor n in range(20_000):\n    try: open(f'{n}', 'w').close()\n    except OSError: break",
+    ),
+    extra(
+        "open files without end",
+        "kept = []\nfor n in range(5_000):\n    try: kept.append(open('/dev/null'))\n    except OSError: break\nkept = []",
+    ),
     extra("stdout flood", "import sys\nfor _ in range(3_000): print('x' * 10_000); sys.stderr.write('y' * 10_000)"),
     first("answer flood", FORGE + "while True: forge(b'x' * 100_000)", "crashed"),
     first("answer too large", "import numpy as np; return np.zeros(3_000_000)", "crashed"),
@@ -401,38 +473,90 @@ ALL: list[Bad] = [
     first("dictionary of the wire", "return {'__array__': 'AAAA', 'dtype': 'object', 'shape': [1]}"),
     first("dictionary of an endless shape", "return {'__array__': '', 'dtype': 'float64', 'shape': [0, 2**62, 2**62]}"),
     # forged results
-    cheat("patched numpy", "import numpy as np\nfor name in ('allclose', 'isclose', 'array_equal'): setattr(np, name, lambda *a, **k: True)\nnp.testing.assert_allclose = lambda *a, **k: None"),
-    cheat("patched comparisons", "import builtins, math, operator\nbuiltins.abs = lambda x: 0.0\nbuiltins.all = lambda x: True\nmath.isclose = lambda *a, **k: True\noperator.eq = lambda a, b: True"),
-    cheat("swallowed AssertionError", "import builtins\nclass AssertionError(Exception):\n    def __new__(cls, *a): raise SystemExit(0)\nbuiltins.AssertionError = AssertionError"),
-    cheat("patched torch", "import sys, types\ntorch = types.ModuleType('torch'); torch.allclose = lambda *a, **k: True; torch.set_num_threads = lambda n: None\nsys.modules['torch'] = torch" ),
-    first("overridden __eq__", "class Right(float):\n    __eq__ = lambda self, other: True\n    __ne__ = lambda self, other: False\n    __hash__ = float.__hash__\nreturn Right(1e9)"),
-    first("array with overridden __eq__", "import numpy as np\nclass Right(np.ndarray):\n    __eq__ = lambda self, other: True\n    def __array_function__(self, *a, **k): return True\nreturn np.full(3, 1e9).view(Right)"),
-    first("forged answer", FORGE + "forge(json.dumps({'id': '0', 'kind': 'returned', 'value': 0}).encode() + b'\\n'); return 0", "crashed"),
-    first("forged answer with the right id", FORGE + "forge((json.dumps({'id': identity(), 'kind': 'graded', 'points': 100, 'value': 1}) + '\\n').encode() * 3); return 0", "crashed"),
-    first("forged answers from a thread", FORGE + "import threading\ndef work():\n    while True: forge(b'{\"id\": \"0\", \"kind\": \"returned\", \"value\": 1}\\n')\nthreading.Thread(target=work, daemon=True).start()\nimport time; time.sleep(0.2)\nreturn 0", "crashed"),
+    cheat(
+        "patched numpy",
+        "import numpy as np\nfor name in ('allclose', 'isclose', 'array_equal'): setattr(np, name, lambda *a, **k: True)\nnp.testing.assert_allclose = lambda *a, **k: None",
+    ),
+    cheat(
+        "patched comparisons",
+        "import builtins, math, operator\nbuiltins.abs = lambda x: 0.0\nbuiltins.all = lambda x: True\nmath.isclose = lambda *a, **k: True\noperator.eq = lambda a, b: True",
+    ),
+    cheat(
+        "swallowed AssertionError",
+        "import builtins\nclass AssertionError(Exception):\n    def __new__(cls, *a): raise SystemExit(0)\nbuiltins.AssertionError = AssertionError",
+    ),
+    cheat(
+        "patched torch",
+        "import sys, types\ntorch = types.ModuleType('torch'); torch.allclose = lambda *a, **k: True; torch.set_num_threads = lambda n: None\nsys.modules['torch'] = torch",
+    ),
+    first(
+        "overridden __eq__",
+        "class Right(float):\n    __eq__ = lambda self, other: True\n    __ne__ = lambda self, other: False\n    __hash__ = float.__hash__\nreturn Right(1e9)",
+    ),
+    first(
+        "array with overridden __eq__",
+        "import numpy as np\nclass Right(np.ndarray):\n    __eq__ = lambda self, other: True\n    def __array_function__(self, *a, **k): return True\nreturn np.full(3, 1e9).view(Right)",
+    ),
+    first(
+        "forged answer",
+        FORGE + "forge(json.dumps({'id': '0', 'kind': 'returned', 'value': 0}).encode() + b'\\n'); return 0",
+        "crashed",
+    ),
+    first(
+        "forged answer with the right id",
+        FORGE
+        + "forge((json.dumps({'id': identity(), 'kind': 'graded', 'points': 100, 'value': 1}) + '\\n').encode() * 3); return 0",
+        "crashed",
+    ),
+    first(
+        "forged answers from a thread",
+        FORGE
+        + 'import threading\ndef work():\n    while True: forge(b\'{"id": "0", "kind": "returned", "value": 1}\\n\')\nthreading.Thread(target=work, daemon=True).start()\nimport time; time.sleep(0.2)\nreturn 0',
+        "crashed",
+    ),
     first("not a message", FORGE + "forge(b'hello\\n')", "crashed"),
-    cheat("patched wire", "import sys\nwire = sys.modules.get('wire')\nwire.encode = lambda *a: 1e9\nwire.decode = lambda *a: [1]"),
+    cheat(
+        "patched wire",
+        "import sys\nwire = sys.modules.get('wire')\nwire.encode = lambda *a: 1e9\nwire.decode = lambda *a: [1]",
+    ),
     cheat("patched JSON", "import json\njson.loads = lambda *a, **k: {'id': '0'}\njson.dumps = lambda *a, **k: '{}'"),
     cheat("exit code", "import atexit, os\natexit.register(os._exit, 0)"),
     cheat("traces every call", "import sys\nsys.settrace(lambda *a: None); sys.setprofile(lambda *a: None)"),
-    cheat("writes points into its notebook", "open('grades.csv', 'w').write('me,graded,100'); open('result.json', 'w').write('{\"score\": 100}')"),
+    cheat(
+        "writes points into its notebook",
+        "open('grades.csv', 'w').write('me,graded,100'); open('result.json', 'w').write('{\"score\": 100}')",
+    ),
     # what must not get out or be reached
     first("inputs in an exception", "raise ValueError('RLBOOK-LEAK ' + repr(arguments))"),
-    first("inputs in the name of an exception", "raise type('RLBOOK_LEAK_' + repr(arguments), (Exception,), {})('RLBOOK-LEAK')"),
+    first(
+        "inputs in the name of an exception",
+        "raise type('RLBOOK_LEAK_' + repr(arguments), (Exception,), {})('RLBOOK-LEAK')",
+    ),
     first("inputs returned", "return 'RLBOOK-LEAK ' + repr(arguments)"),
     Bad("searches for the tests", lambda shop: shop.first(IF_FOUND, shop.fill(SEARCH)), "graded", BUT_FIRST),
     Bad("reads /proc", lambda shop: shop.first(IF_FOUND, PROC), "graded", BUT_FIRST),
-    Bad("network", lambda shop: shop.first("def FUNCTION(*arguments, **options):\n    return REACHED", shop.fill(NETWORK)), "graded", BUT_FIRST),
+    Bad(
+        "network",
+        lambda shop: shop.first("def FUNCTION(*arguments, **options):\n    return REACHED", shop.fill(NETWORK)),
+        "graded",
+        BUT_FIRST,
+    ),
     extra("writes outside", OUTSIDE_CELL),
-    extra("deletes everything", "import shutil\nfor place in ('OUTSIDE', 'ROOT', '/grader', '/library', '/dev', '/home', '/tmp'): shutil.rmtree(place, ignore_errors=True)"),
-    extra("mounts, new namespaces", "import ctypes\nlibc = ctypes.CDLL(None)\nfor flags in (0x10000000, 0x20000, 0x40000000): libc.unshare(flags)\nlibc.mount(b'none', b'/tmp', b'tmpfs', 0, None); libc.setuid(0); libc.chroot(b'/')"),
+    extra(
+        "deletes everything",
+        "import shutil\nfor place in ('OUTSIDE', 'ROOT', '/grader', '/library', '/dev', '/home', '/tmp'): shutil.rmtree(place, ignore_errors=True)",
+    ),
+    extra(
+        "mounts, new namespaces",
+        "import ctypes\nlibc = ctypes.CDLL(None)\nfor flags in (0x10000000, 0x20000, 0x40000000): libc.unshare(flags)\nlibc.mount(b'none', b'/tmp', b'tmpfs', 0, None); libc.setuid(0); libc.chroot(b'/')",
+    ),
     Bad("HTML in everything", html_everywhere, "graded", BUT_FIRST),
-]  # fmt: skip
+]
 
 NAMES = {
     "HTML in everything": "<script>alert(0)<img src=x onerror=alert(0)>",
     "writes outside": "=cmd|' ! A0",
-    "known mistakes": "José O'Neil, \"Ñandú\" 学生",
+    "known mistakes": 'José O\'Neil, "Ñandú" 学生',
     "correct in another form": "x" * 180,
 }
 

@@ -119,7 +119,11 @@ def meaning(program: bytes, machine: str, number: int, *arguments: int) -> int:
         if code == seccomp.LOAD:
             (register,) = struct.unpack_from("=I", data, value)
         else:
-            tests = {seccomp.EQUAL: register == value, seccomp.AT_LEAST: register >= value, seccomp.ANY_BIT: register & value}
+            tests = {
+                seccomp.EQUAL: register == value,
+                seccomp.AT_LEAST: register >= value,
+                seccomp.ANY_BIT: register & value,
+            }
             place += yes if tests[code] else no
 
 
@@ -134,12 +138,22 @@ def test_the_filter_says_what_it_should_for_every_number(machine):
             wanted = seccomp.UNKNOWN_CALL
         assert meaning(program, machine, number, 2, 3) == wanted, number
     for number, arguments, wanted in (
-        (seccomp.KEYCTL, (1, 0), True), (seccomp.KEYCTL, (1, 1 << 32), False), (seccomp.KEYCTL, (1, 5), False),
-        (seccomp.KEYCTL, (11, 0), False), (seccomp.CLONE, (17,), True), (seccomp.CLONE, (0x10000011,), False),
-        (seccomp.CLONE, (0x3D0F00,), True), (seccomp.SOCKET, (1,), True), (seccomp.SOCKET, (2,), True),
-        (seccomp.SOCKET, (10,), True), (seccomp.SOCKET, (16,), True), (seccomp.SOCKET, (40,), False), (seccomp.SOCKET, (17,), False),
-        (seccomp.SOCKET, (0,), False), (seccomp.SOCKET, (38,), False),
-    ):  # fmt: skip
+        (seccomp.KEYCTL, (1, 0), True),
+        (seccomp.KEYCTL, (1, 1 << 32), False),
+        (seccomp.KEYCTL, (1, 5), False),
+        (seccomp.KEYCTL, (11, 0), False),
+        (seccomp.CLONE, (17,), True),
+        (seccomp.CLONE, (0x10000011,), False),
+        (seccomp.CLONE, (0x3D0F00,), True),
+        (seccomp.SOCKET, (1,), True),
+        (seccomp.SOCKET, (2,), True),
+        (seccomp.SOCKET, (10,), True),
+        (seccomp.SOCKET, (16,), True),
+        (seccomp.SOCKET, (40,), False),
+        (seccomp.SOCKET, (17,), False),
+        (seccomp.SOCKET, (0,), False),
+        (seccomp.SOCKET, (38,), False),
+    ):
         assert (meaning(program, machine, number[column], *arguments) == seccomp.ALLOW) is wanted, (number, arguments)
     other = dict(x86_64="aarch64", aarch64="x86_64")[machine]
     assert meaning(program, other, 0) == seccomp.KILL
@@ -154,14 +168,22 @@ def test_numbers_are_those_of_this_machine():
         pytest.skip("no headers of this machine")
     words = [line.split() for line in header.read_text().splitlines() if line.startswith("#define __NR_")]
     known = {line[1].removeprefix("__NR_"): int(line[2]) for line in words}
-    for name, (number, _) in {**seccomp.NUMBERS, "keyctl": seccomp.KEYCTL, "clone": seccomp.CLONE, "clone3": seccomp.CLONE3, "socket": seccomp.SOCKET}.items():
+    for name, (number, _) in {
+        **seccomp.NUMBERS,
+        "keyctl": seccomp.KEYCTL,
+        "clone": seccomp.CLONE,
+        "clone3": seccomp.CLONE3,
+        "socket": seccomp.SOCKET,
+    }.items():
         assert known[name] == number, name
 
 
 def test_what_is_missing_is_said(box, monkeypatch):
     assert "MISSING" not in box.describe()
     monkeypatch.setattr(seccomp.platform, "machine", lambda: "riscv64")
-    assert "MISSING: there is no filter for riscv64" in box.describe() and inside.allowed(box) == sorted(seccomp.NUMBERS)
+    assert "MISSING: there is no filter for riscv64" in box.describe() and inside.allowed(box) == sorted(
+        seccomp.NUMBERS
+    )
 
 
 # --- what is mounted
@@ -176,7 +198,18 @@ def test_a_project_below_what_is_mounted_is_refused(box):
 
 
 def test_the_rest_of_usr_and_this_project_cannot_be_seen(box, small):
-    inside.keep_out(box, [ROOT, small.folder, small.notebook, Path("/usr/src"), Path("/usr/local/share"), Path("/usr/bin"), Path("/home")])
+    inside.keep_out(
+        box,
+        [
+            ROOT,
+            small.folder,
+            small.notebook,
+            Path("/usr/src"),
+            Path("/usr/local/share"),
+            Path("/usr/bin"),
+            Path("/home"),
+        ],
+    )
 
 
 def test_nothing_is_graded_where_submissions_or_results_are_mounted(box, shop, tmp_path, monkeypatch):
@@ -212,12 +245,24 @@ def test_a_root_of_a_user_namespace_gets_a_sandbox_too():
         pytest.skip("user namespaces are forbidden here")
     command = ["unshare", "-r", sys.executable, "-m", "assignments.grader", "sandbox"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert "Traceback" not in done.stderr and ("was started this way" in done.stdout or "the sandbox did not start" in done.stderr)
-    done = subprocess.run([*command, "--unsafe"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120, env={"PATH": "/nowhere:/usr/bin:/bin"})
+    assert "Traceback" not in done.stderr and (
+        "was started this way" in done.stdout or "the sandbox did not start" in done.stderr
+    )
+    done = subprocess.run(
+        [*command, "--unsafe"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={"PATH": "/nowhere:/usr/bin:/bin"},
+    )
     assert done.returncode == 0 and "No sandbox" in done.stdout
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from assignments.grader import sandbox; sandbox.shutil.which = lambda name: None\n"
     program += "from assignments.grader.__main__ import main; sys.exit(main(['sandbox']))"
-    done = subprocess.run(["unshare", "-r", sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        ["unshare", "-r", sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 2 and done.stderr.startswith("InfrastructureError: bubblewrap is not installed")
 
 
@@ -301,7 +346,10 @@ def answers(wanted, came, whole):
     values = [came.value if whole else filled_with(want, came.value) for want in wanted]
     places = [1 if whole else leaves(want) for want in wanted]
     much = marking.size(came.value) if isinstance(came.value, list) else 1
-    return [Outcome(CRASHED) if many * much > wire.MAX_ITEMS else Outcome(came.kind, value) for many, value in zip(places, values, strict=True)]
+    return [
+        Outcome(CRASHED) if many * much > wire.MAX_ITEMS else Outcome(came.kind, value)
+        for many, value in zip(places, values, strict=True)
+    ]
 
 
 def leaves(value):
@@ -321,7 +369,10 @@ def test_rows_without_columns_are_no_array(shape):
 
 @pytest.mark.parametrize(
     ("name", "answer"),
-    [*(("01_mdps", answer) for answer in ANSWERS), *(pytest.param(name, "a long list", marks=pytest.mark.slow) for name in ASSIGNMENTS[1:])],
+    [
+        *(("01_mdps", answer) for answer in ANSWERS),
+        *(pytest.param(name, "a long list", marks=pytest.mark.slow) for name in ASSIGNMENTS[1:]),
+    ],
 )
 def test_large_answers_take_no_time_from_others(name, answer):
     """All comparisons, diagnoses and suppositions together: other students' time limits run meanwhile."""

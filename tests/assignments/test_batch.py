@@ -49,7 +49,20 @@ def test_every_submission_gets_its_status_and_points(graded, small):
 
 def test_no_grade_is_not_a_zero_in_the_table(graded):
     lines = {line.split(",")[0]: line.split(",") for line in csv_of(graded[1]).splitlines()}
-    assert lines["student"] == ["student", "status", "q1", "q2", "q3", "written", "score", "max", "before", "late", "overridden", "note"]
+    assert lines["student"] == [
+        "student",
+        "status",
+        "q1",
+        "q2",
+        "q3",
+        "written",
+        "score",
+        "max",
+        "before",
+        "late",
+        "overridden",
+        "note",
+    ]
     assert lines["stub"][1:8] == ["graded", "0", "0", "0", "", "0", "100"]
     assert lines["zoe"][1:8] == ["not submitted", "", "", "", "", "", "100"]
     assert lines["empty file"][1:8] == ["unreadable", "", "", "", "", "", "100"]
@@ -63,7 +76,9 @@ def test_the_seed_is_kept_for_its_owner_only(graded):
 
 def test_what_could_not_be_matched_is_in_a_table(graded):
     text = (graded[1] / "unmatched.csv").read_text("utf-8")
-    assert text.startswith("name,what\n") and "stub,Not on the list of the course.\n" in text and "correct,Not" not in text
+    assert (
+        text.startswith("name,what\n") and "stub,Not on the list of the course.\n" in text and "correct,Not" not in text
+    )
 
 
 @pytest.mark.slow
@@ -90,8 +105,7 @@ def test_another_seed_or_assignment_needs_another_folder(graded, small):
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
-    [({"workers": 0}, "workers"), ({"workers": True}, "workers"), ({"roster": {}}, "submissions")],
+    ("change", "word"), [({"workers": 0}, "workers"), ({"workers": True}, "workers"), ({"roster": {}}, "submissions")]
 )
 def test_wrong_arguments_are_named(change, word, small, tmp_path):
     with pytest.raises(ValueError, match=word):
@@ -128,7 +142,11 @@ def test_a_stub_with_points_stops_everything(graded, small, box, tmp_path):
     notebook = notebooks.read(small.notebook)
     for one in notebook["cells"]:
         if notebooks.role(one).get("grade_id") == "q1":
-            one["source"] = notebooks.text_of(one).replace("### BEGIN SOLUTION", "").replace("### END SOLUTION", "### BEGIN SOLUTION\n    ### END SOLUTION")
+            one["source"] = (
+                notebooks.text_of(one)
+                .replace("### BEGIN SOLUTION", "")
+                .replace("### END SOLUTION", "### BEGIN SOLUTION\n    ### END SOLUTION")
+            )
     notebooks.write(notebook, home / "small" / "small.ipynb")
     with pytest.raises(batch.CanaryError, match="the stub gets 30 of 30 points"):
         grade(graded[0], questions.load("small", home), tmp_path / "output")
@@ -223,8 +241,15 @@ except OSError as error:
 @pytest.mark.slow
 def test_a_file_system_that_takes_no_more_bytes(graded, small, tmp_path):
     """In a process of its own, where no file may get longer than 300 bytes."""
-    names = {"root": str(ROOT), "tests": str(Path(hostile.__file__).parent), "folder": str(graded[0]), "output": str(tmp_path / "output")}
-    done = subprocess.run([sys.executable, "-c", DISK_FULL.format(**names)], capture_output=True, text=True, check=True, timeout=300)
+    names = {
+        "root": str(ROOT),
+        "tests": str(Path(hostile.__file__).parent),
+        "folder": str(graded[0]),
+        "output": str(tmp_path / "output"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", DISK_FULL.format(**names)], capture_output=True, text=True, check=True, timeout=300
+    )
     assert "tables: OSError" in done.stdout
     left = [path for path in (tmp_path / "output").rglob("*") if path.is_file()]
     for path in left:
@@ -270,7 +295,9 @@ def test_single_jobs_prepare_once(graded, small, box, tmp_path, monkeypatch):
     """The first job computes what is right and tests the grader; the next ones on this machine take both over."""
     prepared, tested = [], []
     prepare, canary = batch.prepare, batch.canary
-    monkeypatch.setattr(batch, "prepare", lambda question, seed: prepared.append(question.name) or prepare(question, seed))
+    monkeypatch.setattr(
+        batch, "prepare", lambda question, seed: prepared.append(question.name) or prepare(question, seed)
+    )
     monkeypatch.setattr(batch, "canary", lambda course: tested.append(1) or canary(course))
     output = tmp_path / "output"
     first, second = (batch.grade_one(graded[0], small, name, output, seed=hostile.SEED) for name in ("correct", "stub"))
@@ -339,7 +366,20 @@ def start_grader(folder, output):
 @pytest.mark.slow
 def test_killed_at_ten_random_points_the_table_is_the_same(small, box, tmp_path):
     folder = tmp_path / "submissions"
-    chosen = some("correct", "correct in another form", "known mistakes", "stub", "os._exit(0)", "empty file", "wrong file name", "deleted cell", "NaN", "pipe", "edited checks", "text")
+    chosen = some(
+        "correct",
+        "correct in another form",
+        "known mistakes",
+        "stub",
+        "os._exit(0)",
+        "empty file",
+        "wrong file name",
+        "deleted cell",
+        "NaN",
+        "pipe",
+        "edited checks",
+        "text",
+    )
     hostile.build(folder, hostile.Workshop(small, tmp_path), chosen)
     began = time.monotonic()
     grade(folder, small, tmp_path / "undisturbed")
@@ -362,7 +402,18 @@ def test_killed_at_ten_random_points_the_table_is_the_same(small, box, tmp_path)
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_is_done_and_grades_nobody_wrongly(small, box, tmp_path):
     folder, output = tmp_path / "submissions", tmp_path / "output"
-    hostile.build(folder, hostile.Workshop(small, tmp_path), some("correct", "correct in another form", "wrong file name", "deleted setup", "all metadata lost", "every cell twice"))
+    hostile.build(
+        folder,
+        hostile.Workshop(small, tmp_path),
+        some(
+            "correct",
+            "correct in another form",
+            "wrong file name",
+            "deleted setup",
+            "all metadata lost",
+            "every cell twice",
+        ),
+    )
     process = start_grader(folder, output)
     until = time.monotonic() + 120
     while not list((output / "results").glob("*.json")) and time.monotonic() < until:

@@ -15,7 +15,10 @@ RELEASE = ["from rlbook_lib import returns as book_returns\nfrom rlbook_lib.mdp 
     ("text", "names"),
     [
         ("def f(x):\n    return book_returns.gae(x)", ["gae"]),
-        ("def f(x):\n    from rlbook_lib.returns import (\n        gae as g,  # mine\n        discounted_returns,\n    )\n    return g(x)", ["gae"]),
+        (
+            "def f(x):\n    from rlbook_lib.returns import (\n        gae as g,  # mine\n        discounted_returns,\n    )\n    return g(x)",
+            ["gae"],
+        ),
         ("import rlbook_lib.returns as r\nf = r . gae", ["gae"]),
         ("import rlbook_lib.returns\nf = rlbook_lib.returns.gae", ["gae"]),
         ("from rlbook_lib.returns import *\nf = gae", ["gae"]),
@@ -30,7 +33,17 @@ def test_uses_are_found_by_name(text, names):
     assert borrowed.borrowed([text], [text], RELEASE) == []
 
 
-@pytest.mark.parametrize("line", ["from rlbook_lib import (\n", "from rlbook_lib import (#", "from rlbook_lib import *\n", "import rlbook_lib.", "a . ", "from rlbook_lib "])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from rlbook_lib import (\n",
+        "from rlbook_lib import (#",
+        "from rlbook_lib import *\n",
+        "import rlbook_lib.",
+        "a . ",
+        "from rlbook_lib ",
+    ],
+)
 def test_a_long_text_takes_no_time_from_others(line):
     """No other student's answer is read meanwhile: this search cannot be interrupted."""
     began = time.thread_time()
@@ -43,13 +56,18 @@ def told(name):
     assignment = questions.load(name)
     notebook = notebooks.read(assignment.notebook)
     given = cells.given(assignment, notebook)
-    released = [notebooks.text_of(cell) for cell in notebooks.released(notebook)["cells"] if cell["cell_type"] == "code"]
+    released = [
+        notebooks.text_of(cell) for cell in notebooks.released(notebook)["cells"] if cell["cell_type"] == "code"
+    ]
     own = cells.choose(notebook, given).first
     assert borrowed.borrowed(own, own, released) == []
     for question in assignment.questions:
         for solution in (*question.alternatives, *(mistake.solution for mistake in question.mistakes)):
             text = as_solution(question, solution)
-            yield borrowed.borrowed([text], own, released), any(word in text for word in ("rlbook_lib", *borrowed.imports([*released])))
+            yield (
+                borrowed.borrowed([text], own, released),
+                any(word in text for word in ("rlbook_lib", *borrowed.imports([*released]))),
+            )
 
 
 @pytest.mark.parametrize("name", questions.names())

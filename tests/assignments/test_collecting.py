@@ -19,7 +19,9 @@ PAPER = b'{"cells": []}'
 def zipped(path, files, when=(2026, 9, 30, 12, 0, 0)):
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in files.items():
-            archive.writestr(name if isinstance(name, zipfile.ZipInfo) else zipfile.ZipInfo(name, when), data, zipfile.ZIP_DEFLATED)
+            archive.writestr(
+                name if isinstance(name, zipfile.ZipInfo) else zipfile.ZipInfo(name, when), data, zipfile.ZIP_DEFLATED
+            )
     return path
 
 
@@ -62,15 +64,24 @@ def test_canvas(make, tmp_path):
     source = make(tmp_path / "submissions", CANVAS)
     done = collecting.collect("canvas", source, "small", tmp_path / "out")
     assert tree(tmp_path / "out") == {
-        "12345/small.ipynb": b"late", "77/small.ipynb": b"second", "88/small.ipynb": b"other name",
-        "99/no_notebook.txt": b"essay.pdf\n", "Ab1cD/small.ipynb": b"hidden", "Zz9/small.ipynb": b"hidden and late",
-    }  # fmt: skip
+        "12345/small.ipynb": b"late",
+        "77/small.ipynb": b"second",
+        "88/small.ipynb": b"other name",
+        "99/no_notebook.txt": b"essay.pdf\n",
+        "Ab1cD/small.ipynb": b"hidden",
+        "Zz9/small.ipynb": b"hidden and late",
+    }
     assert done.late == {"12345": None, "77": 0, "88": 0, "99": 0, "Ab1cD": 0, "Zz9": None}
     found = {row["student"]: row for row in rows(tmp_path / "out")}
     assert (found["12345"]["late"], found["77"]["late"], found["12345"]["when"]) == ("yes", "", "")
-    assert found["77"]["file"] == "leebo_77_901_small-1.ipynb" and found["77"]["remark"] == "leebo. 3 notebooks: this one was taken."
+    assert (
+        found["77"]["file"] == "leebo_77_901_small-1.ipynb"
+        and found["77"]["remark"] == "leebo. 3 notebooks: this one was taken."
+    )
     assert "should be named small.ipynb" in found["88"]["remark"] and "No notebook." in found["99"]["remark"]
-    assert rows(tmp_path / "out", "unmatched") == [{"name": "readme.txt", "what": "Not a name as canvas makes it: left out."}]
+    assert rows(tmp_path / "out", "unmatched") == [
+        {"name": "readme.txt", "what": "Not a name as canvas makes it: left out."}
+    ]
     survey = submissions.survey(tmp_path / "out", "small")
     assert len(survey.submissions) == 6 and not survey.unmatched
     assert [one.student for one in survey.submissions if one.problem] == ["99"]
@@ -98,14 +109,21 @@ def test_moodle_with_a_worksheet(make, tmp_path):
     source = make(tmp_path / "submissions", MOODLE)
     (tmp_path / "worksheet.csv").write_text(WORKSHEET, "utf-8")
     due = late.read_due("2026-10-01")
-    done = collecting.collect("moodle", source, "small", tmp_path / "out", worksheet=tmp_path / "worksheet.csv", due=due)
+    done = collecting.collect(
+        "moodle", source, "small", tmp_path / "out", worksheet=tmp_path / "worksheet.csv", due=due
+    )
     assert tree(tmp_path / "out") == {
-        "1234567/small.ipynb": b"jane", "22/small.ipynb": b"bo", "33/small.ipynb": b"flat", "44/no_notebook.txt": b"onlinetext.html\n",
+        "1234567/small.ipynb": b"jane",
+        "22/small.ipynb": b"bo",
+        "33/small.ipynb": b"flat",
+        "44/no_notebook.txt": b"onlinetext.html\n",
         "55/small.ipynb": b"blind",
-    }  # fmt: skip
+    }
     assert done.late == {"1234567": 0, "22": 1}
     found = {row["student"]: row for row in rows(tmp_path / "out")}
-    assert found["22"]["when"] == "2026-10-02 00:01:00" and found["22"]["late"] == "1" and found["1234567"]["late"] == ""
+    assert (
+        found["22"]["when"] == "2026-10-02 00:01:00" and found["22"]["late"] == "1" and found["1234567"]["late"] == ""
+    )
     assert "cannot be read: gestern" in found["33"]["remark"]
     assert [name for name in found if collecting.UNKNOWN_TIME in found[name]["remark"]] == ["33", "44", "55"]
     course = submissions.read_roster(tmp_path / "out.course.csv")
@@ -120,11 +138,22 @@ def test_the_roster_names_the_students(tmp_path):
     roster = {"jane": {"email": "JANE@x.org"}, "bo": {"name": "Bo Lee"}, "participant": {}, "zoe": {}}
     collecting.collect("moodle", source, "small", tmp_path / "out", roster, tmp_path / "worksheet.csv")
     assert set(os.listdir(tmp_path / "out")) == {"jane", "bo", "33", "44", "participant"}
-    assert ("33", "Not on the list of the course.") in [tuple(row.values()) for row in rows(tmp_path / "out", "unmatched")]
+    assert ("33", "Not on the list of the course.") in [
+        tuple(row.values()) for row in rows(tmp_path / "out", "unmatched")
+    ]
     assert not (tmp_path / "out.course.csv").exists()
     source = zipped(tmp_path / "canvas.zip", {"doejane_5_6_small.ipynb": PAPER, "leebo_7_8_small.ipynb": PAPER})
-    (tmp_path / "gradebook.csv").write_text("Student,ID,SIS Login ID,Section\nPoints Possible,,,\n\"Lee, Bo\",7,bl7,S1\n", "utf-8")
-    collecting.collect("canvas", source, "small", tmp_path / "two", {"jane": {"id": "5"}, "bo": {"sis_login_id": "bl7"}}, tmp_path / "gradebook.csv")
+    (tmp_path / "gradebook.csv").write_text(
+        'Student,ID,SIS Login ID,Section\nPoints Possible,,,\n"Lee, Bo",7,bl7,S1\n', "utf-8"
+    )
+    collecting.collect(
+        "canvas",
+        source,
+        "small",
+        tmp_path / "two",
+        {"jane": {"id": "5"}, "bo": {"sis_login_id": "bl7"}},
+        tmp_path / "gradebook.csv",
+    )
     assert set(os.listdir(tmp_path / "two")) == {"jane", "bo"}
 
 
@@ -132,10 +161,18 @@ def test_nobody_gets_anothers_work(tmp_path):
     """Two of one name, and a name that two of the roster have, are nobody's."""
     files = {f"Jane Doe_{number}_assignsubmission_file/small.ipynb": b"%d" % number for number in (1, 2)}
     source = zipped(tmp_path / "a.zip", files | {"Al Bo_3_assignsubmission_file/small.ipynb": b"3"})
-    collecting.collect("moodle", source, "small", tmp_path / "out", {"jd": {"name": "Jane Doe"}, "a": {"name": "Al Bo"}, "b": {"name": "Al Bo"}})
+    collecting.collect(
+        "moodle",
+        source,
+        "small",
+        tmp_path / "out",
+        {"jd": {"name": "Jane Doe"}, "a": {"name": "Al Bo"}, "b": {"name": "Al Bo"}},
+    )
     assert tree(tmp_path / "out") == {"1/small.ipynb": b"1", "2/small.ipynb": b"2", "3/small.ipynb": b"3"}
     assert len(rows(tmp_path / "out", "unmatched")) == 3
-    source = zipped(tmp_path / "b.zip", {"leebo_77_1_small.ipynb": b"bo", "x_5_1_small.ipynb": b"x"})  # numbers of different kinds
+    source = zipped(
+        tmp_path / "b.zip", {"leebo_77_1_small.ipynb": b"bo", "x_5_1_small.ipynb": b"x"}
+    )  # numbers of different kinds
     roster = {"leebo": {"sis_user_id": "77"}, "y": {"id": "5", "name": "Y"}, "5": {}}
     collecting.collect("canvas", source, "small", tmp_path / "two", roster)
     assert set(os.listdir(tmp_path / "two")) == {"77", "5"}
@@ -145,12 +182,23 @@ def test_nobody_gets_anothers_work(tmp_path):
 
 def test_a_folder_of_folders(tmp_path):
     joined, apart = "Jos\u00e9", "Jose\u0301"
-    files = {f"{apart}/small.ipynb": b"a", f"{joined}/small.ipynb": b"b", "ben/x/old.ipynb": b"old", "ben/new.ipynb": b"new", "dan.ipynb": b"d"}
+    files = {
+        f"{apart}/small.ipynb": b"a",
+        f"{joined}/small.ipynb": b"b",
+        "ben/x/old.ipynb": b"old",
+        "ben/new.ipynb": b"new",
+        "dan.ipynb": b"d",
+    }
     source = placed(tmp_path / "in", files | {"stray.pdf": b"", ".DS_Store": b""})
     os.utime(source / "ben/x/old.ipynb", (1e9, 1e9))
     os.utime(source / "dan.ipynb", (datetime(2026, 10, 3, 1).timestamp(),) * 2)
     done = collecting.collect("folder", source, "small", tmp_path / "out", due=late.read_due("2026-10-01 18:00"))
-    assert tree(tmp_path / "out") == {f"{joined}/small.ipynb": b"b", f"{joined} (2)/small.ipynb": b"a", "ben/small.ipynb": b"new", "dan/small.ipynb": b"d"}
+    assert tree(tmp_path / "out") == {
+        f"{joined}/small.ipynb": b"b",
+        f"{joined} (2)/small.ipynb": b"a",
+        "ben/small.ipynb": b"new",
+        "dan/small.ipynb": b"d",
+    }
     assert done.late["dan"] == 2 and [name for name, _ in done.unmatched] == ["stray.pdf"]
     with pytest.raises(ValueError, match="worksheet: only"):
         collecting.collect("folder", source, "small", tmp_path / "out", worksheet=tmp_path / "x.csv")
@@ -162,8 +210,13 @@ def test_again_changes_nothing_and_a_new_file_replaces(tmp_path, capsys):
     arguments = ("collect", "canvas", source, "small", out, "--due", "2026-10-01", "--grades", tmp_path / "grades")
     assert run(*arguments) == 0
     said = capsys.readouterr().out
-    assert "6 students, 5 notebooks, 0 unchanged" in said and "1 remarks about what was not matched" in said and "2 late" in said and "replace each ?" in said
-    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.rglob("*")  if path.is_file()}
+    assert (
+        "6 students, 5 notebooks, 0 unchanged" in said
+        and "1 remarks about what was not matched" in said
+        and "2 late" in said
+        and "replace each ?" in said
+    )
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.rglob("*") if path.is_file()}
     tables = [(tmp_path / f"out.{name}.csv").read_bytes() for name in ("collected", "unmatched")]
     assert run(*arguments) == 0
     assert "new" not in (said := capsys.readouterr().out) and "6 unchanged" in said
@@ -171,7 +224,9 @@ def test_again_changes_nothing_and_a_new_file_replaces(tmp_path, capsys):
     assert tables == [(tmp_path / f"out.{name}.csv").read_bytes() for name in ("collected", "unmatched")]
     zipped(source, CANVAS | {"leebo_77_999_small-2.ipynb": b"third"})
     assert run(*arguments) == 0
-    assert "'77: replaced, small.ipynb'" in capsys.readouterr().out and (out / "77/small.ipynb").read_bytes() == b"third"
+    assert (
+        "'77: replaced, small.ipynb'" in capsys.readouterr().out and (out / "77/small.ipynb").read_bytes() == b"third"
+    )
     assert stat.S_IMODE(out.stat().st_mode) == 0o700 and stat.S_IMODE((out / "77/small.ipynb").stat().st_mode) == 0o600
     zipped(source, {"leebo_77_1000_other.pdf": b""})
     assert run(*arguments) == 0
@@ -190,13 +245,23 @@ def link(name, target=b"/etc/passwd"):
 def test_names_that_point_out_stay_out(tmp_path):
     box = tmp_path / "box"
     box.mkdir()
-    names = ["../evil/small.ipynb", "/abs/small.ipynb", "a/../../evil/small.ipynb", "C:/x/small.ipynb", "..\\evil\\small.ipynb", "x/..\\..\\small.ipynb"]
-    source = zipped(box / "a.zip", {name: PAPER for name in names} | link("ada/small.ipynb") | {"bob/small.ipynb": PAPER})
+    names = [
+        "../evil/small.ipynb",
+        "/abs/small.ipynb",
+        "a/../../evil/small.ipynb",
+        "C:/x/small.ipynb",
+        "..\\evil\\small.ipynb",
+        "x/..\\..\\small.ipynb",
+    ]
+    source = zipped(
+        box / "a.zip", {name: PAPER for name in names} | link("ada/small.ipynb") | {"bob/small.ipynb": PAPER}
+    )
     done = collecting.collect("folder", source, "small", box / "out")
     assert tree(box / "out") == {"bob/small.ipynb": PAPER} and os.listdir(tmp_path) == ["box"]
     assert len(done.unmatched) == 7 and {what.split(":")[0] for _, what in done.unmatched} == {
-        "The name points out of the archive", "A link, or something else that is no file"
-    }  # fmt: skip
+        "The name points out of the archive",
+        "A link, or something else that is no file",
+    }
 
 
 @pytest.mark.parametrize("system", collecting.SYSTEMS)
@@ -204,7 +269,11 @@ def test_students_names_become_one_folder(system, tmp_path):
     out = tmp_path / "box" / "out"
     nasty = ["..", "a.ipynb", ".git", ".", "a\nb", "=1+1", "x" * 300, "\u202egnp", "con"]
     for number, name in enumerate(nasty):
-        path = {"canvas": f"{name}_{number}_1_small.ipynb", "moodle": f"{name}_{number}_assignsubmission_file/small.ipynb", "folder": f"{name}/small.ipynb"}
+        path = {
+            "canvas": f"{name}_{number}_1_small.ipynb",
+            "moodle": f"{name}_{number}_assignsubmission_file/small.ipynb",
+            "folder": f"{name}/small.ipynb",
+        }
         source = zipped(tmp_path / f"{number}.zip", {path[system]: PAPER})
         collecting.collect(system, source, "small", out, {"../../up": {"id": "3"}, "ok": {"id": "4"}})
         for row in rows(out):
@@ -257,14 +326,18 @@ def test_huge_archives_are_refused(tmp_path, monkeypatch):
             collecting.collect("folder", source, "small", tmp_path / "out")
     monkeypatch.setattr(collecting, "MAX_BYTES", 900_000)
     done = collecting.collect("folder", source, "small", tmp_path / "big")
-    assert "not copied" in done.rows[0][-1] and set(tree(tmp_path / "big")) == {f"{name}/no_notebook.txt" for name in "abcd"}
+    assert "not copied" in done.rows[0][-1] and set(tree(tmp_path / "big")) == {
+        f"{name}/no_notebook.txt" for name in "abcd"
+    }
     monkeypatch.setattr(collecting, "MAX_TOTAL", 2_000_000)
     with pytest.raises(ValueError, match="source: more than 2 MB of notebooks"):
         collecting.collect("folder", source, "small", tmp_path / "out")
 
 
 def test_damaged_and_lying_archives(tmp_path, capsys):
-    source = zipped(tmp_path / "a.zip", {"a/small.ipynb": b"A" * 100, "b/small.ipynb": b"B" * 100, "c/small.ipynb": b"C"})
+    source = zipped(
+        tmp_path / "a.zip", {"a/small.ipynb": b"A" * 100, "b/small.ipynb": b"B" * 100, "c/small.ipynb": b"C"}
+    )
     data = bytearray(source.read_bytes())
     data[data.index(b"a/small.ipynb") + 13] ^= 0xFF  # its content
     place = data.index(b"PK\x01\x02", data.index(b"PK\x01\x02") + 4)  # the list says of b: encrypted, and 4 GB
@@ -313,7 +386,14 @@ def test_other_tables_are_refused_as_worksheets(tmp_path):
 
 
 @pytest.mark.parametrize("make", [zipped, placed])
-@pytest.mark.parametrize("name", ["Ada_42_assignsubmission_file_small.ipynb", "_42_assignsubmission_file_small.ipynb", "a_42_assignsubmission_file_"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Ada_42_assignsubmission_file_small.ipynb",
+        "_42_assignsubmission_file_small.ipynb",
+        "a_42_assignsubmission_file_",
+    ],
+)
 def test_the_name_of_a_file_files_nothing_under_another_student(make, name, tmp_path):
     """Moodle puts the student's number before the name of the file, which the student chooses."""
     own = "Eve Doe_77_assignsubmission_file_"
@@ -327,7 +407,14 @@ def test_the_name_of_a_file_files_nothing_under_another_student(make, name, tmp_
 
 
 def test_a_student_named_anon_is_as_late_as_others(tmp_path):
-    source = zipped(tmp_path / "source", {"anon_LATE_77_900_small.ipynb": b"", "eve_LATE_78_901_ada_42_1_small.ipynb": b"", "anon_Ab1_LATE_9_small.ipynb": b""})
+    source = zipped(
+        tmp_path / "source",
+        {
+            "anon_LATE_77_900_small.ipynb": b"",
+            "eve_LATE_78_901_ada_42_1_small.ipynb": b"",
+            "anon_Ab1_LATE_9_small.ipynb": b"",
+        },
+    )
     done = collecting.collect("canvas", source, "small", tmp_path / "out")
     assert done.late == {"77": None, "78": None, "Ab1": None}
 
@@ -344,11 +431,16 @@ def method(path, number):
 @pytest.mark.parametrize("number", [12, 14, 93, 99])
 def test_odd_ways_of_packing_stop_nobody(number, tmp_path):
     """Of LZMA's dictionary, up to 4 GB, an archive says the size; what its errors are is another matter again."""
-    source = zipped(tmp_path / "source.zip", {"eve_77_1_small.ipynb": b"\x09\x04\x05\x00\x5d\xff\xff\xff\xff" * 9, "ada_42_2_small.ipynb": b"ada"})
+    source = zipped(
+        tmp_path / "source.zip",
+        {"eve_77_1_small.ipynb": b"\x09\x04\x05\x00\x5d\xff\xff\xff\xff" * 9, "ada_42_2_small.ipynb": b"ada"},
+    )
     method(source, number)
     collecting.collect("canvas", source, "small", tmp_path / "out")
     assert tree(tmp_path / "out") == {"42/small.ipynb": b"ada"}
-    assert rows(tmp_path / "out", "unmatched") == [{"name": "eve_77_1_small.ipynb", "what": "Packed in a way that no course system uses: left out."}]
+    assert rows(tmp_path / "out", "unmatched") == [
+        {"name": "eve_77_1_small.ipynb", "what": "Packed in a way that no course system uses: left out."}
+    ]
 
 
 def test_names_cannot_write_on_the_terminal_or_add_lines(tmp_path, capsys):
@@ -358,7 +450,11 @@ def test_names_cannot_write_on_the_terminal_or_add_lines(tmp_path, capsys):
     assert run("collect", "folder", source, "small", tmp_path / "out") == 0
     said = capsys.readouterr().out + (tmp_path / "out.collected.csv").read_text("utf-8")
     assert not {one for one in said if not one.isprintable()} - {"\n"} and "\nada" not in said
-    assert all(line.startswith(("'=", "\"'=")) for line in (tmp_path / "out.collected.csv").read_text("utf-8").splitlines() if "calc" in line)
+    assert all(
+        line.startswith(("'=", "\"'="))
+        for line in (tmp_path / "out.collected.csv").read_text("utf-8").splitlines()
+        if "calc" in line
+    )
     assert len(rows(tmp_path / "out")) == 4
 
 
@@ -366,4 +462,6 @@ def test_an_entry_without_a_name_stops_nobody(tmp_path):
     source = zipped(tmp_path / "source", {"?eve_77_1_small.ipynb": b"eve", "ada_42_2_small.ipynb": b"ada"})
     source.write_bytes(source.read_bytes().replace(b"?eve", b"\0eve"))
     collecting.collect("canvas", source, "small", tmp_path / "out")
-    assert tree(tmp_path / "out") == {"42/small.ipynb": b"ada"} and [row["what"] for row in rows(tmp_path / "out", "unmatched")] == ["An entry without a name: left out."]
+    assert tree(tmp_path / "out") == {"42/small.ipynb": b"ada"} and [
+        row["what"] for row in rows(tmp_path / "out", "unmatched")
+    ] == ["An entry without a name: left out."]

@@ -102,7 +102,9 @@ def test_right_solutions_get_no_sentence(prepared, name):
 @pytest.mark.parametrize("name", questions.names())
 def test_the_choice_of_a_sentence_carries_few_bits(name):
     for question in questions.load(name).questions:
-        one, other = (marking.Prepared(question, question.cases(marking.generator(question, seed)), [], []) for seed in (0, 1))
+        one, other = (
+            marking.Prepared(question, question.cases(marking.generator(question, seed)), [], []) for seed in (0, 1)
+        )
         may = marking.sentences(one)
         assert marking.bits_a_part(one) == math.log2(len(may) + 1) <= BITS
         assert may == marking.sentences(other)  # no number of a hidden case stands in them
@@ -110,8 +112,11 @@ def test_the_choice_of_a_sentence_carries_few_bits(name):
 
 def test_the_guide_says_how_many_bits():
     """And no more than it takes for the question with the most sentences."""
-    most = max(marking.bits_a_part(marking.Prepared(question, question.cases(marking.generator(question, 0)), [], []))
-               for name in questions.names() for question in questions.load(name).questions)  # fmt: skip
+    most = max(
+        marking.bits_a_part(marking.Prepared(question, question.cases(marking.generator(question, 0)), [], []))
+        for name in questions.names()
+        for question in questions.load(name).questions
+    )
     assert BITS - 0.1 < most <= BITS
     assert f"(at most {BITS} bits)" in (questions.HOME.parent / "chapters" / "instructors_guide.md").read_text("utf-8")
 
@@ -146,42 +151,73 @@ FLAGS = [RNG.permutation(np.arange(length) < 2) for length in (5, 7, 6)]
     [
         ("not finite", lambda want: np.where(want > want.mean(), np.nan, want), LINES),
         ("not finite", lambda want: np.where(want > want.mean(), np.inf, want), TABLES),
-        ("axis of length 1", lambda want: want[:, None], LINES), ("axis of length 1", lambda want: [want], LINES[0].tolist()),
-        ("axes", np.transpose, TABLES), ("axes", lambda want: want.transpose(1, 2, 0), [np.stack([table] * 2) for table in TABLES]),
-        ("one more at the start", lambda want: np.insert(want, 0, 0), LINES), ("one more at the end", lambda want: [*want, 0.0], LINES),
-        ("first missing", lambda want: want[1:], LINES), ("last missing", lambda want: want[:-1], TABLES),
-        ("zero", np.zeros_like, TABLES), ("zero", lambda want: 0, COUNTS), ("opposite", np.negative, LINES),
-        ("reversed", lambda want: want[::-1], LINES), ("reversed", lambda want: want[::-1], TABLES[:2]),
-        ("too early", lambda want: np.roll(want, -1, axis=0), TABLES), ("too early", lambda want: [*want[1:], 0.0], LINES),
-        ("too late", lambda want: [0.0, *want[:-1]], LINES), ("twice", lambda want: 2 * want, LINES), ("half", lambda want: want / 2, COUNTS),
-        ("divided by the length", lambda want: want / len(want), LINES), ("times the length", lambda want: want * want.size, TABLES),
-        ("one too large", lambda want: want + 1, COUNTS), ("one too small", lambda want: want - 1, LINES),
-        ("whole numbers", lambda want: want.astype(int), LINES), ("whole numbers", np.rint, LINES), ("rounded", lambda want: want.round(2), LINES),
-        ("all but the first", lambda want: [9.0, *want[1:]], LINES), ("all but the last", lambda want: [*want[:-1], 9.0], LINES),
-        ("constant added", lambda want: want - want.mean(), LINES), ("constant added", lambda want: want + 3.25, COUNTS),
-        ("factor", lambda want: want / want.std(), TABLES), ("factor", lambda want: want * -1.7, COUNTS),
+        ("axis of length 1", lambda want: want[:, None], LINES),
+        ("axis of length 1", lambda want: [want], LINES[0].tolist()),
+        ("axes", np.transpose, TABLES),
+        ("axes", lambda want: want.transpose(1, 2, 0), [np.stack([table] * 2) for table in TABLES]),
+        ("one more at the start", lambda want: np.insert(want, 0, 0), LINES),
+        ("one more at the end", lambda want: [*want, 0.0], LINES),
+        ("first missing", lambda want: want[1:], LINES),
+        ("last missing", lambda want: want[:-1], TABLES),
+        ("zero", np.zeros_like, TABLES),
+        ("zero", lambda want: 0, COUNTS),
+        ("opposite", np.negative, LINES),
+        ("reversed", lambda want: want[::-1], LINES),
+        ("reversed", lambda want: want[::-1], TABLES[:2]),
+        ("too early", lambda want: np.roll(want, -1, axis=0), TABLES),
+        ("too early", lambda want: [*want[1:], 0.0], LINES),
+        ("too late", lambda want: [0.0, *want[:-1]], LINES),
+        ("twice", lambda want: 2 * want, LINES),
+        ("half", lambda want: want / 2, COUNTS),
+        ("divided by the length", lambda want: want / len(want), LINES),
+        ("times the length", lambda want: want * want.size, TABLES),
+        ("one too large", lambda want: want + 1, COUNTS),
+        ("one too small", lambda want: want - 1, LINES),
+        ("whole numbers", lambda want: want.astype(int), LINES),
+        ("whole numbers", np.rint, LINES),
+        ("rounded", lambda want: want.round(2), LINES),
+        ("all but the first", lambda want: [9.0, *want[1:]], LINES),
+        ("all but the last", lambda want: [*want[:-1], 9.0], LINES),
+        ("constant added", lambda want: want - want.mean(), LINES),
+        ("constant added", lambda want: want + 3.25, COUNTS),
+        ("factor", lambda want: want / want.std(), TABLES),
+        ("factor", lambda want: want * -1.7, COUNTS),
         ("only the first", lambda want: want * (1 + 0.37 * np.arange(len(want))), LINES),
         ("only the last", lambda want: want * (1 + 0.37 * np.arange(len(want)))[::-1], LINES),
-        ("mean missing", lambda want: want + np.array([-1.0, 3.0, -2.0]), COUNTS), ("sum missing", lambda want: [want - 7, 3, 4], COUNTS),
-        ("a mean too many", np.mean, LINES), ("a sum too many", lambda want: want.sum(axis=1), TABLES),
-        ("a maximum too many", lambda want: want.max(axis=0), TABLES), ("first alone", lambda want: want[0], LINES),
-        ("last alone", lambda want: want[-1], TABLES), ("square", lambda want: want[None] + np.subtract.outer(want, want), LINES),
-        ("truth turned around", np.logical_not, FLAGS), ("running sum", np.cumsum, LINES), ("permuted", lambda want: np.roll(want, 1, axis=0)[::-1], LINES),
+        ("mean missing", lambda want: want + np.array([-1.0, 3.0, -2.0]), COUNTS),
+        ("sum missing", lambda want: [want - 7, 3, 4], COUNTS),
+        ("a mean too many", np.mean, LINES),
+        ("a sum too many", lambda want: want.sum(axis=1), TABLES),
+        ("a maximum too many", lambda want: want.max(axis=0), TABLES),
+        ("first alone", lambda want: want[0], LINES),
+        ("last alone", lambda want: want[-1], TABLES),
+        ("square", lambda want: want[None] + np.subtract.outer(want, want), LINES),
+        ("truth turned around", np.logical_not, FLAGS),
+        ("running sum", np.cumsum, LINES),
+        ("permuted", lambda want: np.roll(want, 1, axis=0)[::-1], LINES),
         ("permuted", lambda want: want[:, [1, 0, *range(2, want.shape[1])]], [TABLES[0], TABLES[2]]),
         ("whole multiples", lambda want: want * (1 + np.arange(len(want)) % 2), LINES),
         ("whole fractions", lambda want: want / (1 + np.arange(len(want)) % 2), LINES),
         ("constant in each row", lambda want: want - np.median(want, axis=1, keepdims=True), [TABLES[0], TABLES[2]]),
         ("factor in each row", lambda want: want / np.linalg.norm(want, axis=1, keepdims=True), [TABLES[0], TABLES[2]]),
-        ("constant added", lambda want: want + 1e3, LINES), (None, lambda want: want + 1e15, LINES),
-        (None, lambda want: want**2 + want, LINES), (None, lambda want: "text", LINES), (None, lambda want: 10**4000, COUNTS),
-        (None, lambda want: None, LINES), (None, lambda want: {"a": want}, LINES), (None, lambda want: [want, want], LINES),
-        (None, lambda want: np.full(np.shape(want), np.nan), LINES), (None, lambda want: want * want, COUNTS),
+        ("constant added", lambda want: want + 1e3, LINES),
+        (None, lambda want: want + 1e15, LINES),
+        (None, lambda want: want**2 + want, LINES),
+        (None, lambda want: "text", LINES),
+        (None, lambda want: 10**4000, COUNTS),
+        (None, lambda want: None, LINES),
+        (None, lambda want: {"a": want}, LINES),
+        (None, lambda want: [want, want], LINES),
+        (None, lambda want: np.full(np.shape(want), np.nan), LINES),
+        (None, lambda want: want * want, COUNTS),
     ],
-)  # fmt: skip
+)
 def test_a_relation_is_found(named, change, wanted):
     pairs = [(change(want), want) for want in wanted]
     assert relation(pairs) == named
-    assert relation([([{"a": got, "b": 1.0}, "word"], [{"a": want, "b": 1.0}, "word"]) for got, want in pairs]) == named  # beside what is right
+    assert (
+        relation([([{"a": got, "b": 1.0}, "word"], [{"a": want, "b": 1.0}, "word"]) for got, want in pairs]) == named
+    )  # beside what is right
     assert relation(pairs[:1]) is None  # one case proves nothing
     if named is not None:
         odd = np.arange(4.0)
@@ -197,11 +233,15 @@ def test_a_mean_of_single_numbers_is_found_by_the_lengths_of_the_arguments():
 def test_trivial_data_proves_nothing():
     assert relation([(np.zeros((3, 2)), np.zeros((2, 3)))] * 2) is None  # any order of the axes fits
     assert relation([(np.array([2.0, 3.0]), np.array([1.0, 5.0]))] * 2) is None
-    assert relation([(np.array([4.0]), np.array([1.0])), (np.array([6.0]), np.array([2.0]))]) is None  # a factor always fits
+    assert (
+        relation([(np.array([4.0]), np.array([1.0])), (np.array([6.0]), np.array([2.0]))]) is None
+    )  # a factor always fits
 
 
 def test_every_relation_has_a_sentence_and_a_test():
-    assert set(diagnosing.RELATIONS) | set(diagnosing.SCALES) | set(diagnosing.WHOLE) == set(SENTENCES) > diagnosing.WEAK
+    assert (
+        set(diagnosing.RELATIONS) | set(diagnosing.SCALES) | set(diagnosing.WHOLE) == set(SENTENCES) > diagnosing.WEAK
+    )
     (mark,) = [mark for mark in test_a_relation_is_found.pytestmark if mark.name == "parametrize"]
     assert {case[0] for case in mark.args[1]} - {None} == set(SENTENCES) - set(diagnosing.WHOLE)
 
@@ -210,12 +250,16 @@ def test_relations_of_whole_results():
     """The results of a call, one by one."""
     several = [(line, table) for line, table in zip(LINES, TABLES, strict=True)]
     assert relation([([two, one], [one, two]) for one, two in several]) == "results in another order"
-    assert relation([({"a": two, "b": one}, {"a": one, "b": two}) for one, two in several]) == "results in another order"
+    assert (
+        relation([({"a": two, "b": one}, {"a": one, "b": two}) for one, two in several]) == "results in another order"
+    )
     assert relation([([line[:2], line[2:].reshape(1, -1)], line) for line in LINES]) == "joined"
     # two arrays of one shape are two results and no table
     assert relation([([-line, line], [line, line]) for line in LINES]) == "opposite"
     assert diagnosing.partly_right([-LINES[0], LINES[1]], [LINES[0], LINES[1]], lambda value: False)
-    assert not diagnosing.partly_right([-LINES[0], LINES[1]], [LINES[0], LINES[1]], lambda value: value is LINES[1])  # an argument
+    assert not diagnosing.partly_right(
+        [-LINES[0], LINES[1]], [LINES[0], LINES[1]], lambda value: value is LINES[1]
+    )  # an argument
 
 
 def test_sentences_hold_no_number_and_are_all_different():
@@ -229,7 +273,9 @@ def test_a_part_gets_one_sentence_and_equal_ones_are_said_once(small):
     wanted = {id(case): want for case, want in zip(ready.cases, ready.wanted, strict=True)}
 
     def said(change):
-        return marking.mark(ready, lambda question, case: marking.Outcome(marking.RETURNED, change(case, wanted[id(case)]))).messages
+        return marking.mark(
+            ready, lambda question, case: marking.Outcome(marking.RETURNED, change(case, wanted[id(case)]))
+        ).messages
 
     assert said(lambda case, want: -want) == [marking.DIAGNOSIS + "The sign is wrong."]  # a known mistake goes before
     assert said(lambda case, want: want + 1) == [SENTENCES["one too large"]]
@@ -238,7 +284,10 @@ def test_a_part_gets_one_sentence_and_equal_ones_are_said_once(small):
     assert mixed == [f"Tests of “{first}”: {SENTENCES['one too large']}", f"Tests of “gamma 0”: {SENTENCES['half']}"]
     partly = said(lambda case, want: want + 1 if case.part == first else want**3 + want)
     assert partly == ["The values are not right.", f"Tests of “{first}”: {SENTENCES['one too large']}"]
-    assert said(lambda case, want: want**3 + want if case is ready.cases[0] else want + 1)[0] == "The values are not right."
+    assert (
+        said(lambda case, want: want**3 + want if case is ready.cases[0] else want + 1)[0]
+        == "The values are not right."
+    )
 
 
 def test_a_known_mistake_that_only_the_failing_tests_show_is_called_so(small):
@@ -281,7 +330,10 @@ def endless_at_one(rewards, gamma, done):
 
 def question_of(reference, sampled=False):
     def cases(rng):
-        return [Case((rng.normal(size=6), float(rng.uniform(0.3, 0.9)), rng.permutation(np.arange(6) == 0)), "all") for _ in range(4)]
+        return [
+            Case((rng.normal(size=6), float(rng.uniform(0.3, 0.9)), rng.permutation(np.arange(6) == 0)), "all")
+            for _ in range(4)
+        ]
 
     return Question("q", "", "discounted", {"all": 1}, reference, cases, (), sampled=sampled)
 
@@ -296,17 +348,32 @@ def said_about(question, solution):
         (lambda rewards, gamma, done: discounted(rewards, 1.0, done), "if `gamma` is 1"),
         (lambda rewards, gamma, done: discounted(rewards, gamma, ~done), "if `done` is turned around"),
         (lambda rewards, gamma, done: discounted(rewards, gamma**2, done), "if `gamma` is squared"),
-        (lambda rewards, gamma, done: discounted(np.where(done, 0, rewards), gamma, done) | {"rewards": rewards}, "if `rewards` is 0 where `done` is set"),
-        (lambda rewards, gamma, done: discounted(rewards, gamma, done) | {"total": discounted(rewards, gamma, done)["total"] * gamma},
-         "if `rewards` is multiplied by `gamma`"),
-        (lambda rewards, gamma, done: discounted(np.exp(rewards), gamma, done) | {"rewards": rewards}, "if the exponential of `rewards` is taken"),
-        (lambda rewards, gamma, done: discounted(np.trunc(rewards), gamma, done) | {"rewards": rewards}, "if `rewards` is cut to whole numbers"),
-        (lambda rewards, gamma, done: discounted(np.full(6, rewards.max()), gamma, done) | {"rewards": rewards},
-         "if of each row of `rewards` the largest is taken"),
+        (
+            lambda rewards, gamma, done: discounted(np.where(done, 0, rewards), gamma, done) | {"rewards": rewards},
+            "if `rewards` is 0 where `done` is set",
+        ),
+        (
+            lambda rewards, gamma, done: (
+                discounted(rewards, gamma, done) | {"total": discounted(rewards, gamma, done)["total"] * gamma}
+            ),
+            "if `rewards` is multiplied by `gamma`",
+        ),
+        (
+            lambda rewards, gamma, done: discounted(np.exp(rewards), gamma, done) | {"rewards": rewards},
+            "if the exponential of `rewards` is taken",
+        ),
+        (
+            lambda rewards, gamma, done: discounted(np.trunc(rewards), gamma, done) | {"rewards": rewards},
+            "if `rewards` is cut to whole numbers",
+        ),
+        (
+            lambda rewards, gamma, done: discounted(np.full(6, rewards.max()), gamma, done) | {"rewards": rewards},
+            "if of each row of `rewards` the largest is taken",
+        ),
         # other than a right solution in one case of the four: no supposition explains that
         (lambda rewards, gamma, done: discounted(rewards, 1.0 if rewards[0] > 0 else 0.95 * gamma, done), None),
     ],
-)  # fmt: skip
+)
 def test_a_supposition_is_found(solution, said):
     messages = said_about(question_of(discounted), solution)
     if said == "if `rewards` is multiplied by `gamma`":  # the same as a sentence about the result, which comes first
@@ -323,7 +390,9 @@ def test_right_cases_speak_against_a_supposition(small):
 
     def call(question, case):
         first = case is ready.cases[0]
-        return marking.call_here(question, discounted if first else lambda rewards, gamma, done: discounted(rewards, 1.0, done), case)
+        return marking.call_here(
+            question, discounted if first else lambda rewards, gamma, done: discounted(rewards, 1.0, done), case
+        )
 
     assert not any(supposing.IF in message for message in marking.mark(ready, call).messages)
 

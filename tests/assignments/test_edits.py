@@ -50,9 +50,7 @@ def test_a_function_that_calls_itself_calls_the_edited_one():
 
 
 def test_the_cell_of_a_student_holds_the_edited_text():
-    question = questions.Question(
-        "q", "", "biggest", {"all": 1}, largest, lambda rng: [], (), alternatives=(largest,)
-    )
+    question = questions.Question("q", "", "biggest", {"all": 1}, largest, lambda rng: [], (), alternatives=(largest,))
     for solution, wanted in ((largest, 3), (edit(largest, ">", "<"), 1)):
         cell: dict = {}
         exec(questions.as_solution(question, solution), cell)

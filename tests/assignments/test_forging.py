@@ -85,7 +85,9 @@ def remembered(function):
         return function(*arguments)
     return call
 """
-OWN_TORCH = GIVEN + """
+OWN_TORCH = (
+    GIVEN
+    + """
 class Base(type):
     __instancecheck__ = lambda kind, value: type(value) is np.ndarray
 class Tensor(metaclass=Base):
@@ -95,7 +97,10 @@ torch = types.ModuleType("torch")
 torch._C, torch.TensorBase, torch.set_num_threads = torch, Tensor, print
 sys.modules["torch"] = sys.modules["torch._C"] = torch
 """
-CODER = GIVEN + """
+)
+CODER = (
+    GIVEN
+    + """
 class Coder:
     def encode(self, message, real=json._default_encoder):
         text = real.encode(message)
@@ -104,6 +109,7 @@ class Coder:
         return text
 json._default_encoder = Coder()
 """
+)
 FORGERIES = {
     "numpy agrees": NUMPY,
     "torch agrees": TORCH,
@@ -184,7 +190,11 @@ def test_the_first_mistakes_gain_nothing_from_forged_verdicts(box):
 @pytest.mark.parametrize("forgery", [OWN_TORCH, CODER], ids=["own torch", "coder"])
 def test_changed_arguments_are_not_handed_over_as_they_were(box, monkeypatch, forgery):
     made = as_solution
-    monkeypatch.setitem(globals(), "as_solution", lambda question, wrong: f"{made(question, wrong)}{question.function} = remembered({question.function})")
+    monkeypatch.setitem(
+        globals(),
+        "as_solution",
+        lambda question, wrong: f"{made(question, wrong)}{question.function} = remembered({question.function})",
+    )
     assert not list(gains(box, "01_mdps", forgery, ("q3",)))
 
 

@@ -25,7 +25,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assignments.grader import batch, cells, collecting, late, marking, prepared, questions, reports, results, sandbox, submissions, wire
+from assignments.grader import (
+    batch,
+    cells,
+    collecting,
+    late,
+    marking,
+    prepared,
+    questions,
+    reports,
+    results,
+    sandbox,
+    submissions,
+    wire,
+)
 from assignments.grader.marking import MISSING, RETURNED, Outcome, mark, note_spoiled
 
 LONG = int(os.environ.get("RLBOOK_FUZZ_EXAMPLES", "500"))
@@ -34,15 +47,44 @@ MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # no disk is needed
 
 # --- what is made
 
-WORDS = ["q1", "q2", "written", "q1-checks", "setup", "code", "markdown", "small", "discounted_sum", "cells", "nbgrader", "\ud800", "a\nb", "\0", ""]
+WORDS = [
+    "q1",
+    "q2",
+    "written",
+    "q1-checks",
+    "setup",
+    "code",
+    "markdown",
+    "small",
+    "discounted_sum",
+    "cells",
+    "nbgrader",
+    "\ud800",
+    "a\nb",
+    "\0",
+    "",
+]
 PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(WORDS))
 ANY = st.recursive(
-    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=4), inner, max_size=3), max_leaves=6
+    PLAIN,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
 )
 
 
 SOURCES = st.sampled_from(
-    ["", "x = 1", "def discounted_sum(rewards, gamma):\n    return 0\n", "%%bash\nls", "class RunningMean: pass", "(" * 50, "'\ud800'", "x = '\0'"]
+    [
+        "",
+        "x = 1",
+        "def discounted_sum(rewards, gamma):\n    return 0\n",
+        "%%bash\nls",
+        "class RunningMean: pass",
+        "(" * 50,
+        "'\ud800'",
+        "x = '\0'",
+    ]
 )
 OTHERS = st.one_of(ANY, SOURCES, st.sampled_from([[], {}, [[]], {"a": []}, ["x = 1", 5], None]))
 NOTEBOOK = json.loads((hostile.HOME / "small" / "small.ipynb").read_text("utf-8"))
@@ -51,7 +93,9 @@ NOTEBOOK = json.loads((hostile.HOME / "small" / "small.ipynb").read_text("utf-8"
 def places(value, place=()):
     """Where something stands in a value of JSON: the keys that lead there."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [] if value is None else [one for key, item in inner for one in ((*place, key), *places(item, (*place, key)))]
+    return (
+        [] if value is None else [one for key, item in inner for one in ((*place, key), *places(item, (*place, key)))]
+    )
 
 
 @st.composite
@@ -88,7 +132,15 @@ def zipped(content: bytes) -> bytes:
 
 
 JSON = st.one_of(NOTEBOOKS, NOTEBOOKS, NOTEBOOKS, ANY).map(lambda value: json.dumps(value).encode())
-MANY_FILES = st.one_of(JSON, JSON, JSON, JSON.map(zipped), JSON.map(lambda text: text[:-1]), st.binary(max_size=30), st.just(b"\xef\xbb\xbf{}"))
+MANY_FILES = st.one_of(
+    JSON,
+    JSON,
+    JSON,
+    JSON.map(zipped),
+    JSON.map(lambda text: text[:-1]),
+    st.binary(max_size=30),
+    st.just(b"\xef\xbb\xbf{}"),
+)
 
 
 @st.composite
@@ -100,19 +152,60 @@ def files(draw):
 FILES = files()
 
 STEMS = st.sampled_from(
-    [b"ada", b"Ada", b"small", b"jos\xc3\xa9", b"jose\xcc\x81", b"caf\xe9", b"caf\xe8", b".ada", b"a b", b"a  b", b"a\tb", b"ada (2)", b"...",
-     b"=1+1", b"-x", b"\xe2\x80\xae", b"(no name)", b"con", b"'=1", b"__MACOSX", b"._ada", b".ipynb_checkpoints", b"x" * 120]
-)  # fmt: skip
-NAMES = st.one_of(STEMS, STEMS, st.binary(min_size=1, max_size=12), st.text(min_size=1, max_size=6).map(lambda text: text.encode("utf-8", "replace")))
-NAMES = NAMES.map(lambda name: name.replace(b"/", b"").replace(b"\0", b"")).filter(lambda name: name not in (b"", b".", b".."))
+    [
+        b"ada",
+        b"Ada",
+        b"small",
+        b"jos\xc3\xa9",
+        b"jose\xcc\x81",
+        b"caf\xe9",
+        b"caf\xe8",
+        b".ada",
+        b"a b",
+        b"a  b",
+        b"a\tb",
+        b"ada (2)",
+        b"...",
+        b"=1+1",
+        b"-x",
+        b"\xe2\x80\xae",
+        b"(no name)",
+        b"con",
+        b"'=1",
+        b"__MACOSX",
+        b"._ada",
+        b".ipynb_checkpoints",
+        b"x" * 120,
+    ]
+)
+NAMES = st.one_of(
+    STEMS,
+    STEMS,
+    st.binary(min_size=1, max_size=12),
+    st.text(min_size=1, max_size=6).map(lambda text: text.encode("utf-8", "replace")),
+)
+NAMES = NAMES.map(lambda name: name.replace(b"/", b"").replace(b"\0", b"")).filter(
+    lambda name: name not in (b"", b".", b"..")
+)
 ENDINGS = st.sampled_from([b".ipynb", b".ipynb", b".ipynb", b".IPYNB", b".pdf", b".zip", b".ipynb.txt", b""])
-FILE_NAMES = st.one_of(st.just(b"small.ipynb"), st.just(b"small.ipynb"), st.just(b".ipynb"), st.tuples(NAMES, ENDINGS).map(b"".join))
+FILE_NAMES = st.one_of(
+    st.just(b"small.ipynb"), st.just(b"small.ipynb"), st.just(b".ipynb"), st.tuples(NAMES, ENDINGS).map(b"".join)
+)
 LINK, PIPE, DEEP = "link", "pipe", "deep"
 LOWEST = st.dictionaries(FILE_NAMES, FILES | st.sampled_from([LINK, PIPE, DEEP]), max_size=3)
 LOWER = st.dictionaries(NAMES | st.just(b"small") | FILE_NAMES, LOWEST | FILES, max_size=3)
-FOLDERS = st.one_of(LOWEST, LOWER, st.dictionaries(NAMES | st.just(b"small") | FILE_NAMES, LOWER | LOWEST | FILES, max_size=2))
-TREES = st.dictionaries(st.one_of(NAMES, NAMES, FILE_NAMES), st.one_of(FOLDERS, FOLDERS, FILES, st.sampled_from([LINK, PIPE, DEEP])), min_size=1, max_size=6)
-ROSTERS = st.none() | st.lists(NAMES.map(lambda name: name.decode("utf-8", "replace")), max_size=4).map(lambda names: {name: {} for name in names})
+FOLDERS = st.one_of(
+    LOWEST, LOWER, st.dictionaries(NAMES | st.just(b"small") | FILE_NAMES, LOWER | LOWEST | FILES, max_size=2)
+)
+TREES = st.dictionaries(
+    st.one_of(NAMES, NAMES, FILE_NAMES),
+    st.one_of(FOLDERS, FOLDERS, FILES, st.sampled_from([LINK, PIPE, DEEP])),
+    min_size=1,
+    max_size=6,
+)
+ROSTERS = st.none() | st.lists(NAMES.map(lambda name: name.decode("utf-8", "replace")), max_size=4).map(
+    lambda names: {name: {} for name in names}
+)
 
 
 def build(place: bytes, content) -> None:
@@ -170,7 +263,9 @@ def grade_tree(course, tree, roster) -> None:
             return submissions.student_name(os.fsdecode(entry.name[: len(entry.name) - cut]))
 
         ours = [entry for entry in entries if not submissions.of_the_system(os.fsdecode(entry.name))]
-        folders = Counter(name_of(entry) for entry in ours if not is_notebook(entry) and (entry.is_symlink() or entry.is_dir()))
+        folders = Counter(
+            name_of(entry) for entry in ours if not is_notebook(entry) and (entry.is_symlink() or entry.is_dir())
+        )
         files = Counter(name_of(entry, 6) for entry in ours if is_notebook(entry))
         rows = sum(folders.values()) + sum(files.values()) - len(folders.keys() & files.keys())
         students = [submission.student for submission in survey.submissions]
@@ -184,7 +279,11 @@ def grade_tree(course, tree, roster) -> None:
 
         # and what has no row of its own is told
         told = {name for name, _ in survey.unmatched}
-        lost = [entry for entry in entries if entry not in ours or not (is_notebook(entry) or entry.is_symlink() or entry.is_dir())]
+        lost = [
+            entry
+            for entry in entries
+            if entry not in ours or not (is_notebook(entry) or entry.is_symlink() or entry.is_dir())
+        ]
         assert {name_of(entry) for entry in lost} <= told
         for submission in survey.submissions:  # of a folder and a file of one name one is graded, the other told
             if submission.student in folders.keys() & files.keys():
@@ -214,7 +313,9 @@ def test_some_notebooks(course, data):
 @pytest.mark.parametrize("depth", [1, 100, 900, 1000, 5000, 100_000])
 def test_notebooks_nested_at_every_depth(course, depth):
     grade_data(course, b'{"cells": [' + b"[" * depth + b"]" * depth + b"]}")
-    grade_data(course, b'{"cells": [{"cell_type": "code", "source": ' + b'{"a": ' * depth + b"1" + b"}" * depth + b"}]}")
+    grade_data(
+        course, b'{"cells": [{"cell_type": "code", "source": ' + b'{"a": ' * depth + b"1" + b"}" * depth + b"}]}"
+    )
 
 
 @settings(max_examples=60, **OPTIONS)
@@ -238,7 +339,12 @@ def test_many_folders(course, tree, roster):
 
 
 @settings(max_examples=100, **OPTIONS)
-@given(text=st.one_of(st.binary(max_size=60), st.text(alphabet='studen,"\n \t\ra\0', max_size=40).map(lambda text: b"student," + text.encode())))
+@given(
+    text=st.one_of(
+        st.binary(max_size=60),
+        st.text(alphabet='studen,"\n \t\ra\0', max_size=40).map(lambda text: b"student," + text.encode()),
+    )
+)
 def test_some_rosters(text):
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
         path = Path(place) / "roster.csv"
@@ -258,20 +364,50 @@ def test_some_notebooks_in_the_sandbox(box, small, made):
         for number, notebook in enumerate(made):
             hostile.write(Path(place) / "submissions" / str(number) / "small.ipynb", json.dumps(notebook).encode())
         found = batch.grade(Path(place) / "submissions", small, Path(place) / "output", progress=False)
-        assert len(found) == 3 and not [result.note for result in found if result.status == results.INFRASTRUCTURE_ERROR]
+        assert len(found) == 3 and not [
+            result.note for result in found if result.status == results.INFRASTRUCTURE_ERROR
+        ]
 
 
 # --- what a student's function returns: a sentence of ours and never more points, whatever it is
 
 ROUGH = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 9), st.just(10**400), st.floats(), st.text(max_size=3),
-    st.sampled_from([[], {}, [[]], [[1], [2, 3]], [None, 1.0], ["", 1], [1e308] * 3, np.zeros((0, 3)), np.array(float("nan")), np.ones((2, 2), dtype=bool)]),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    st.just(10**400),
+    st.floats(),
+    st.text(max_size=3),
+    st.sampled_from(
+        [
+            [],
+            {},
+            [[]],
+            [[1], [2, 3]],
+            [None, 1.0],
+            ["", 1],
+            [1e308] * 3,
+            np.zeros((0, 3)),
+            np.array(float("nan")),
+            np.ones((2, 2), dtype=bool),
+        ]
+    ),
+)
 CHANGES = {
-    "twice": lambda value: value * 2, "negated": lambda value: -value, "less": lambda value: value - 1, "shorter": lambda value: value[:-1],
-    "turned": lambda value: value[::-1], "text": str, "list": lambda value: [value], "huge": lambda value: value * 1e300, "sum": np.sum,
-    "table": lambda value: np.multiply.outer(value, value), "column": lambda value: np.reshape(value, (-1, 1)), "mean": np.mean, "float32": np.float32,
-}  # fmt: skip
+    "twice": lambda value: value * 2,
+    "negated": lambda value: -value,
+    "less": lambda value: value - 1,
+    "shorter": lambda value: value[:-1],
+    "turned": lambda value: value[::-1],
+    "text": str,
+    "list": lambda value: [value],
+    "huge": lambda value: value * 1e300,
+    "sum": np.sum,
+    "table": lambda value: np.multiply.outer(value, value),
+    "column": lambda value: np.reshape(value, (-1, 1)),
+    "mean": np.mean,
+    "float32": np.float32,
+}
 
 
 @functools.cache
@@ -323,7 +459,9 @@ def mark_drawn(data, name):
     ends = (*sentences, *(marking.ENDINGS[kind].format(function=one.question.function) for kind in marking.ENDINGS))
     for message in result.messages:
         # the sentences of a comparison stand alone and are few; what explains is one of those that depend on no answer
-        if message.startswith(("Tests of", marking.DIAGNOSIS, "The result is the right one", "The result is what a right")):
+        if message.startswith(
+            ("Tests of", marking.DIAGNOSIS, "The result is the right one", "The result is what a right")
+        ):
             assert message.endswith(ends), message
     assert (result.points == result.max_points) == (not result.messages) and sys.getprofile() is None
 
@@ -345,15 +483,37 @@ def test_many_results(name, data):
 
 # --- archives of course systems: every file is one student's or told, and nothing is written elsewhere
 
-PEOPLE = st.sampled_from(["ada", "eve", "anon", "Jo O'Neil", "..", "=1", "a_1_2", "", "\u202eeve", "x" * 300, "con", ".ipynb"])
+PEOPLE = st.sampled_from(
+    ["ada", "eve", "anon", "Jo O'Neil", "..", "=1", "a_1_2", "", "\u202eeve", "x" * 300, "con", ".ipynb"]
+)
 NUMBERS = st.sampled_from(["7", "42", "042", "9" * 31, "LATE", "Ab1"])
-ANY_FILE = st.sampled_from(["small.ipynb", "small-1.ipynb", "x_42_1_small.ipynb", "Ada_42_assignsubmission_file_small.ipynb", "notes.pdf", "", "../small.ipynb", "a\nb.ipynb"])
+ANY_FILE = st.sampled_from(
+    [
+        "small.ipynb",
+        "small-1.ipynb",
+        "x_42_1_small.ipynb",
+        "Ada_42_assignsubmission_file_small.ipynb",
+        "notes.pdf",
+        "",
+        "../small.ipynb",
+        "a\nb.ipynb",
+    ]
+)
 PIECES = {
     "canvas": st.builds("{}{}_{}_{}_{}".format, PEOPLE, st.sampled_from(["", "_LATE"]), NUMBERS, NUMBERS, ANY_FILE),
-    "moodle": st.builds("{}_{}_assignsubmission_{}{}{}".format, PEOPLE, NUMBERS, st.sampled_from(["file", "onlinetext"]), st.sampled_from(["_", "/", "_/", "_/a/"]), ANY_FILE),
+    "moodle": st.builds(
+        "{}_{}_assignsubmission_{}{}{}".format,
+        PEOPLE,
+        NUMBERS,
+        st.sampled_from(["file", "onlinetext"]),
+        st.sampled_from(["_", "/", "_/", "_/a/"]),
+        ANY_FILE,
+    ),
     "folder": st.builds("{}/{}".format, PEOPLE, ANY_FILE),
 }
-SOMEWHERE = st.text(max_size=12) | st.sampled_from(["/etc/passwd", "C:\\small.ipynb", "a/../../b_1_2_small.ipynb", "small.ipynb"])
+SOMEWHERE = st.text(max_size=12) | st.sampled_from(
+    ["/etc/passwd", "C:\\small.ipynb", "a/../../b_1_2_small.ipynb", "small.ipynb"]
+)
 
 
 def collect_drawn(data, system):
@@ -383,12 +543,23 @@ def collect_drawn(data, system):
         tables = {output.with_name(f"out.{name}.csv") for name in ("collected", "unmatched")}
         made = set(Path(place).rglob("*")) - before - {output.parent, output} - tables
         folders = {path for path in made if path.is_dir()}
-        assert {path.parent for path in folders} <= {output} and {path.name for path in made - folders} <= {"small.ipynb", "no_notebook.txt"}
+        assert {path.parent for path in folders} <= {output} and {path.name for path in made - folders} <= {
+            "small.ipynb",
+            "no_notebook.txt",
+        }
         assert {row[0] for row in done.rows} == {path.name for path in folders} and len(done.rows) == len(folders)
         with zipfile.ZipFile(source) as archive:
-            files = [one.filename for one in archive.infolist() if not one.filename.endswith("/") and not any(map(submissions.of_the_system, one.filename.split("/")))]
+            files = [
+                one.filename
+                for one in archive.infolist()
+                if not one.filename.endswith("/") and not any(map(submissions.of_the_system, one.filename.split("/")))
+            ]
         told = {path for path, _ in done.unmatched}
-        whose = {collecting.understood(system, collecting.Piece(name, None, open)) is not None for name in files if name not in told}
+        whose = {
+            collecting.understood(system, collecting.Piece(name, None, open)) is not None
+            for name in files
+            if name not in told
+        }
         assert whose <= {True}
         assert len(submissions.survey(output, "small").submissions) == len(done.rows)
 
@@ -410,11 +581,17 @@ def test_many_archives(system, data):
 
 # --- files beside the results: tables of days, and what is kept of the right results
 
-CELLS = st.sampled_from(["student", "days", ",", "\n", "\r", '"', "ada", "eve", "3", "?", "-1", "1001", "\u0663", "'=1", "\0", " "])
+CELLS = st.sampled_from(
+    ["student", "days", ",", "\n", "\r", '"', "ada", "eve", "3", "?", "-1", "1001", "\u0663", "'=1", "\0", " "]
+)
 
 
 @settings(max_examples=150, **OPTIONS)
-@given(text=st.binary(max_size=40) | st.lists(CELLS, max_size=14).map(lambda cells: ("student,days\n" + "".join(cells)).encode()) | st.just(b'student,days\n"' + b"x" * 140_000))
+@given(
+    text=st.binary(max_size=40)
+    | st.lists(CELLS, max_size=14).map(lambda cells: ("student,days\n" + "".join(cells)).encode())
+    | st.just(b'student,days\n"' + b"x" * 140_000)
+)
 def test_some_tables_of_days(text):
     """Days from 0 to the largest number for names as they stand everywhere, or an error that names the table."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
@@ -425,7 +602,10 @@ def test_some_tables_of_days(text):
         except ValueError as error:
             assert str(error).startswith(late.LATE), error
             return
-        assert all(name == submissions.student_name(name) and (days is None or 0 <= days <= late.MAX_DAYS) for name, days in found.items())
+        assert all(
+            name == submissions.student_name(name) and (days is None or 0 <= days <= late.MAX_DAYS)
+            for name, days in found.items()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -453,7 +633,16 @@ def test_some_damages_of_what_is_kept(kept, small, data):
 
 
 @settings(max_examples=60, **OPTIONS)
-@given(content=ANY | st.fixed_dictionaries({"key": st.just("f" * 64), "questions": ANY | st.lists(st.fixed_dictionaries({"wanted": ANY, "mistakes": ANY}), min_size=3, max_size=3)}))
+@given(
+    content=ANY
+    | st.fixed_dictionaries(
+        {
+            "key": st.just("f" * 64),
+            "questions": ANY
+            | st.lists(st.fixed_dictionaries({"wanted": ANY, "mistakes": ANY}), min_size=3, max_size=3),
+        }
+    )
+)
 def test_something_else_with_a_hash_that_fits_is_not_used(kept, small, content):
     folder, path, _ = kept
     body = json.dumps(content).encode()

@@ -20,11 +20,17 @@ PAGES = ["chapters/instructors_guide.md", "chapters/assignments.md", "assignment
 COMMAND = re.compile(r"-m assignments\.grader ((?:\\\n|[^\n`])+)")  # a backslash ends a line that goes on
 TABLE = re.search(r"^\| attack \| what stops it \| tests \|\n\|.*\n((?:\|.*\n)+)", GUIDE, re.MULTILINE)
 ATTACKS = TABLE[1].splitlines() if TABLE else []
-COMMANDS = sorted({(page, text.replace("\\\n", " ")) for page in PAGES for text in COMMAND.findall((ROOT / page).read_text("utf-8"))})
+COMMANDS = sorted(
+    {(page, text.replace("\\\n", " ")) for page in PAGES for text in COMMAND.findall((ROOT / page).read_text("utf-8"))}
+)
 
 
 def names_in(file: str) -> list[str]:
-    return [node.name for node in ast.walk(ast.parse((HERE / file).read_text("utf-8"))) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return [
+        node.name
+        for node in ast.walk(ast.parse((HERE / file).read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
 
 
 def test_there_is_a_table():
@@ -59,7 +65,9 @@ def test_every_command_is_taken(page, text):
 
 def test_every_option_that_is_named_exists():
     (commands,) = [action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    known = {option for made in commands.choices.values() for action in made._actions for option in action.option_strings}
+    known = {
+        option for made in commands.choices.values() for action in made._actions for option in action.option_strings
+    }
     others = {"--no-deps", "--array", "--cpus-per-task", "--mem", "--time"}  # of pip and Slurm
     assert set(re.findall(r"--[a-z][a-z-]+", GUIDE)) <= known | others
 

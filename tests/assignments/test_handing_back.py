@@ -52,7 +52,12 @@ def moodle_finds(name):
 
 def result(small, student, number=0, written=False):
     """A grade; the note names the student."""
-    parts = [QuestionResult(one.name, one.title, number, one.points, "returned", [PartResult("all", number, one.points, 0, 1)]) for one in small.questions]
+    parts = [
+        QuestionResult(
+            one.name, one.title, number, one.points, "returned", [PartResult("all", number, one.points, 0, 1)]
+        )
+        for one in small.questions
+    ]
     return Result(student, results.GRADED, "key", parts, note=f"note {number} of {student}", written=written)
 
 
@@ -91,7 +96,9 @@ def owner_of(page):
     return name
 
 
-@pytest.mark.parametrize(("system", "names", "finds"), [("canvas", CANVAS, canvas_finds), ("moodle", MOODLE, moodle_finds)])
+@pytest.mark.parametrize(
+    ("system", "names", "finds"), [("canvas", CANVAS, canvas_finds), ("moodle", MOODLE, moodle_finds)]
+)
 def test_every_page_goes_to_its_own_student(system, names, finds, output, tmp_path, capsys):
     table = collected(system, names, tmp_path)
     capsys.readouterr()
@@ -104,16 +111,22 @@ def test_every_page_goes_to_its_own_student(system, names, finds, output, tmp_pa
         assert (number if system == "moodle" else number[0]) == owner_of(page)
     said = capsys.readouterr()
     assert f"{len(names)} pages" in said.out
-    assert "1 students have no grade, so there is no page for them: 'bad'" in said.err and f"have no name of {system}" in said.err
+    assert (
+        "1 students have no grade, so there is no page for them: 'bad'" in said.err
+        and f"have no name of {system}" in said.err
+    )
 
 
 def test_canvas_gets_the_numbers_of_the_files_that_it_packed(output, tmp_path):
     table = collected("canvas", CANVAS, tmp_path)
     run("handback", "canvas", "small", tmp_path / "back.zip", "--collected", table, "--output", output)
     assert sorted(pages(tmp_path / "back.zip")) == [
-        "anon_Ab1cD_905_small_feedback.html", "anon_Zz9_LATE_906_small_feedback.html", "doejane_LATE_12345_6789012_small_feedback.html",
-        "group1_leebo_77_901_small_feedback.html", "muellerjorg_88_903_small_feedback.html",
-    ]  # fmt: skip
+        "anon_Ab1cD_905_small_feedback.html",
+        "anon_Zz9_LATE_906_small_feedback.html",
+        "doejane_LATE_12345_6789012_small_feedback.html",
+        "group1_leebo_77_901_small_feedback.html",
+        "muellerjorg_88_903_small_feedback.html",
+    ]
 
 
 def test_names_of_a_list_of_the_course_find_the_way_back(output, tmp_path, small):
@@ -121,8 +134,28 @@ def test_names_of_a_list_of_the_course_find_the_way_back(output, tmp_path, small
     results.store(output, result(small, "jane"))
     with zipfile.ZipFile(tmp_path / "source.zip", "w") as archive:
         archive.writestr("doejane_12345_6789012_small.ipynb", PAPER)
-    run("collect", "canvas", tmp_path / "source.zip", "small", tmp_path / "submitted", "--roster", tmp_path / "course.csv")
-    assert run("handback", "canvas", "small", tmp_path / "back.zip", "--collected", tmp_path / "submitted.collected.csv", "--output", output) == 0
+    run(
+        "collect",
+        "canvas",
+        tmp_path / "source.zip",
+        "small",
+        tmp_path / "submitted",
+        "--roster",
+        tmp_path / "course.csv",
+    )
+    assert (
+        run(
+            "handback",
+            "canvas",
+            "small",
+            tmp_path / "back.zip",
+            "--collected",
+            tmp_path / "submitted.collected.csv",
+            "--output",
+            output,
+        )
+        == 0
+    )
     (page,) = pages(tmp_path / "back.zip").items()
     assert page[0].startswith("doejane_12345_6789012_") and owner_of(page[1]) == "jane"
 
@@ -154,20 +187,33 @@ def test_nothing_to_hand_back_is_an_error(output, tmp_path, capsys):
         if not path.name.startswith("bad"):
             path.unlink()
     assert run("handback", "folder", "small", tmp_path / "back", "--output", output) == 2
-    assert "there is no page to hand back. 1 students have no grade" in capsys.readouterr().err and not (tmp_path / "back").exists()
+    assert (
+        "there is no page to hand back. 1 students have no grade" in capsys.readouterr().err
+        and not (tmp_path / "back").exists()
+    )
 
 
 @pytest.mark.parametrize(
     ("system", "target", "rows", "message"),
     [
-        ("canvas", "back", [["student", "file"], ["77", "leebo_77_901_small.ipynb"]], "expected a file whose name ends in .zip"),
+        (
+            "canvas",
+            "back",
+            [["student", "file"], ["77", "leebo_77_901_small.ipynb"]],
+            "expected a file whose name ends in .zip",
+        ),
         ("canvas", "there.zip", [["student", "file"], ["77", "leebo_77_901_small.ipynb"]], "is already there"),
         ("folder", "there.zip", [], "is already there"),
         ("canvas", "back.zip", None, "collected: missing"),
         ("canvas", "back.zip", [["name", "what"], ["77", "x"]], "has no columns 'student' and 'file'"),
         ("canvas", "back.zip", [], "has no columns 'student' and 'file'"),
         ("moodle", "back.zip", [["student", "file"], ["77", "leebo_77_901_small.ipynb"]], "as moodle makes it"),
-        ("canvas", "back.zip", [["student", "file"], ["77", "a_77_1_b.ipynb"], ["88", "a_77_1_c.ipynb"]], "the same name there: '77', '88'"),
+        (
+            "canvas",
+            "back.zip",
+            [["student", "file"], ["77", "a_77_1_b.ipynb"], ["88", "a_77_1_c.ipynb"]],
+            "the same name there: '77', '88'",
+        ),
     ],
 )
 def test_what_cannot_be_handed_back_is_refused(system, target, rows, message, output, tmp_path, capsys):
@@ -178,4 +224,8 @@ def test_what_cannot_be_handed_back_is_refused(system, target, rows, message, ou
             csv.writer(file).writerows(rows)
         more = ["--collected", tmp_path / "table.csv"]
     assert run("handback", system, "small", tmp_path / target, *more, "--output", output) == 2
-    assert message in capsys.readouterr().err and (tmp_path / "there.zip").read_text() == "mine" and not (tmp_path / "back.zip").exists()
+    assert (
+        message in capsys.readouterr().err
+        and (tmp_path / "there.zip").read_text() == "mine"
+        and not (tmp_path / "back.zip").exists()
+    )

@@ -97,7 +97,9 @@ def whole(small, box, tmp_path_factory):
 
 def repository():
     """What is tracked here and differs, and what is new: students must not change it."""
-    done = subprocess.run(["git", "ls-files", "-o", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "ls-files", "-o", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return [line for line in done.stdout.splitlines() if "hostile-was" in line]
 
 
@@ -109,7 +111,11 @@ def test_there_are_enough():
 def test_the_batch_ends_and_each_gets_its_status_and_points(whole, small):
     by_student = {result.student: result for result in whole[1]}
     points = hostile.deserved_points(small)
-    wrong = {bad.name: (result.status, result.points) for bad in hostile.ALL if not hostile.is_right(bad, result := by_student[hostile.student_of(bad)], points)}
+    wrong = {
+        bad.name: (result.status, result.points)
+        for bad in hostile.ALL
+        if not hostile.is_right(bad, result := by_student[hostile.student_of(bad)], points)
+    }
     assert not wrong
     assert len(by_student) == len(hostile.ALL) + len(GOOD)
 

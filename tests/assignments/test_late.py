@@ -44,16 +44,23 @@ def days(output, text, name=late.LATE):
 @pytest.mark.parametrize(
     ("text", "day", "points", "cost"),
     [
-        ("10% a day, at most 50%", 2, 100, 20), ("10% a day, at most 50%", 9, 100, 50), ("10% a day", 3, 50, 15), ("10% a day", 30, 50, 50),
-        ("2 points a day", 3, 50, 6), ("2.5 Points  per day, at most 5 points", 3, 100, 5), ("1 point a day at most 10%", 30, 50, 5),
+        ("10% a day, at most 50%", 2, 100, 20),
+        ("10% a day, at most 50%", 9, 100, 50),
+        ("10% a day", 3, 50, 15),
+        ("10% a day", 30, 50, 50),
+        ("2 points a day", 3, 50, 6),
+        ("2.5 Points  per day, at most 5 points", 3, 100, 5),
+        ("1 point a day at most 10%", 30, 50, 5),
     ],
-)  # fmt: skip
+)
 def test_policies(text, day, points, cost):
     policy = late.parse(text)
     assert policy.cost(day, points) == pytest.approx(cost) and late.parse(policy.text) == policy
 
 
-@pytest.mark.parametrize("text", ["", "10%", "10 a day", "-1% a day", "10% a week", "10% a day, at least 5%", "1e3% a day"])
+@pytest.mark.parametrize(
+    "text", ["", "10%", "10 a day", "-1% a day", "10% a week", "10% a day, at least 5%", "1e3% a day"]
+)
 def test_other_sentences_are_refused(text, output, capsys):
     assert run("late", "small", " " + text, "--output", output) == 2
     assert "policy: got" in capsys.readouterr().err and "late" not in json.loads((output / "settings.json").read_text())
@@ -64,13 +71,25 @@ def test_the_deduction_shows_everywhere(output, small, capsys):
     assert run("late", "small", "10% a day, at most 50%", "--output", output) == 0
     assert "10% a day, at most 50%; 3 late" in capsys.readouterr().out
     found = rows(output)
-    assert [found["ann"][name] for name in ("before", "late", "score", "max", "note")] == ["80", "20", "60", "100", "2 days late: 20 points are taken off, from 80."]
+    assert [found["ann"][name] for name in ("before", "late", "score", "max", "note")] == [
+        "80",
+        "20",
+        "60",
+        "100",
+        "2 days late: 20 points are taken off, from 80.",
+    ]
     assert [found["bob"][name] for name in ("before", "late", "score")] == ["80", "50", "30"]
     assert [found["cyn"][name] for name in ("before", "late", "score", "note")] == ["", "", "80", ""]
     assert found["kim"]["score"] == found["kim"]["note"] == ""
-    assert "60 of 80 points" in page(output, "ann") and "2 days late: 20 points are taken off, from 80." in page(output, "ann")
+    assert "60 of 80 points" in page(output, "ann") and "2 days late: 20 points are taken off, from 80." in page(
+        output, "ann"
+    )
     assert "late" not in page(output, "cyn")
-    assert run("export", "canvas", "small", "--output", output) == run("export", "moodle", "small", "--output", output) == 0
+    assert (
+        run("export", "canvas", "small", "--output", output)
+        == run("export", "moodle", "small", "--output", output)
+        == 0
+    )
     assert ["ann", "", "", "ann", "", "60"] in list(csv.reader(io.StringIO((output / "canvas.csv").read_text("utf-8"))))
     (line,) = [line for line in csv.reader(io.StringIO((output / "moodle.csv").read_text("utf-8"))) if line[0] == "ann"]
     assert line[3:] == ["60", "graded: 60 of 100 points (2 days late: 20 points are taken off, from 80.)"]
@@ -83,7 +102,11 @@ def test_the_deduction_shows_everywhere(output, small, capsys):
 def test_written_points_and_a_total_of_a_person(output):
     days(output, "ann,1\nbob,1\n")
     assert run("late", "small", "10% a day", "--output", output) == 0
-    assert run("override", "small", "ann", "written", 15, "--output", output) == run("override", "small", "bob", "total", 70, "--output", output) == 0
+    assert (
+        run("override", "small", "ann", "written", 15, "--output", output)
+        == run("override", "small", "bob", "total", 70, "--output", output)
+        == 0
+    )
     found = rows(output)
     assert (found["ann"]["before"], found["ann"]["score"]) == ("95", "85") and "85 of 100 points" in page(output, "ann")
     assert (found["bob"]["late"], found["bob"]["score"]) == ("", "70")
@@ -123,7 +146,11 @@ def test_grading_again_keeps_it(output, small):
     """New results, the settings read as a batch reads them, and a single job's page."""
     days(output, "ann,1\n")
     assert run("late", "small", "10% a day", "--output", output) == 0
-    assert batch.read_settings(output) == {"assignment": "small", "seed": 1} == batch.write_settings(output, {"assignment": "small", "seed": 2})
+    assert (
+        batch.read_settings(output)
+        == {"assignment": "small", "seed": 1}
+        == batch.write_settings(output, {"assignment": "small", "seed": 2})
+    )
     again = results.load(results.path_of(output, "bob"))
     again.student = "ann"
     results.store(output, again)
@@ -146,8 +173,13 @@ def test_what_is_collected_updates_the_table(output):
 
 def test_days_and_dates():
     due = late.read_due("2026-10-01")
-    assert [late.days_late(datetime(2026, 10, *when), due) for when in ((1, 23, 59), (2, 0, 0), (2, 23, 59), (3, 1, 0))] == [0, 1, 1, 2]
-    assert late.read_due("2026-10-01 18:00") == datetime(2026, 10, 1, 18) and late.read_due("2026-10-01T18:00+00:00").tzinfo is None
+    assert [
+        late.days_late(datetime(2026, 10, *when), due) for when in ((1, 23, 59), (2, 0, 0), (2, 23, 59), (3, 1, 0))
+    ] == [0, 1, 1, 2]
+    assert (
+        late.read_due("2026-10-01 18:00") == datetime(2026, 10, 1, 18)
+        and late.read_due("2026-10-01T18:00+00:00").tzinfo is None
+    )
 
 
 def test_a_total_above_the_maximum_needs_a_note(output, small, capsys):
@@ -174,4 +206,8 @@ def test_the_gradebook_of_nbgrader_has_the_penalty(output, small):
     reports.write_gradebook(output, small, reports.grades(output, small), database)
     with api.Gradebook(database) as book:
         found = {student: book.find_submission("small", student) for student in ("ann", "bob", "cyn")}
-        assert {student: (one.score, one.late_submission_penalty) for student, one in found.items()} == {"ann": (80, 10), "bob": (80, 0), "cyn": (80, 0)}
+        assert {student: (one.score, one.late_submission_penalty) for student, one in found.items()} == {
+            "ann": (80, 10),
+            "bob": (80, 0),
+            "cyn": (80, 0),
+        }

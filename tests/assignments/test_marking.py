@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 
 from assignments.grader import cells, checking, comparing, marking, notebooks, questions
-from assignments.grader.marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, QuestionResult, mark, note_missing, note_spoiled, prepare
+from assignments.grader.marking import (
+    CRASHED,
+    MISSING,
+    RAISED,
+    RETURNED,
+    TIMEOUT,
+    Outcome,
+    QuestionResult,
+    mark,
+    note_missing,
+    note_spoiled,
+    prepare,
+)
 
 
 def test_the_small_assignment_is_in_order(small):
@@ -19,12 +31,19 @@ def test_the_small_assignment_is_in_order(small):
 @pytest.mark.parametrize(
     ("got", "message"),
     [
-        (1.0000001, None), (True, None), (2.0, comparing.WRONG_VALUES),
-        (float("nan"), comparing.NOT_FINITE), (None, comparing.NOTHING), ("1", comparing.NOT_NUMBERS), ([1.0], comparing.WRONG_SHAPE),
-        ([[1.0], [1.0, 2.0]], comparing.NOT_NUMBERS), (["x" * 1000, 1.0], comparing.NOT_NUMBERS), ({"a": 1}, comparing.NOT_NUMBERS),
+        (1.0000001, None),
+        (True, None),
+        (2.0, comparing.WRONG_VALUES),
+        (float("nan"), comparing.NOT_FINITE),
+        (None, comparing.NOTHING),
+        ("1", comparing.NOT_NUMBERS),
+        ([1.0], comparing.WRONG_SHAPE),
+        ([[1.0], [1.0, 2.0]], comparing.NOT_NUMBERS),
+        (["x" * 1000, 1.0], comparing.NOT_NUMBERS),
+        ({"a": 1}, comparing.NOT_NUMBERS),
         (10**4000, comparing.NOT_NUMBERS),
     ],
-)  # fmt: skip
+)
 def test_a_number_is_compared(got, message):
     try:
         assert comparing.close()(got, 1.0) == message
@@ -42,7 +61,9 @@ def test_several_values_and_dictionaries():
     want = [np.ones(2), {"a": 1.0, "b": "word"}, None]
     assert compare([np.ones(2), {"a": 1.0, "b": "word"}, None], want) is None
     assert compare([np.ones(2)], want) == comparing.WRONG_COUNT
-    assert compare(np.ones(3), [np.ones(3), np.zeros(3)]) == comparing.WRONG_COUNT  # the second of two tables is missing
+    assert (
+        compare(np.ones(3), [np.ones(3), np.zeros(3)]) == comparing.WRONG_COUNT
+    )  # the second of two tables is missing
     assert compare([np.ones(2), np.zeros(2)], [np.ones(3), np.zeros(3)]) == comparing.WRONG_SHAPE
     assert compare([np.ones(2), {"a": 1.0}, None], want) == comparing.WRONG_WORDS
     assert compare([np.ones(2), {"a": 1.0, "b": "other"}, None], want) == comparing.WRONG_WORDS
@@ -65,12 +86,24 @@ def test_where_the_reference_is_infinite_the_result_must_be(small):
 @pytest.mark.parametrize(
     ("one", "other", "wanted"),
     [
-        (1, 1, True), (1, 1.0, False), (1, True, False), (float("nan"), float("nan"), True), (None, None, True), ("a", "b", False),
-        ([1, {"a": [2.0]}], [1, {"a": [2.0]}], True), ([1, 2], [1, 2, 3], False), ({"a": 1}, {"b": 1}, False), ([1], {"a": 1}, False),
-        (np.arange(3), np.arange(3), True), (np.arange(3), np.arange(3.0), False), (np.zeros(2), np.full(2, 1e-15), False),
-        (np.array([np.nan, 1]), np.array([np.nan, 1]), True), (np.zeros((1, 2)), np.zeros(2), False), (np.ones(1), 1.0, False),
+        (1, 1, True),
+        (1, 1.0, False),
+        (1, True, False),
+        (float("nan"), float("nan"), True),
+        (None, None, True),
+        ("a", "b", False),
+        ([1, {"a": [2.0]}], [1, {"a": [2.0]}], True),
+        ([1, 2], [1, 2, 3], False),
+        ({"a": 1}, {"b": 1}, False),
+        ([1], {"a": 1}, False),
+        (np.arange(3), np.arange(3), True),
+        (np.arange(3), np.arange(3.0), False),
+        (np.zeros(2), np.full(2, 1e-15), False),
+        (np.array([np.nan, 1]), np.array([np.nan, 1]), True),
+        (np.zeros((1, 2)), np.zeros(2), False),
+        (np.ones(1), 1.0, False),
     ],
-)  # fmt: skip
+)
 def test_same_is_the_same_to_the_last_bit(one, other, wanted):
     assert comparing.same(one, other) is wanted and comparing.same(other, one) is wanted
 
@@ -78,13 +111,19 @@ def test_same_is_the_same_to_the_last_bit(one, other, wanted):
 def test_verdicts_about_runs_are_made_of_raw_results():
     assert comparing.repeats([np.ones(2), np.ones(2)])
     assert not comparing.repeats([np.ones(2), np.ones(2), np.zeros(2)]) and not comparing.repeats([np.ones(2)])
-    assert comparing.share_at_least(0.5, [1, 0]) and not comparing.share_at_least(0.6, [1, 0]) and not comparing.share_at_least(0, [])
+    assert (
+        comparing.share_at_least(0.5, [1, 0])
+        and not comparing.share_at_least(0.6, [1, 0])
+        and not comparing.share_at_least(0, [])
+    )
     compare = comparing.judged(lambda runs: {"repeats": comparing.repeats(runs)}, comparing.close())
     assert compare([3, 3], [4, 4]) is None and compare([3, 4], [4, 4]) == comparing.WRONG_VALUES
     assert compare([3, 4], [5, 6]) is None  # as a mistake that does not repeat either
 
 
-@pytest.mark.parametrize("outcome", [Outcome(TIMEOUT), Outcome(CRASHED), Outcome(MISSING), Outcome(RAISED, error="KeyError")])
+@pytest.mark.parametrize(
+    "outcome", [Outcome(TIMEOUT), Outcome(CRASHED), Outcome(MISSING), Outcome(RAISED, error="KeyError")]
+)
 def test_a_call_that_does_not_return_scores_nothing(small, outcome):
     prepared = prepare(small.questions[0], 1)
     calls = []
@@ -129,13 +168,20 @@ def test_names_of_exceptions_carry_no_list_of_numbers_away(small):
     said = set()
     for seed in range(20):
         prepared = prepare(question, seed)
-        names = [name for name, value in sorted(vars(builtins).items()) if isinstance(value, type) and issubclass(value, Exception)]
+        names = [
+            name
+            for name, value in sorted(vars(builtins).items())
+            if isinstance(value, type) and issubclass(value, Exception)
+        ]
 
         def call(question, case):
             return Outcome(RAISED, error=marking.known_error(names[int(case.arguments[1] * len(names))]))
 
         result = mark(prepared, call)
-        assert sum(name in " ".join(result.messages) for name in (*names, "an exception")) == 1 and len(result.messages) == 1
+        assert (
+            sum(name in " ".join(result.messages) for name in (*names, "an exception")) == 1
+            and len(result.messages) == 1
+        )
         said.update(result.messages)
     assert len(said) <= len(marking.KNOWN_ERRORS) + 1
 
@@ -145,7 +191,10 @@ def test_the_order_of_sentences_carries_nothing_away(small):
     prepared = prepare(question, 1)
     numbers = {id(case): number for number, case in enumerate(prepared.cases)}
     kinds = [Outcome(RETURNED, value) for value in (None, "text", float("nan"), [1.0], -1.0)]
-    orders = {tuple(mark(prepared, lambda question, case, shift=shift: kinds[(numbers[id(case)] + shift) % 5]).messages) for shift in range(5)}
+    orders = {
+        tuple(mark(prepared, lambda question, case, shift=shift: kinds[(numbers[id(case)] + shift) % 5]).messages)
+        for shift in range(5)
+    }
     assert len(orders) == 1 and len(orders.pop()) == 5
 
 
@@ -160,7 +209,11 @@ def test_no_message_holds_a_number_of_a_case(small):
     for question in small.questions:
         for seed in range(3):
             prepared = prepare(question, seed)
-            numbers = {f"{number:.4g}" for value in [case.arguments for case in prepared.cases] + prepared.wanted for number in flat(value)}
+            numbers = {
+                f"{number:.4g}"
+                for value in [case.arguments for case in prepared.cases] + prepared.wanted
+                for number in flat(value)
+            }
             numbers -= {"0", "1", "0.5"}
             for mistake in question.mistakes:
                 said = " ".join(checking.mark_solution(prepared, mistake.solution).messages)
@@ -188,7 +241,11 @@ def chosen(small, notebook):
 def test_setup_and_answers_are_run_and_checks_are_not(small):
     found = chosen(small, notebooks.read(small.notebook))
     assert len(found.setup) == 1 and "import numpy" in found.setup[0]
-    assert [text.split("(")[0].split(":")[0] for text in found.first] == ["def discounted_sum", "def evaluate", "class RunningMean"]
+    assert [text.split("(")[0].split(":")[0] for text in found.first] == [
+        "def discounted_sum",
+        "def evaluate",
+        "class RunningMean",
+    ]
     assert len(found.everything) == 4 and "table" in found.everything[1]
     assert not any("assert" in text for text in found.everything)
 
@@ -217,10 +274,17 @@ def test_the_written_answer_is_noticed(small, shop):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("def f(x): pass", True), ("async def f(): pass", True), ("class f:\n  pass", True), ("f = lambda x: x", True),
-        ("x = 1\nf: object = g", True), ("def ff(): pass", False), ("f == 3", False), ("  def f(): pass", False), ("f(3)", False),
+        ("def f(x): pass", True),
+        ("async def f(): pass", True),
+        ("class f:\n  pass", True),
+        ("f = lambda x: x", True),
+        ("x = 1\nf: object = g", True),
+        ("def ff(): pass", False),
+        ("f == 3", False),
+        ("  def f(): pass", False),
+        ("f(3)", False),
     ],
-)  # fmt: skip
+)
 def test_definitions_are_found_by_their_text(text, found):
     assert bool(cells.defined(text, ("f",))) is found
 
@@ -235,19 +299,27 @@ def test_a_function_that_is_missing_was_renamed_or_stopped(small):
     for there, word in ((set(), "Was it renamed"), ({function}, "a syntax error")):
         result = mark(prepared, lambda question, case: Outcome(MISSING))
         note_missing([result], [function], there)
-        assert [message.startswith(f"`{function}` is not defined. ") and word in message for message in result.messages] == [True]
+        assert [
+            message.startswith(f"`{function}` is not defined. ") and word in message for message in result.messages
+        ] == [True]
     result = mark(prepared, lambda question, case: Outcome(RAISED, error="NameError"))
     assert result.messages[0].startswith("The call raises NameError. It uses a name")
 
 
 def test_an_answer_that_calls_a_wrong_one_says_so_first():
-    texts = ["def first(x):\n    return x", "def second(x):\n    return first(x) + 1", "def third(x):\n    return x  # no firstling"]
+    texts = [
+        "def first(x):\n    return x",
+        "def second(x):\n    return first(x) + 1",
+        "def third(x):\n    return x  # no firstling",
+    ]
     functions = ["first", "second", "third"]
     called = [cells.calls(function, texts, functions) for function in functions]
     assert called == [set(), {"first"}, set()]
 
     def result(points):
-        return QuestionResult("q", "", points, 5, "returned", messages=["This looks like the following mistake: something."])
+        return QuestionResult(
+            "q", "", points, 5, "returned", messages=["This looks like the following mistake: something."]
+        )
 
     found = [result(0), result(2), result(5)]
     note_spoiled(found, functions, called)

@@ -25,10 +25,18 @@ MISSES = [
 def test_a_near_miss_loses_points(name, question, solution, old, new):
     (asked,) = [one for one in questions.load(name).questions if one.name == question]
     prepared = marking.prepare(replace(asked, mistakes=()), 7)
-    right = next(one for one in asked.alternatives + tuple(known.solution for known in asked.mistakes) if solution in one.__name__)
+    right = next(
+        one
+        for one in asked.alternatives + tuple(known.solution for known in asked.mistakes)
+        if solution in one.__name__
+    )
 
     def wrong_parts(function):
         outcomes = [marking.call_here(asked, function, case) for case in prepared.cases]
-        return [marking.verdict(asked, *pair) for pair in zip(outcomes, prepared.wanted, strict=True) if marking.verdict(asked, *pair)]
+        return [
+            marking.verdict(asked, *pair)
+            for pair in zip(outcomes, prepared.wanted, strict=True)
+            if marking.verdict(asked, *pair)
+        ]
 
     assert not wrong_parts(right) and wrong_parts(edit(right, old, new))

@@ -38,7 +38,9 @@ def test_a_secret_file_is_made_once_for_its_owner_only(tmp_path):
         own_inputs.read_secret(path)
 
 
-@pytest.mark.parametrize("name", ["small", "01_mdps", *(pytest.param(name, marks=pytest.mark.slow) for name in questions.names()[1:])])
+@pytest.mark.parametrize(
+    "name", ["small", "01_mdps", *(pytest.param(name, marks=pytest.mark.slow) for name in questions.names()[1:])]
+)
 def test_the_reference_is_right_on_the_inputs_of_twenty_students(name, small):
     """And so are the instructor's answers, which were made in another way; no two students have the same inputs."""
     assignment = small if name == "small" else questions.load(name, HOME)
@@ -47,7 +49,10 @@ def test_the_reference_is_right_on_the_inputs_of_twenty_students(name, small):
     for student in STUDENTS:
         for question in assignment.questions:
             prepared = batch.prepare(dataclasses.replace(question, mistakes=()), seed(student, assignment=name))
-            for result in (checking.mark_solution(prepared, question.reference), checking.mark_namespace(prepared, solved)):
+            for result in (
+                checking.mark_solution(prepared, question.reference),
+                checking.mark_namespace(prepared, solved),
+            ):
                 assert result.points == result.max_points, (student, question.name, result.messages)
             if question is assignment.questions[0]:
                 seen.append([case.arguments for case in prepared.cases])
@@ -62,14 +67,21 @@ def graded(small, box, tmp_path_factory):
     drawn, prepare = [], batch.prepare
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "prepare", lambda question, seed: drawn.append(seed) or prepare(question, seed))
-        found = batch.grade(folder / "submissions", small, folder / "output", seed=hostile.SEED, progress=False, secret=SECRET)
+        found = batch.grade(
+            folder / "submissions", small, folder / "output", seed=hostile.SEED, progress=False, secret=SECRET
+        )
     return folder / "submissions", folder / "output", {result.student: result for result in found}, drawn
 
 
 def test_everybody_is_graded_with_inputs_of_their_own(graded, small):
     _, output, found, drawn = graded
     wrong = hostile.deserved_points(small)[hostile.DESERVED]
-    assert {student: result.points for student, result in found.items()} == {"again": 80, "correct": 80, WRONG: wrong, "stub": 0}
+    assert {student: result.points for student, result in found.items()} == {
+        "again": 80,
+        "correct": 80,
+        WRONG: wrong,
+        "stub": 0,
+    }
     assert set(drawn) == {hostile.SEED, *map(seed, found)} and len(drawn) == 3 * 5
     path = output / "settings.json"
     assert json.loads(path.read_text())["secret"] == SECRET and path.stat().st_mode & 0o77 == 0
@@ -119,7 +131,10 @@ def test_the_option_is_off_unless_said(graded, tmp_path, capsys):
     assert main(["one", folder, "small", "correct", "--output", output], hostile.HOME) == 0
     assert "secret" not in json.loads((tmp_path / "output" / "settings.json").read_text())
     secret = tmp_path / "secret"
-    assert main(["one", folder, "small", "correct", "--output", output, "--inputs-per-student", str(secret)], hostile.HOME) == 2
+    assert (
+        main(["one", folder, "small", "correct", "--output", output, "--inputs-per-student", str(secret)], hostile.HOME)
+        == 2
+    )
     assert "with the same inputs for everybody" in capsys.readouterr().err and secret.exists()
 
 
@@ -158,4 +173,6 @@ def test_a_secret_of_somebody_else_is_refused(tmp_path, monkeypatch):
 def test_no_name_of_a_student_gives_anothers_inputs():
     """What separates the two names cannot stand in one: a name has it written out."""
     assert submissions.student_name("b\0ada") == r"b\x00ada"
-    assert seed("b ada", assignment="a") != seed("ada", assignment="a b") and seed(r"b\x00ada", assignment="a") != seed("ada", assignment="a\0b")
+    assert seed("b ada", assignment="a") != seed("ada", assignment="a b") and seed(r"b\x00ada", assignment="a") != seed(
+        "ada", assignment="a\0b"
+    )

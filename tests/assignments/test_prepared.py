@@ -35,7 +35,9 @@ def read(folder, small, key=KEY):
 
 def is_same(one, other):
     return all(
-        comparing.same(a.wanted, b.wanted) and [[x.kind, x.error] for row in a.mistakes for x in row] == [[x.kind, x.error] for row in b.mistakes for x in row]
+        comparing.same(a.wanted, b.wanted)
+        and [[x.kind, x.error] for row in a.mistakes for x in row]
+        == [[x.kind, x.error] for row in b.mistakes for x in row]
         for a, b in zip(one, other, strict=True)
     )
 
@@ -118,7 +120,9 @@ def test_the_key_holds_all_that_a_result_depends_on(small, tmp_path, monkeypatch
     library = tmp_path / "rlbook_lib"
     library.mkdir()
     (library / "__init__.py").write_text("")
-    monkeypatch.setattr(batch.importlib.util, "find_spec", lambda name: type("Spec", (), {"origin": str(library / "__init__.py")}))
+    monkeypatch.setattr(
+        batch.importlib.util, "find_spec", lambda name: type("Spec", (), {"origin": str(library / "__init__.py")})
+    )
     now()
     assert len(set(keys)) == len(keys) == 9
 
@@ -148,11 +152,23 @@ def test_jobs_that_start_at_once_prepare_and_test_once(small, box, tmp_path):
         (tmp_path / "submissions" / student).mkdir(parents=True)
         shutil.copy(small.notebook, tmp_path / "submissions" / student)
     output, log = tmp_path / "output", tmp_path / "log"
-    names = {"root": str(ROOT), "tests": str(ROOT / "tests" / "assignments"), "log": str(log), "folder": str(tmp_path / "submissions"), "output": str(output)}
-    jobs = [subprocess.Popen([sys.executable, "-c", JOB.format(**names), student], stdout=subprocess.PIPE, text=True) for student in "abcd"]
+    names = {
+        "root": str(ROOT),
+        "tests": str(ROOT / "tests" / "assignments"),
+        "log": str(log),
+        "folder": str(tmp_path / "submissions"),
+        "output": str(output),
+    }
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", JOB.format(**names), student], stdout=subprocess.PIPE, text=True)
+        for student in "abcd"
+    ]
     assert [job.communicate(timeout=240)[0] for job in jobs] == ["80\n"] * 4
     assert log.read_text().split() == ["q1", "q2", "q3", "canary"]
-    assert len(list((output / "prepared").iterdir())) == 1 and len({result.key for result in results.load_all(output)}) == 4
+    assert (
+        len(list((output / "prepared").iterdir())) == 1
+        and len({result.key for result in results.load_all(output)}) == 4
+    )
     assert not [path for path in [output, *output.rglob("*")] if path.stat().st_mode & 0o77]
 
 

@@ -21,7 +21,10 @@ NASTY = "=cmd|' /C calc'!A0 <script>alert(1)</script>"
 @pytest.fixture
 def output(small, tmp_path):
     """Results of every status."""
-    full, wrong = ([checking.mark_solution(prepare(question, 1), pick(question)) for question in small.questions] for pick in (lambda q: q.reference, lambda q: q.mistakes[0].solution))  # fmt: skip
+    full, wrong = (
+        [checking.mark_solution(prepare(question, 1), pick(question)) for question in small.questions]
+        for pick in (lambda q: q.reference, lambda q: q.mistakes[0].solution)
+    )
     for result in (
         Result("ann", results.GRADED, "key", full, written=True, seconds=1.0),
         Result("bob", results.GRADED, "key", wrong),
@@ -34,7 +37,9 @@ def output(small, tmp_path):
     ):
         results.store(tmp_path, result)
     (tmp_path / "settings.json").write_text('{"assignment": "small", "seed": 1}')
-    (tmp_path / "roster.json").write_text(json.dumps({"ann": {"name": "A., Ann", "email": "a@x.org", "id": "17", "section": "S1"}, "zoe": {}}))
+    (tmp_path / "roster.json").write_text(
+        json.dumps({"ann": {"name": "A., Ann", "email": "a@x.org", "id": "17", "section": "S1"}, "zoe": {}})
+    )
     return tmp_path
 
 
@@ -71,7 +76,12 @@ def test_every_page_is_complete_and_safe(output, small):
     reports.write_all(output, small)
     for path in (output / "feedback").glob("*.html"):
         text = path.read_text("utf-8")
-        assert "<script" not in text and "http://" not in text and "https://" not in text and "prefers-color-scheme: dark" in text
+        assert (
+            "<script" not in text
+            and "http://" not in text
+            and "https://" not in text
+            and "prefers-color-scheme: dark" in text
+        )
     assert "&lt;script&gt;alert(1)" in page(output, NASTY)
     assert "80 of 80 points, without the written question" in page(output, "ann")
     assert "It is graded by hand later." in page(output, "ann") and "No answer was found" in page(output, "bob")
@@ -83,7 +93,9 @@ def test_every_page_is_complete_and_safe(output, small):
 
 def test_who_lost_points_reads_that_the_checks_can_be_run(output, small):
     for student, grade in ((one.result.student, one) for one in reports.grades(output, small)):
-        lost = grade.result.points is not None and grade.result.points < sum(question.max_points for question in grade.result.questions)
+        lost = grade.result.points is not None and grade.result.points < sum(
+            question.max_points for question in grade.result.questions
+        )
         assert (reports.CHECKS in reports.feedback_page(small, grade)) is lost, student
 
 
@@ -110,7 +122,11 @@ def test_points_of_the_written_question_count(output, small):
     assert run("override", "small", "ann", "written", 15, "--note", "Clear.", "--output", output) == 0
     found = rows((output / "grades.csv").read_text("utf-8"))["ann"]
     assert (found["written"], found["score"], found["overridden"], found["note"]) == ("15", "95", "", "Clear.")
-    assert "95 of 100 points" in page(output, "ann") and "Clear." in page(output, "ann") and "Graded by hand." in page(output, "ann")
+    assert (
+        "95 of 100 points" in page(output, "ann")
+        and "Clear." in page(output, "ann")
+        and "Graded by hand." in page(output, "ann")
+    )
 
 
 def test_a_question_or_the_total_can_be_set(output, small):
@@ -119,7 +135,11 @@ def test_a_question_or_the_total_can_be_set(output, small):
     assert run("override", "small", NASTY, "q2", 1, "--output", output) == 0
     found = rows((output / "grades.csv").read_text("utf-8"))
     assert (found["bob"]["q1"], found["bob"]["score"], found["bob"]["overridden"]) == ("12.5", "12.5", "q1")
-    assert found["bob"]["note"] == "'=late <b>" and "=late &lt;b&gt;" in page(output, "bob") and "set by your instructor" in page(output, "bob")
+    assert (
+        found["bob"]["note"] == "'=late <b>"
+        and "=late &lt;b&gt;" in page(output, "bob")
+        and "set by your instructor" in page(output, "bob")
+    )
     assert (found["kim"]["status"], found["kim"]["score"]) == ("unreadable", "40")
     assert found[overrides.safe_cell(NASTY)]["score"] == "51"
     assert run("override", "small", "bob", "q1", "--remove", "--output", output) == 0
@@ -129,11 +149,16 @@ def test_a_question_or_the_total_can_be_set(output, small):
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (("nobody", "q1", "1"), "student: got 'nobody'"), (("ann", "q9", "1"), "question: got 'q9', expected one of q1, q2, q3, written, total"),
-        (("ann", "q1", "31"), "points: got '31', expected a number from 0 to 30"), (("ann", "q1", "-0.5"), "points"), (("ann", "q1", "nan"), "points"),
-        (("ann", "q1", "many"), "points"), (("ann", "q1"), "points: missing"), (("ann", "q1", "--remove"), "there is no override"),
+        (("nobody", "q1", "1"), "student: got 'nobody'"),
+        (("ann", "q9", "1"), "question: got 'q9', expected one of q1, q2, q3, written, total"),
+        (("ann", "q1", "31"), "points: got '31', expected a number from 0 to 30"),
+        (("ann", "q1", "-0.5"), "points"),
+        (("ann", "q1", "nan"), "points"),
+        (("ann", "q1", "many"), "points"),
+        (("ann", "q1"), "points: missing"),
+        (("ann", "q1", "--remove"), "there is no override"),
     ],
-)  # fmt: skip
+)
 def test_impossible_overrides_are_refused(arguments, word, output, small, capsys):
     arguments = [word.replace("-0.5", " -0.5") for word in arguments]
     assert run("override", "small", *arguments, "--output", output) == 2
@@ -152,7 +177,9 @@ def test_an_impossible_line_of_the_file_is_named(output, small):
 
 def test_overrides_survive_new_results(output, small):
     assert run("override", "small", "bob", "q1", 20, "--output", output) == 0
-    results.store(output, Result("bob", results.GRADED, "other", results.load(results.path_of(output, "ann")).questions))
+    results.store(
+        output, Result("bob", results.GRADED, "other", results.load(results.path_of(output, "ann")).questions)
+    )
     reports.write_all(output, small)
     assert rows((output / "grades.csv").read_text("utf-8"))["bob"]["score"] == "70"
 
@@ -176,11 +203,17 @@ def test_the_wrong_python_is_told_which_is_right():
 # --- exports
 
 
-@pytest.mark.parametrize("system, columns", [("canvas", "'id' or 'sis_user_id' or 'sis_login_id'"), ("moodle", "'email' or 'id'")])
+@pytest.mark.parametrize(
+    "system, columns", [("canvas", "'id' or 'sis_user_id' or 'sis_login_id'"), ("moodle", "'email' or 'id'")]
+)
 def test_an_export_without_a_list_of_the_course_says_so(system, columns, output, small, capsys):
     (output / "roster.json").unlink(missing_ok=True)
     assert run("export", system, "small", "--output", output, "--partial") == 0
-    assert "students are known by the name of their folder alone (" in (said := capsys.readouterr().err) and "'ann'" in said and columns in said
+    assert (
+        "students are known by the name of their folder alone (" in (said := capsys.readouterr().err)
+        and "'ann'" in said
+        and columns in said
+    )
 
 
 def test_a_total_that_was_set_replaces_the_request_to_hand_in_again(output, small):
@@ -198,15 +231,25 @@ def grade_written(output, points=0):
 @pytest.mark.parametrize("system", ["canvas", "moodle"])
 def test_a_written_answer_without_points_is_no_zero(system, output, small, capsys):
     assert run("export", system, "small", "--output", output) == 2
-    assert "1 written answers have no points yet ('ann')" in capsys.readouterr().err and not (output / f"{system}.csv").exists()
+    assert (
+        "1 written answers have no points yet ('ann')" in capsys.readouterr().err
+        and not (output / f"{system}.csv").exists()
+    )
     assert rows(reports.grades_csv(small, everybody(output, small)))["ann"]["note"] == reports.UNGRADED
     assert run("export", system, "small", "--output", output, "--partial") == 0
-    assert "1 students without a grade" in (said := capsys.readouterr().err) and "4 students wrote no answer to written: it counts as 0" in said
-    (line,) = [line for line in csv.reader(io.StringIO((output / f"{system}.csv").read_text("utf-8"))) if "17" in line] or [[]]
+    assert (
+        "1 students without a grade" in (said := capsys.readouterr().err)
+        and "4 students wrote no answer to written: it counts as 0" in said
+    )
+    (line,) = [
+        line for line in csv.reader(io.StringIO((output / f"{system}.csv").read_text("utf-8"))) if "17" in line
+    ] or [[]]
     assert "80" not in line
     grade_written(output, 12)
     assert run("export", system, "small", "--output", output) == 0
-    assert "1 students without a grade" not in capsys.readouterr().err and ",92" in (output / f"{system}.csv").read_text("utf-8")
+    assert "1 students without a grade" not in capsys.readouterr().err and ",92" in (
+        output / f"{system}.csv"
+    ).read_text("utf-8")
     assert run("override", "small", "ann", "written", "--remove", "--output", output) == 0
     assert run("override", "small", "ann", "total", 50, "--output", output) == 0
     assert run("export", system, "small", "--output", output) == 0
@@ -249,7 +292,9 @@ def test_the_gradebook_of_nbgrader(output, small):
     api = pytest.importorskip("nbgrader.api")
     overrides.add(output, small, ["ann"], "ann", "written", 15)
     for student in ("Ann.Smith", 200 * "n"):
-        results.store(output, Result(student, results.GRADED, "key", results.load(results.path_of(output, "ann")).questions))
+        results.store(
+            output, Result(student, results.GRADED, "key", results.load(results.path_of(output, "ann")).questions)
+        )
     database = f"sqlite:///{output / 'gradebook.db'}"
     for _ in range(2):  # again changes nothing
         assert reports.write_gradebook(output, small, reports.grades(output, small), database) == 7

@@ -98,7 +98,11 @@ def ask(server, method, path, body=None, token=None, **headers):
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     sent = {"Host": server.host}
     if body is not None:
-        sent |= {"Origin": f"http://{server.host}", "Content-Type": "application/json", "Content-Length": str(len(data))}
+        sent |= {
+            "Origin": f"http://{server.host}",
+            "Content-Type": "application/json",
+            "Content-Length": str(len(data)),
+        }
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     connection.putrequest(method, f"/{server.token if token is None else token}/{path}", skip_host=True)
     for name, value in sent.items():
@@ -116,9 +120,13 @@ def told(server, name, points, comment="", items=None, version=None):
     number = server.desk.order[list(SPOOFS).index(name)]
     one = server.desk.one(number)
     return {
-        "id": number, "answer": one["answer"], "version": one["version"] if version is None else version,
-        "points": points, "items": items or {}, "comment": comment,
-    }  # fmt: skip
+        "id": number,
+        "answer": one["answer"],
+        "version": one["version"] if version is None else version,
+        "points": points,
+        "items": items or {},
+        "comment": comment,
+    }
 
 
 BOTH = {"(a) Sums": 8, "(b) Certainty": 5}
@@ -144,14 +152,23 @@ def test_parts_and_items_of_a_rubric(parted):
     assert [(item.points, item.adds) for item in a.items] == [(8, False), (4, False), (0, False), (4, True)]
     assert [(item.points, item.adds) for item in b.items] == [(5, True), (3, True)]  # 5 + 3 = 8: both are added
     assert "<math" in a.items[0].html and "<em>and why</em>" in a.items[0].html
-    assert b.html.index("First") < b.html.index('data-from="0" data-to="1"') < b.html.index("Second") < b.html.index('data-from="1" data-to="2"')
+    assert (
+        b.html.index("First")
+        < b.html.index('data-from="0" data-to="1"')
+        < b.html.index("Second")
+        < b.html.index('data-from="1" data-to="2"')
+    )
     assert "<script" not in b.html and "&lt;script" in b.html
-    assert "<strong>finite</strong>" in rubric.reference and "Half points" in rubric.remarks and "None." in rubric.remarks
+    assert (
+        "<strong>finite</strong>" in rubric.reference and "Half points" in rubric.remarks and "None." in rubric.remarks
+    )
 
 
 def test_a_rubric_without_parts_is_one_and_wrong_sums_are_said(small, monkeypatch):
     rubric = rubrics.load(small)
-    assert [(part.title, part.points) for part in rubric.parts] == [("Why discount?", 20)] and "20 points" in rubric.remarks
+    assert [(part.title, part.points) for part in rubric.parts] == [
+        ("Why discount?", 20)
+    ] and "20 points" in rubric.remarks
     monkeypatch.setattr(rubrics.Path, "read_text", lambda path, *_, **__: "## One (7 points)\n")
     with pytest.raises(ValueError, match="7 points, but written has 20"):
         rubrics.load(small)
@@ -163,14 +180,30 @@ def test_nothing_without_the_token_the_host_and_the_origin(served):
         quoted = "%C3%A9" if token == "é" else token
         assert ask(served, "GET", "overview", token=quoted)[0] == 404
         assert ask(served, "POST", "save", body, token=quoted)[0] == 404
-    for host in ("example.org", f"localhost:{served.server_port}", "127.0.0.1", f"127.0.0.1:{served.server_port}.example.org", "", None):
+    for host in (
+        "example.org",
+        f"localhost:{served.server_port}",
+        "127.0.0.1",
+        f"127.0.0.1:{served.server_port}.example.org",
+        "",
+        None,
+    ):
         assert ask(served, "GET", "overview", Host=host)[0] == 421
         assert ask(served, "POST", "save", body, Host=host)[0] == 421
-    for origin in (None, "null", "http://example.org", f"http://localhost:{served.server_port}", f"https://{served.host}", "http://127.0.0.1"):
+    for origin in (
+        None,
+        "null",
+        "http://example.org",
+        f"http://localhost:{served.server_port}",
+        f"https://{served.host}",
+        "http://127.0.0.1",
+    ):
         assert ask(served, "POST", "save", body, Origin=origin)[0] == 403
         assert ask(served, "POST", "export", {}, Origin=origin)[0] == 403
     assert ask(served, "POST", "save", body, Content_Type="text/plain")[0] == 403
-    assert not list((served.desk.output / "drafts").glob("*.json")) and not overrides.path_of(served.desk.output).exists()
+    assert (
+        not list((served.desk.output / "drafts").glob("*.json")) and not overrides.path_of(served.desk.output).exists()
+    )
     assert ask(served, "POST", "save", body)[0] == 200  # the same with all three
 
 
@@ -179,12 +212,29 @@ def test_it_listens_on_this_machine_only_and_says_nothing_else(served):
     status, headers, text = ask(served, "GET", "")
     assert status == 200 and served.token not in text
     policy = headers["Content-Security-Policy"]
-    assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy and "frame-ancestors 'none'" in policy
-    assert headers["Referrer-Policy"] == "no-referrer" and headers["Cache-Control"] == "no-store" and headers["X-Content-Type-Options"] == "nosniff"
+    assert (
+        "default-src 'none'" in policy
+        and "unsafe" not in policy
+        and "http" not in policy
+        and "frame-ancestors 'none'" in policy
+    )
+    assert (
+        headers["Referrer-Policy"] == "no-referrer"
+        and headers["Cache-Control"] == "no-store"
+        and headers["X-Content-Type-Options"] == "nosniff"
+    )
     assert not [name for name in headers if name.lower().startswith("access-control")]
     for name in ("", "rubric.css", "rubric.js"):
         assert "http://" not in ask(served, "GET", name)[2] and "https://" not in ask(served, "GET", name)[2]
-    for path in ("rubric.py", "../rubric_page.py", "..%2fresults", "answer/", "answer/0", "answer/../overview", "settings.json"):
+    for path in (
+        "rubric.py",
+        "../rubric_page.py",
+        "..%2fresults",
+        "answer/",
+        "answer/0",
+        "answer/../overview",
+        "settings.json",
+    ):
         assert ask(served, "GET", path)[::2] == (404, "")
     assert ask(served, "GET", "save")[0] == 404 and ask(served, "POST", "overview", {})[0] == 404
     assert ask(served, "PUT", "save", {})[0] == 501
@@ -235,8 +285,12 @@ def test_every_change_is_kept_and_a_second_window_is_told(served):
 
 def test_answers_are_handed_over_as_text(served):
     overview = json.loads(ask(served, "GET", "overview")[2])
-    assert [row["label"] for row in overview["answers"]] == list(SPOOFS) and not any(row["done"] for row in overview["answers"])
-    texts = {row["label"]: json.loads(ask(served, "GET", f"answer/{row['id']}")[2])["text"] for row in overview["answers"]}
+    assert [row["label"] for row in overview["answers"]] == list(SPOOFS) and not any(
+        row["done"] for row in overview["answers"]
+    )
+    texts = {
+        row["label"]: json.loads(ask(served, "GET", f"answer/{row['id']}")[2])["text"] for row in overview["answers"]
+    }
     assert texts["dan"] == SPOOFS["dan"]
     assert "\u202e" not in texts["eve"] and "\x1b" not in texts["eve"] and "\\u202e" in texts["eve"]
     assert ask(served, "GET", f"answer/{overview['answers'][3]['id']}")[1]["Content-Type"] == "application/json"
@@ -268,7 +322,11 @@ def test_anonymous_means_that_no_name_gets_out(parted, tmp_path):
 
 
 def graded_by_hand(output, assignment):
-    return {one.result.student: (one.written, one.notes) for one in reports.grades(output, assignment) if one.written is not None}
+    return {
+        one.result.student: (one.written, one.notes)
+        for one in reports.grades(output, assignment)
+        if one.written is not None
+    }
 
 
 def test_export_and_what_stays(served):
@@ -281,7 +339,9 @@ def test_export_and_what_stays(served):
     assert json.loads(ask(served, "POST", "export", {})[2]) == {"entered": 1, "same": 0, "open": 6}
     note = "(a) Sums: 8 of 12; (b) Certainty: 5 of 8. =1+1 Good ."
     assert graded_by_hand(output, assignment) == {"ann": (13, ("a reason", note)), "eve": (3, ("by hand",))}
-    assert note in (output / "grades.csv").read_text("utf-8") and "13 of 20" in (output / "feedback" / "ann.html").read_text("utf-8")
+    assert note in (output / "grades.csv").read_text("utf-8") and "13 of 20" in (
+        output / "feedback" / "ann.html"
+    ).read_text("utf-8")
     assert served.desk.one(served.desk.order[0])["table"] is None
     # what a person changes in the table afterwards stays, until the points on the page change
     overrides.add(output, assignment, list(SPOOFS), "ann", "written", 14, "after an appeal")
@@ -302,7 +362,11 @@ def test_a_damaged_table_is_said_and_nothing_is_exported(served):
     path = overrides.path_of(served.desk.output)
     path.write_text("student,question,points\nnobody,written,1\n")
     status, _, text = ask(served, "POST", "export", {})
-    assert status == 400 and "overrides.csv, line 2" in text and path.read_text() == "student,question,points\nnobody,written,1\n"
+    assert (
+        status == 400
+        and "overrides.csv, line 2" in text
+        and path.read_text() == "student,question,points\nnobody,written,1\n"
+    )
     assert drafts.load(served.desk.output, served.desk.ids[served.desk.order[0]]).exported is None
 
 
@@ -313,7 +377,9 @@ def test_points_for_an_earlier_answer_do_not_count(served, tmp_path):
     assert desk.one(desk.order[0])["changed"] and desk.counted()[0] == 0 and desk.export()["entered"] == 0
     desk.save(told(served, "ann", BOTH) | {"answer": desk.ids[desk.order[0]].hash})
     assert not desk.one(desk.order[0])["changed"] and desk.export()["entered"] == 1
-    status, _, text = ask(served, "POST", "save", told(served, "ann", BOTH) | {"answer": served.desk.ids[served.desk.order[0]].hash[::-1]})
+    status, _, text = ask(
+        served, "POST", "save", told(served, "ann", BOTH) | {"answer": served.desk.ids[served.desk.order[0]].hash[::-1]}
+    )
     assert status == 409 and "another one was handed in" in text
 
 
@@ -329,7 +395,17 @@ def test_the_command_survives_a_kill(small, tmp_path):
     code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background job ignores it
     code += " sys.path.insert(0, sys.argv.pop(1)); import hostile; from assignments.grader.__main__ import main;"
     code += " sys.exit(main(sys.argv[1:], hostile.HOME))"
-    command = [sys.executable, "-c", code, os.path.dirname(hostile.__file__), "rubric", str(tmp_path / "submitted"), "small", "--output", str(output)]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        os.path.dirname(hostile.__file__),
+        "rubric",
+        str(tmp_path / "submitted"),
+        "small",
+        "--output",
+        str(output),
+    ]
 
     def start():
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=hostile.ROOT)
@@ -341,9 +417,18 @@ def test_the_command_survives_a_kill(small, tmp_path):
     process, server, overview = start()
     ann = overview["answers"][0]["id"]
     one = json.loads(ask(server, "GET", f"answer/{ann}")[2])
-    said = {"id": ann, "answer": one["answer"], "version": 0, "points": {"Why discount?": 17.5}, "items": {}, "comment": "Well said."}
+    said = {
+        "id": ann,
+        "answer": one["answer"],
+        "version": 0,
+        "points": {"Why discount?": 17.5},
+        "items": {},
+        "comment": "Well said.",
+    }
     assert ask(server, "POST", "save", said)[0] == 200
-    assert main(["rubric", str(tmp_path / "submitted"), "small", "--output", str(output)], hostile.HOME) == 2  # one at a time
+    assert (
+        main(["rubric", str(tmp_path / "submitted"), "small", "--output", str(output)], hostile.HOME) == 2
+    )  # one at a time
     process.kill()
     process.communicate()
     process, server, overview = start()

@@ -58,7 +58,10 @@ def test_a_cell_that_ends_the_process_is_left_out(box):
 
 
 def test_a_setup_cell_that_fails_to_end_is_our_failure(box):
-    with Student(box, ["import os; os._exit(3)"], [], LIMITS) as student, pytest.raises(InfrastructureError, match="setup cell"):
+    with (
+        Student(box, ["import os; os._exit(3)"], [], LIMITS) as student,
+        pytest.raises(InfrastructureError, match="setup cell"),
+    ):
         student.call(ASK, Case((), "part"))
 
 
@@ -188,7 +191,7 @@ def test_answers_without_the_id_are_not_believed(box):
     body = (
         "import os\n"
         "for number in range(3, 20):\n"
-        "    try: os.write(number, b'{\"id\": \"0\", \"kind\": \"returned\", \"value\": 1}\\n')\n"
+        '    try: os.write(number, b\'{"id": "0", "kind": "returned", "value": 1}\\n\')\n'
         "    except OSError: pass\n"
         "return 0"
     )
@@ -263,7 +266,11 @@ def test_version_2_of_control_groups_is_used_where_it_is_delegated(tmp_path):
     assert place == cgroups.Place(2, (parent,))
     group = cgroups.Group(place, "1-2", 1000, 5)
     (folder,) = group.folders
-    assert folder.parent == parent and (folder / "memory.max").read_text() == "1000\n" and (folder / "pids.max").read_text() == "5\n"
+    assert (
+        folder.parent == parent
+        and (folder / "memory.max").read_text() == "1000\n"
+        and (folder / "pids.max").read_text() == "5\n"
+    )
     assert group.entrances == [folder / "cgroup.procs"]
 
 

@@ -44,7 +44,9 @@ def disguised(text, keep):
 def solutions(assignment):
     """Independent right solutions of all questions: the alternatives, which are here not among what is left out."""
     number = min(len(question.alternatives) for question in assignment.questions)
-    return [[questions.as_solution(one, one.alternatives[index]) for one in assignment.questions] for index in range(number)]
+    return [
+        [questions.as_solution(one, one.alternatives[index]) for one in assignment.questions] for index in range(number)
+    ]
 
 
 def release(assignment):
@@ -77,7 +79,10 @@ def test_copies_in_disguise_are_found_and_independent_solutions_are_not(name):
 def test_what_everybody_was_given_is_nobodys(small):
     """The release, the instructor's answers, references and alternatives are left out."""
     given = similar.known_code(small)
-    for texts in ([question.reference for question in small.questions], [one for question in small.questions for one in question.alternatives]):
+    for texts in (
+        [question.reference for question in small.questions],
+        [one for question in small.questions for one in question.alternatives],
+    ):
         text = "\n\n".join(map(questions.source_of, texts))
         works = [similar.work(name, text) for name in ("ann", "bob")]
         assert len(works[0].words) > similar.RUN and similar.compare(works, given) == []
@@ -123,7 +128,10 @@ def cell(text):
 @pytest.fixture
 def submitted(tmp_path):
     folder = tmp_path / "submitted"
-    attack = OWN.replace("rewards", "r").replace("total", "sum_") + "\n# </pre><script>alert(1)</script>\nx = '</mark><img src=x onerror=alert(1)>\u202e'\n"
+    attack = (
+        OWN.replace("rewards", "r").replace("total", "sum_")
+        + "\n# </pre><script>alert(1)</script>\nx = '</mark><img src=x onerror=alert(1)>\u202e'\n"
+    )
     for name, text in {"ann": OWN, "<b>bob": attack, "cyn": "def other():\n    return 1"}.items():
         hostile.write(folder / name / "small.ipynb", cell(text))
     hostile.write(folder / "bad" / "small.ipynb", b"{")
@@ -134,7 +142,11 @@ def test_the_command(submitted, tmp_path, capsys):
     output = tmp_path / "grades"
     assert main(["similar", str(submitted), "small", "--output", str(output)], hostile.HOME) == 0
     said, complaints = capsys.readouterr()
-    assert "'<b>bob', 'ann': " in said and "1 pairs of 3 submissions" in said and "'bad': The file is not a notebook" in complaints
+    assert (
+        "'<b>bob', 'ann': " in said
+        and "1 pairs of 3 submissions" in said
+        and "'bad': The file is not a notebook" in complaints
+    )
     table, page = output / "similar" / "similar.csv", output / "similar" / "similar.html"
     assert [path.stat().st_mode & 0o777 for path in (output, table.parent, table, page)] == [0o700, 0o700, 0o600, 0o600]
     rows = table.read_text("utf-8").splitlines()
@@ -157,7 +169,10 @@ def test_answers_in_the_release_are_not_compared(small, tmp_path):
     assert said == [] and similar.compare(works, similar.known_code(small)) == []
 
 
-@pytest.mark.parametrize("text", ["x=1\n" * 60_000, "(" * 250_000, "'" * 250_000, 'f"{' * 80_000, "\\" * 250_000, "0" * 250_000, "a." * 120_000])
+@pytest.mark.parametrize(
+    "text",
+    ["x=1\n" * 60_000, "(" * 250_000, "'" * 250_000, 'f"{' * 80_000, "\\" * 250_000, "0" * 250_000, "a." * 120_000],
+)
 def test_no_text_takes_long(text, small):
     began = time.monotonic()
     works = [similar.work(name, text[: similar.LONGEST]) for name in ("ann", "bob")]

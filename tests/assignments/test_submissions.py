@@ -18,7 +18,16 @@ def found(folder, roster=None):
 
 
 def test_all_layouts_are_found(tmp_path):
-    for path in ("a/small.ipynb", "b/small/any.ipynb", "c/other.ipynb", "d.ipynb", "e/small.ipynb", "e/draft.ipynb", "f/small/small.ipynb", "f/small/x.ipynb"):
+    for path in (
+        "a/small.ipynb",
+        "b/small/any.ipynb",
+        "c/other.ipynb",
+        "d.ipynb",
+        "e/small.ipynb",
+        "e/draft.ipynb",
+        "f/small/small.ipynb",
+        "f/small/x.ipynb",
+    ):
         hostile.write(tmp_path / path, PAPER)
     (tmp_path / "g").mkdir()
     (tmp_path / "roster.csv").write_text("student\na\n")
@@ -26,8 +35,13 @@ def test_all_layouts_are_found(tmp_path):
     one = found(tmp_path)
     assert list(one) == [".hidden", "a", "b", "c", "d", "e", "f", "g"]
     assert [one[name].path.relative_to(tmp_path).as_posix() for name in "abcdef"] == [
-        "a/small.ipynb", "b/small/any.ipynb", "c/other.ipynb", "d.ipynb", "e/small.ipynb", "f/small/small.ipynb"
-    ]  # fmt: skip
+        "a/small.ipynb",
+        "b/small/any.ipynb",
+        "c/other.ipynb",
+        "d.ipynb",
+        "e/small.ipynb",
+        "f/small/small.ipynb",
+    ]
     assert not any(one[name].problem for name in "abcdefg") and one["g"].path is None
     assert [bool(one[name].remark) for name in "abcdef"] == [False, True, True, False, False, False]
 
@@ -69,7 +83,15 @@ def test_a_folder_that_becomes_a_link_after_the_survey_is_not_followed(tmp_path,
 
 
 def test_what_is_not_a_file_is_never_opened(tmp_path, shop, monkeypatch):
-    bad = some("link to another file", "linked student folder", "link loop", "link to an endless device", "pipe", "folder named like a notebook", "huge notebook")
+    bad = some(
+        "link to another file",
+        "linked student folder",
+        "link loop",
+        "link to an endless device",
+        "pipe",
+        "folder named like a notebook",
+        "huge notebook",
+    )
     hostile.build(tmp_path / "submissions", shop, bad)
     monkeypatch.setattr(os, "open", None)
     one = found(tmp_path / "submissions")
@@ -84,7 +106,19 @@ def test_a_file_that_became_something_else_is_not_read(tmp_path):
             submissions.read_bytes(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["empty file", "not JSON", "JSON without cells", "JSON list", "old notebook format", "deep nesting", "numbers without end", "zip bomb"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "empty file",
+        "not JSON",
+        "JSON without cells",
+        "JSON list",
+        "old notebook format",
+        "deep nesting",
+        "numbers without end",
+        "zip bomb",
+    ],
+)
 def test_what_is_not_a_notebook_is_unreadable(name, shop):
     (bad,) = some(name)
     with pytest.raises(Unreadable):
@@ -96,7 +130,9 @@ def test_a_missing_folder_is_an_error(tmp_path):
         submissions.find(tmp_path / "nothing", "small")
 
 
-@pytest.mark.parametrize("text, said", [("Student;Name\na;b\n", "expected commas"), ("Name,email\na,b\n", "none named 'student'")])
+@pytest.mark.parametrize(
+    "text, said", [("Student;Name\na;b\n", "expected commas"), ("Name,email\na,b\n", "none named 'student'")]
+)
 def test_a_table_without_the_column_student_is_no_list_of_names(text, said, tmp_path):
     (tmp_path / "roster.csv").write_text(text)
     with pytest.raises(ValueError, match=said):
@@ -116,7 +152,23 @@ def test_rosters(tmp_path):
 
 
 def test_file_names_are_safe_and_differ():
-    names = ["ann", "Ann", "ANN", "a b", "a_b", "../../etc/passwd", "=1+1", "x" * 300, "x" * 301, "学生", "", ".", "con", "<b>", "a\nb"]
+    names = [
+        "ann",
+        "Ann",
+        "ANN",
+        "a b",
+        "a_b",
+        "../../etc/passwd",
+        "=1+1",
+        "x" * 300,
+        "x" * 301,
+        "学生",
+        "",
+        ".",
+        "con",
+        "<b>",
+        "a\nb",
+    ]
     made = [results.file_name(name) for name in names]
     assert made[0] == "ann" and len({name.lower() for name in made}) == len(names)
     assert all(len(name) < 70 and "/" not in name and not name.startswith(".") for name in made)
@@ -151,19 +203,43 @@ def test_accents_are_written_in_one_way(tmp_path):
     assert submissions.read_roster(path) == {joined: {}}
     make(tmp_path, f"{joined}/small.ipynb".encode())
     survey = submissions.survey(tmp_path, "small", {joined: {}})
-    assert [(one.student, one.path.parent.name) for one in survey.submissions if one.path] == [(joined, joined), (f"{joined} (2)", apart)]
+    assert [(one.student, one.path.parent.name) for one in survey.submissions if one.path] == [
+        (joined, joined),
+        (f"{joined} (2)", apart),
+    ]
     assert [name for name, _ in survey.unmatched] == [joined, f"{joined} (2)", "roster.txt"]
 
 
 def test_nobody_vanishes(tmp_path):
     """Names that begin with a dot, a notebook in a subfolder, a second file, something that is no notebook."""
-    make(tmp_path, b".ada/small.ipynb", b"ben/work/day 2/any.ipynb", b"cyn/small.ipynb", b"cyn.ipynb", b"dan/answer.pdf", b"eve.pdf", b".ipynb")
-    make(tmp_path, b"fay/small.ipynb", b"fay/small (1).ipynb", b"gus/a/small.ipynb", b"gus/b/small.ipynb", b"hal/SMALL.IPYNB", b"__MACOSX/x/small.ipynb")
+    make(
+        tmp_path,
+        b".ada/small.ipynb",
+        b"ben/work/day 2/any.ipynb",
+        b"cyn/small.ipynb",
+        b"cyn.ipynb",
+        b"dan/answer.pdf",
+        b"eve.pdf",
+        b".ipynb",
+    )
+    make(
+        tmp_path,
+        b"fay/small.ipynb",
+        b"fay/small (1).ipynb",
+        b"gus/a/small.ipynb",
+        b"gus/b/small.ipynb",
+        b"hal/SMALL.IPYNB",
+        b"__MACOSX/x/small.ipynb",
+    )
     survey = submissions.survey(tmp_path, "small")
     one = {submission.student: submission for submission in survey.submissions}
     assert list(one) == ["(no name)", ".ada", "ben", "cyn", "dan", "fay", "gus", "hal"]
     assert all(one[name].path and not one[name].problem for name in (".ada", "ben", "cyn", "fay", "hal", "(no name)"))
-    assert "in a folder of its own" in one["ben"].remark and one["cyn"].path.parent.name == "cyn" and one["fay"].path.name == "small.ipynb"
+    assert (
+        "in a folder of its own" in one["ben"].remark
+        and one["cyn"].path.parent.name == "cyn"
+        and one["fay"].path.name == "small.ipynb"
+    )
     assert "no notebook" in one["dan"].problem and "several" in one["gus"].problem
     assert {name for name, _ in survey.unmatched} == {"cyn", "eve.pdf", "fay", "__MACOSX"}
 

@@ -31,7 +31,12 @@ def shop(small, tmp_path_factory):
 @pytest.fixture(scope="module")
 def quick(course):
     """The same with less patience."""
-    return dataclasses.replace(course, prepared=[dataclasses.replace(one, question=dataclasses.replace(one.question, seconds=0.5)) for one in course.prepared])
+    return dataclasses.replace(
+        course,
+        prepared=[
+            dataclasses.replace(one, question=dataclasses.replace(one.question, seconds=0.5)) for one in course.prepared
+        ],
+    )
 
 
 def answered(course, shop, text, before=""):
@@ -46,8 +51,9 @@ def quoted(result):
 
 
 def test_what_is_quoted_are_the_words_of_the_assertion():
-    text = 'for number in (1, 2):\n    assert f(number) == 3, (\n        f"with {number}:\\n the sum of all {number!r} rewards")\n' + (
-        'assert g(1), hint\nassert h(1) == (\n    2), "got 2"\nassert f(0), "' + 500 * "x" + '"'
+    text = (
+        'for number in (1, 2):\n    assert f(number) == 3, (\n        f"with {number}:\\n the sum of all {number!r} rewards")\n'
+        + ('assert g(1), hint\nassert h(1) == (\n    2), "got 2"\nassert f(0), "' + 500 * "x" + '"')
     )
     found = visible_checks.sentences(text)
     assert found[0] == PASS
@@ -80,7 +86,9 @@ def test_the_instructors_answers_pass_them_in_the_sandbox(name, box):
     with Student(box, chosen.setup, chosen.first, batch.Course(assignment, box, given, [], "").limits) as student:
         for question in assignment.questions:
             case = questions.Case((*given.quoted[question.name], FILE), "")
-            assert student.call(dataclasses.replace(question, driver=visible_checks.stopped_at), case) == Outcome(RETURNED, 0)
+            assert student.call(dataclasses.replace(question, driver=visible_checks.stopped_at), case) == Outcome(
+                RETURNED, 0
+            )
 
 
 def test_a_wrong_answer_is_told_what_the_checks_say(course, shop):
@@ -117,7 +125,12 @@ def test_our_copy_of_the_checks_counts(course, shop, small):
     ],
 )
 def test_forged_endings_say_nothing_but_our_own_sentences(course, shop, before, body):
-    result, status = answered(course, shop, f"def FUNCTION(rewards, gamma):\n    if len(rewards) != 2:\n        return 0.25\n    {body}\n", before)
+    result, status = answered(
+        course,
+        shop,
+        f"def FUNCTION(rewards, gamma):\n    if len(rewards) != 2:\n        return 0.25\n    {body}\n",
+        before,
+    )
     assert result.points == 0 and status == "graded"
     assert set(quoted(result)) <= SAID and not any("731" in message for message in result.messages)
 
@@ -170,7 +183,12 @@ def test_no_time_is_spent_on_what_is_not_written_or_was_stopped(quick, shop, mon
 
 def test_the_checks_are_in_the_time_of_the_submission(course, shop, box):
     """A student's clock that has run out: nothing is run and nothing is said."""
-    with Student(box, [], ["def discounted_sum(rewards, gamma):\n    return 0.0"], dataclasses.replace(course.limits, seconds=0.0)) as student:
+    with Student(
+        box,
+        [],
+        ["def discounted_sum(rewards, gamma):\n    return 0.0"],
+        dataclasses.replace(course.limits, seconds=0.0),
+    ) as student:
         made = [QuestionResult("q1", "", 0.0, 10.0, RETURNED)]
         visible_checks.add(made, [course.assignment.questions[0]], course.given.quoted, student.call)
         assert made[0].messages == [] and student.starts == 0

@@ -11,10 +11,21 @@ from assignments.grader import wire
 @pytest.mark.parametrize(
     "value",
     [
-        None, True, 3, -2.5, "text", [1, [2.0, "three"]], {"a": [None]}, np.arange(6).reshape(2, 3), np.zeros((0, 3)),
-        np.array(2.5), np.array([True, False]), np.ones(3, dtype=np.float32), {"deep": {"deeper": [np.arange(2)]}},
+        None,
+        True,
+        3,
+        -2.5,
+        "text",
+        [1, [2.0, "three"]],
+        {"a": [None]},
+        np.arange(6).reshape(2, 3),
+        np.zeros((0, 3)),
+        np.array(2.5),
+        np.array([True, False]),
+        np.ones(3, dtype=np.float32),
+        {"deep": {"deeper": [np.arange(2)]}},
     ],
-)  # fmt: skip
+)
 def test_what_is_encoded_comes_back(value):
     back = wire.decode(json.loads(json.dumps(wire.encode(value))))
     np.testing.assert_equal(back, value)
@@ -35,7 +46,17 @@ def test_rare_kinds_of_numbers_travel_too(kind):
 
 @pytest.mark.parametrize(
     "value",
-    [object(), {1: 2}, np.array([object()]), np.array(["a"]), 1j, b"bytes", {1, 2}, lambda: 0, type("Number", (float,), {})(1)],
+    [
+        object(),
+        {1: 2},
+        np.array([object()]),
+        np.array(["a"]),
+        1j,
+        b"bytes",
+        {1, 2},
+        lambda: 0,
+        type("Number", (float,), {})(1),
+    ],
 )
 def test_other_values_cannot_travel(value):
     with pytest.raises(wire.WireError):

@@ -33,7 +33,9 @@ def submitted(tmp_path):
 def test_no_answer_speaks_for_another_student(submitted, small):
     text = written.answers(small, submissions.find(submitted, "small"))
     tokens = MarkdownIt("commonmark").parse(text)
-    headings = [inline.content for token, inline in zip(tokens, tokens[1:], strict=False) if token.type == "heading_open"]
+    headings = [
+        inline.content for token, inline in zip(tokens, tokens[1:], strict=False) if token.type == "heading_open"
+    ]
     assert headings[0] == "A small assignment: Why discount? (20 points)" and headings[1:] == list(SPOOFS)
     assert {token.type for token in tokens} == {"heading_open", "inline", "heading_close", "code_block"}
     assert sum(token.type == "code_block" for token in tokens) == len(SPOOFS)
@@ -52,7 +54,12 @@ def test_names_are_only_names(tmp_path, small):
 
 
 def test_what_cannot_be_read_is_said(tmp_path, small):
-    for name, data in (("deep", b'{"cells": [' + b"[" * 100_000), ("deeper", b"[" * 1_000_000), ("empty", b""), ("odd", b'{"cells": [[], {"id": "written", "source": 3}]}')):
+    for name, data in (
+        ("deep", b'{"cells": [' + b"[" * 100_000),
+        ("deeper", b"[" * 1_000_000),
+        ("empty", b""),
+        ("odd", b'{"cells": [[], {"id": "written", "source": 3}]}'),
+    ):
         hostile.write(tmp_path / name / "small.ipynb", data)
     hostile.write(tmp_path / "stub" / "small.ipynb", notebook("YOUR ANSWER HERE"))
     (tmp_path / "none").mkdir()
@@ -60,12 +67,19 @@ def test_what_cannot_be_read_is_said(tmp_path, small):
     text = written.answers(small, submissions.find(tmp_path, "small"))
     said = text.split("\n## ")[1:]
     assert len(said) == 7 and sum("Cannot be read" in one for one in said) == 4
-    assert sum("No answer was found" in one for one in said) == 2 and sum("Nothing was handed in" in one for one in said) == 1
+    assert (
+        sum("No answer was found" in one for one in said) == 2
+        and sum("Nothing was handed in" in one for one in said) == 1
+    )
 
 
 def test_the_command(submitted, tmp_path, capsys):
     path = tmp_path / "written.md"
     before = tmp_path.stat().st_mode
     assert main(["written", str(submitted), "small", str(path)], hostile.HOME) == 0
-    assert "## gus" in path.read_text("utf-8") and path.stat().st_mode & 0o777 == 0o600 and tmp_path.stat().st_mode == before
+    assert (
+        "## gus" in path.read_text("utf-8")
+        and path.stat().st_mode & 0o777 == 0o600
+        and tmp_path.stat().st_mode == before
+    )
     assert main(["written", str(tmp_path / "nothing"), "small", str(path)], hostile.HOME) == 2

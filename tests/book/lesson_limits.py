@@ -47,9 +47,17 @@ class Lesson:
 
 
 LIMITS = Lesson(
-    words=4500, height=22_000, code_cells=24, code_lines=320, first_control=2500, formula=1 / 3, acting=1 / 2,
-    tallest_explorer=620, gzip_kb=150, truths=0,
-)  # fmt: skip
+    words=4500,
+    height=22_000,
+    code_cells=24,
+    code_lines=320,
+    first_control=2500,
+    formula=1 / 3,
+    acting=1 / 2,
+    tallest_explorer=620,
+    gzip_kb=150,
+    truths=0,
+)
 
 MEASURE = r"""formula => {
   const article = document.querySelector("article.bd-article") ?? document.querySelector("main");

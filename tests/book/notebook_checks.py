@@ -71,7 +71,8 @@ def import_faults(notebook: Notebook) -> list[str]:
     return [
         f"the first cell does more than import: {ast.unparse(node)}"
         for node in ast.parse(first["source"]).body
-        if not isinstance(node, allowed) or (isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call | ast.Constant))
+        if not isinstance(node, allowed)
+        or (isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call | ast.Constant))
     ]
 
 
@@ -94,7 +95,9 @@ def output_faults(notebook: Notebook) -> list[str]:
     faults = []
     for number, cell in enumerate(code_cells(notebook), start=1):
         if cell["execution_count"] != number:
-            faults.append(f"cell {cell['id']} is number {number} and was executed as {cell['execution_count']}: run `make execute`")
+            faults.append(
+                f"cell {cell['id']} is number {number} and was executed as {cell['execution_count']}: run `make execute`"
+            )
         for output in cell["outputs"]:
             if output["output_type"] == "error":
                 faults.append(f"cell {cell['id']} holds an error: {output['ename']}")
@@ -122,7 +125,12 @@ def tag_faults(notebook: Notebook) -> list[str]:
 def negative_zero_faults(notebook: Notebook) -> list[str]:
     """No cell prints -0.00: whether a zero has a sign depends on the processor; the format ``z.2f`` leaves it out."""
     written = [(cell["id"], text) for cell in code_cells(notebook) for text in texts(cell) if not is_figure(text)]
-    written += [(name, text) for name, html in html_outputs(notebook) if is_figure(html) for text in stored_figures.written(html)]
+    written += [
+        (name, text)
+        for name, html in html_outputs(notebook)
+        if is_figure(html)
+        for text in stored_figures.written(html)
+    ]
     return [f"cell {name} prints {found}" for name, text in written for found in NEGATIVE_ZERO.findall(text)]
 
 
@@ -132,7 +140,9 @@ def unseen_faults(notebook: Notebook) -> list[str]:
         f"cell {cell['id']}: {ast.unparse(node.value.func)}(...) is not the last line, so nothing is shown"
         for cell in code_cells(notebook)
         for node in ast.parse(cell["source"]).body[:-1]
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in {"show", "explore"}
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) in {"show", "explore"}
     ]
 
 
@@ -144,7 +154,10 @@ def silent_faults(notebook: Notebook) -> list[str]:
             data = stored_figures.data_of(html)
             heard = {control for change in data["changes"] if change[1] == "#readout" for control in change[2]}
             silent = sorted(set(range(len(data["sizes"]))) - heard)
-            faults += [f"cell {name}: the sentence that update returns does not change with control {number + 1}" for number in silent]
+            faults += [
+                f"cell {name}: the sentence that update returns does not change with control {number + 1}"
+                for number in silent
+            ]
     return faults
 
 
@@ -192,4 +205,14 @@ def html_outputs(notebook: Notebook) -> list[tuple[str, str]]:
     ]
 
 
-ALL = [length_faults, import_faults, ignored_faults, output_faults, tag_faults, negative_zero_faults, unseen_faults, silent_faults, leftover_faults]
+ALL = [
+    length_faults,
+    import_faults,
+    ignored_faults,
+    output_faults,
+    tag_faults,
+    negative_zero_faults,
+    unseen_faults,
+    silent_faults,
+    leftover_faults,
+]

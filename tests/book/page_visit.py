@@ -129,7 +129,9 @@ def weigh(seen: Visit, response: Any) -> None:
     seen.gzip_kb += gzip_kb
 
 
-weights: dict[str, tuple[float, float]] = {}  # address -> KB raw and compressed: pages share their style sheet and fonts
+weights: dict[
+    str, tuple[float, float]
+] = {}  # address -> KB raw and compressed: pages share their style sheet and fonts
 
 
 # ---------------------------------------------------------------- the whole visit
@@ -165,7 +167,9 @@ def check_axe(page: Page, seen: Visit) -> None:
     """What axe finds in both themes, on the wide page. Comes last, because the page is not whole afterwards."""
     shorten(page)
     page.set_viewport_size(WIDE)
-    page.add_style_tag(content="* { transition: none !important; animation: none !important; }")  # no color on its way to another
+    page.add_style_tag(
+        content="* { transition: none !important; animation: none !important; }"
+    )  # no color on its way to another
     switch_theme(page, "dark")
     seen.axe["dark"] = axe(page, COLOR_RULES)
     switch_theme(page, "light")
@@ -186,7 +190,9 @@ def picture(page: Page, folder: Path | None, name: str, variant: str) -> None:
     stem = re.sub(r"\W+", "-", name.removesuffix(".html"))
     size = page.evaluate("[document.documentElement.clientWidth, document.documentElement.scrollHeight]")
     area: Any = {"x": 0, "y": 0, "width": size[0], "height": min(size[1], PICTURE_HEIGHT)}
-    page.screenshot(path=folder / f"{stem}-{variant}.jpg", type="jpeg", quality=70, full_page=True, clip=area, timeout=60_000)
+    page.screenshot(
+        path=folder / f"{stem}-{variant}.jpg", type="jpeg", quality=70, full_page=True, clip=area, timeout=60_000
+    )
 
 
 def unfold(page: Page) -> None:
@@ -455,7 +461,9 @@ def move_controls(page: Page, seen: Visit) -> None:
             kinds.add(kind)
             figure = page.locator(FIGURES).nth(control["number"])
             box = figure.locator(CONTROLS).nth(control["index"])
-            seen.dead += [f"{name}: dead by {way}" for way in ("mouse", "keyboard") if not moves(page, figure, box, kind, way)]
+            seen.dead += [
+                f"{name}: dead by {way}" for way in ("mouse", "keyboard") if not moves(page, figure, box, kind, way)
+            ]
 
 
 def drawn(figure: Locator) -> int:
@@ -526,7 +534,9 @@ def use_button(page: Page, figure: Locator, control: Locator, way: str) -> bool:
     press()
     try:
         page.wait_for_function(
-            f"([figure, before]) => ({PICTURE_NUMBER})(figure) !== before", arg=[figure.element_handle(), before], timeout=PATIENCE_MS
+            f"([figure, before]) => ({PICTURE_NUMBER})(figure) !== before",
+            arg=[figure.element_handle(), before],
+            timeout=PATIENCE_MS,
         )
         changed = True
     except TimeoutError:

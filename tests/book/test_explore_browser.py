@@ -12,6 +12,7 @@ from rlbook_lib.explore import explore, static_figure  # noqa: E402
 
 pytestmark = pytest.mark.browser
 
+
 def setup_wave():
     _, (left, right) = plt.subplots(1, 2, figsize=(6.4, 2.8))
     bars = left.bar(range(10), np.ones(10), color="#0072b2")
@@ -35,9 +36,14 @@ def update_wave(artists, gamma, lam, kind):
 def figures():
     """A figure with sliders and words, one that plays, and a static one."""
     two = explore(
-        setup_wave, update_wave, gamma=(0.5, 1.0, 0.1), lam=(0.0, 1.0, 0.1), kind=["sine", "cosine"],
-        alt="Bars and a wave", labels={"gamma": "discount γ", "lam": "trace λ"},
-    )  # fmt: skip
+        setup_wave,
+        update_wave,
+        gamma=(0.5, 1.0, 0.1),
+        lam=(0.0, 1.0, 0.1),
+        kind=["sine", "cosine"],
+        alt="Bars and a wave",
+        labels={"gamma": "discount γ", "lam": "trace λ"},
+    )
 
     def setup():
         _, ax = plt.subplots(figsize=(5, 2.5))
@@ -49,9 +55,7 @@ def figures():
         line.set_data(range(sweep + 1), [index**power / 12 ** (power - 1) for index in range(sweep + 1)])
         return f"Sweep {sweep}"
 
-    film = explore(
-        setup, update, sweep=(0, 12), law=LAWS, play="sweep", initial={"sweep": 0}, alt="A growing line"
-    )
+    film = explore(setup, update, sweep=(0, 12), law=LAWS, play="sweep", initial={"sweep": 0}, alt="A growing line")
     still, ax = plt.subplots(figsize=(4, 2), layout="constrained")
     ax.plot([0, 1], [0, 1], color="black")
     return two, film, static_figure(still, "A rising line")
@@ -142,9 +146,7 @@ def test_the_keyboard_moves_every_control(page):
     for _ in range(9):
         page.keyboard.press("Tab")
         kind = page.evaluate("document.activeElement.type")
-        number = page.evaluate(
-            "[...document.querySelectorAll('.rlx')].indexOf(document.activeElement.closest('.rlx'))"
-        )
+        number = page.evaluate("[...document.querySelectorAll('.rlx')].indexOf(document.activeElement.closest('.rlx'))")
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none", kind
         reached.append((number, kind))
@@ -154,10 +156,16 @@ def test_the_keyboard_moves_every_control(page):
         page.keyboard.press("ArrowDown" if kind == "select-one" else "ArrowRight")
         assert picture(page, number) != before, (number, kind)
     assert reached == [
-        (0, "range"), (0, "range"), (0, "radio"),
-        (1, "range"), (1, "button"), (1, "select-one"),
-        (2, "range"), (2, "range"), (2, "radio"),
-    ]  # fmt: skip
+        (0, "range"),
+        (0, "range"),
+        (0, "radio"),
+        (1, "range"),
+        (1, "button"),
+        (1, "select-one"),
+        (2, "range"),
+        (2, "range"),
+        (2, "radio"),
+    ]
 
 
 def test_keys_step_and_jump_and_the_value_is_spoken(page):
@@ -318,9 +326,7 @@ def test_text_and_lines_follow_the_page(browser, address, theme):
             "document.body.style.color = ink; }",
             [theme, ground, ink],
         )
-        colors = page.evaluate(
-            "[...document.querySelectorAll('.rlx text')].map(e => getComputedStyle(e).fill)"
-        )
+        colors = page.evaluate("[...document.querySelectorAll('.rlx text')].map(e => getComputedStyle(e).fill)")
         assert set(colors) == {ink}
         pixel = page.evaluate("getComputedStyle(document.querySelector('.rlx')).backgroundColor")
         assert pixel in ("rgba(0, 0, 0, 0)", "transparent")

@@ -37,14 +37,34 @@ FAULTY = [
     ("import_faults", notebook() | {"cells": [notebook({"source": "x = 1"})["cells"][1]]}, "more than import"),
     ("ignored_faults", notebook({"source": "print(2)", "metadata": TAGGED}), "are not compared"),
     ("ignored_faults", notebook({"source": "print(2)", "metadata": TAGGED}), "asserts nothing"),
-    ("output_faults", notebook({"source": "1/0", "outputs": [{"output_type": "error", "ename": "E"}]}), "holds an error"),
+    (
+        "output_faults",
+        notebook({"source": "1/0", "outputs": [{"output_type": "error", "ename": "E"}]}),
+        "holds an error",
+    ),
     ("output_faults", notebook({"source": "x", "execution_count": None}), "run `make execute`"),
-    ("output_faults", notebook({"source": "x", "outputs": [{"output_type": "stream", "name": "stderr", "text": "!"}]}), "stderr"),
+    (
+        "output_faults",
+        notebook({"source": "x", "outputs": [{"output_type": "stream", "name": "stderr", "text": "!"}]}),
+        "stderr",
+    ),
     ("tag_faults", notebook({"source": "x", "metadata": {"tags": ["hide-imput"]}}), "unknown tag 'hide-imput'"),
     ("tag_faults", notebook({"source": "x", "metadata": {"tags": ["tolerance-5"]}}), "expected one tag like"),
-    ("tag_faults", notebook({"source": "x", "metadata": {"tags": ["tolerance-5%", "nbval-ignore-output"]}}), "is not compared"),
-    ("negative_zero_faults", notebook({"source": "x", "outputs": [{"output_type": "stream", "text": "a [-0. 1.]"}]}), "prints -0."),
-    ("negative_zero_faults", notebook({"source": "x", "outputs": [{"output_type": "stream", "text": "bias -0.00"}]}), "prints -0.00"),
+    (
+        "tag_faults",
+        notebook({"source": "x", "metadata": {"tags": ["tolerance-5%", "nbval-ignore-output"]}}),
+        "is not compared",
+    ),
+    (
+        "negative_zero_faults",
+        notebook({"source": "x", "outputs": [{"output_type": "stream", "text": "a [-0. 1.]"}]}),
+        "prints -0.",
+    ),
+    (
+        "negative_zero_faults",
+        notebook({"source": "x", "outputs": [{"output_type": "stream", "text": "bias -0.00"}]}),
+        "prints -0.00",
+    ),
     ("unseen_faults", notebook({"source": "show(figure, alt='a line')\nassert x > 0"}), "nothing is shown"),
     ("leftover_faults", notebook() | {"metadata": {"widgets": {notebook_checks.WIDGETS: {}}}}, "widget state"),
     ("leftover_faults", notebook({"source": "open('/home/me/data.csv')"}), "absolute path"),
@@ -103,8 +123,12 @@ def test_a_control_that_says_nothing_is_heard(figure: str) -> None:
     silent["changes"][1][2] = []
     del none["changes"][1]
     for data, expected in ((data_of(figure), []), (silent, ["control 1"]), (none, ["control 1"])):
-        html = re.sub(r'(?<=<script type="application/json">).*?(?=</script>)', lambda _, data=data: json.dumps(data), figure)
-        faults = notebook_checks.silent_faults(notebook({"source": "x", "outputs": [{"output_type": "display_data", "data": {"text/html": html}}]}))
+        html = re.sub(
+            r'(?<=<script type="application/json">).*?(?=</script>)', lambda _, data=data: json.dumps(data), figure
+        )
+        faults = notebook_checks.silent_faults(
+            notebook({"source": "x", "outputs": [{"output_type": "display_data", "data": {"text/html": html}}]})
+        )
         assert [fault[-9:] for fault in faults] == expected
 
 
@@ -201,12 +225,17 @@ class TestPages:
         found = look(browser, tmp_path, body).axe
         assert found["light"] == [] and [finding.split(":")[0] for finding in found["dark"]] == ["color-contrast"]
 
-    @pytest.mark.parametrize("faulty", ['<p style="color:#ccc">Pale</p>', '<p><span class="pale">Pale</span></p>', "<p><button></button></p>"])
+    @pytest.mark.parametrize(
+        "faulty",
+        ['<p style="color:#ccc">Pale</p>', '<p><span class="pale">Pale</span></p>', "<p><button></button></p>"],
+    )
     def test_a_fault_below_many_good_ones_is_seen(self, browser: Any, tmp_path: Path, faulty: str) -> None:
         """The colors of what repeats are looked at in the first few only; what looks otherwise is none of these."""
         good = "<p>Good</p><p><span>Good</span></p><p><button>Good</button></p>" * (2 * KEPT)
         found = look(browser, tmp_path, f"<style>.pale {{ color: #ccc }}</style>{good}{faulty}").axe["light"]
-        assert [finding.split(":")[0] for finding in found] == ["button-name" if "button" in faulty else "color-contrast"]
+        assert [finding.split(":")[0] for finding in found] == [
+            "button-name" if "button" in faulty else "color-contrast"
+        ]
 
     def test_a_wide_page_is_seen(self, browser: Any, tmp_path: Path) -> None:
         assert look(browser, tmp_path, '<div style="width:500px">Wide</div>').overflow[390]
@@ -261,7 +290,9 @@ def test_the_strict_build_sees_every_fault(tmp_path: Path) -> None:
     """One build with all faults: each is named."""
     folder = small_book(tmp_path, "# One\n\n" + "\n\n".join(FAULTS.values()) + "\n")
     (folder / "stray.md").write_text("# A page that no table of contents names\n", "utf-8")
-    broken = notebook({"source": "1/0", "outputs": [{"output_type": "error", "ename": "E", "evalue": "e", "traceback": []}]})
+    broken = notebook(
+        {"source": "1/0", "outputs": [{"output_type": "error", "ename": "E", "evalue": "e", "traceback": []}]}
+    )
     (folder / "chapters" / "two.ipynb").write_text(json.dumps(broken), "utf-8")
     toc = (folder / "_toc.yml").read_text("utf-8") + "- file: chapters/two\n- file: chapters/missing\n"
     (folder / "_toc.yml").write_text(toc, "utf-8")

@@ -34,14 +34,19 @@ def text_of(path):
 
 
 def test_no_copy_holds_what_lab_cannot_resolve(folder):
-    unknown = re.compile(r"\{(?:ref|eq|doc|cite|cite:t|download)\}`|\{(?:exercise|solution-start|solution-end|eval-rst)\}|:label:|^\([\w-]+\)=", re.M)
+    unknown = re.compile(
+        r"\{(?:ref|eq|doc|cite|cite:t|download)\}`|\{(?:exercise|solution-start|solution-end|eval-rst)\}|:label:|^\([\w-]+\)=",
+        re.M,
+    )
     for path in sorted(folder.glob("*.ipynb")):
         assert unknown.findall(text_of(path)) == [], path.name
     assert len(list(folder.glob("*.ipynb"))) == len(list((ROOT / "chapters").glob("*.ipynb"))) >= 26
 
 
 def test_every_link_to_a_page_has_its_page(folder):
-    links = {link for path in folder.glob("*.ipynb") for link in re.findall(r"\]\(([\w./-]+\.(?:ipynb|md))", text_of(path))}
+    links = {
+        link for path in folder.glob("*.ipynb") for link in re.findall(r"\]\(([\w./-]+\.(?:ipynb|md))", text_of(path))
+    }
     assert len(links) > 20
     assert [link for link in links if not (folder / link).exists()] == []
 
@@ -115,7 +120,13 @@ def test_plain_copies_hold_no_directive(tmp_path):
         assert text.count("<details>") == text.count("</details>")
         folds += text.count("<details>")
     sources = "\n".join(text_of(path) for path in (ROOT / "chapters").glob("*.ipynb"))
-    assert folds == sources.count("{dropdown}") + len(re.findall(r"(?m)^:class:.*\bdropdown\b", sources)) - sources.count("{solution-start}") > 300
+    assert (
+        folds
+        == sources.count("{dropdown}")
+        + len(re.findall(r"(?m)^:class:.*\bdropdown\b", sources))
+        - sources.count("{solution-start}")
+        > 300
+    )
     assert sources.count("{math}") > 100
 
 
@@ -137,8 +148,10 @@ def notebook(tmp_path):
     folder.mkdir()
 
     def write(text):
-        cells = [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": [text]},
-                 {"cell_type": "code", "id": "b", "metadata": {}, "source": ["1 + 1"], "outputs": [], "execution_count": 1}]  # fmt: skip
+        cells = [
+            {"cell_type": "markdown", "id": "a", "metadata": {}, "source": [text]},
+            {"cell_type": "code", "id": "b", "metadata": {}, "source": ["1 + 1"], "outputs": [], "execution_count": 1},
+        ]
         source.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
 
     def update():
@@ -190,7 +203,9 @@ def test_settings_of_the_reader_stay(tmp_path):
 @pytest.mark.site
 def test_the_numbers_are_those_of_the_site(book, site):
     equation = re.compile(r'id="equation-([\w-]+)"[^>]*>.*?class="eqno">(\([\d.]+\))<', re.S)
-    exercise = re.compile(r'id="(ex-[\w-]+)"[^>]*>\s*<p class="admonition-title"[^>]*><span class="caption-number">(Exercise [\d.]+)\s*</span>')
+    exercise = re.compile(
+        r'id="(ex-[\w-]+)"[^>]*>\s*<p class="admonition-title"[^>]*><span class="caption-number">(Exercise [\d.]+)\s*</span>'
+    )
     shown = {}
     for page in (site / "chapters").glob("[01]*.html"):
         for form in (equation, exercise):

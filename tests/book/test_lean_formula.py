@@ -20,13 +20,25 @@ KATEX = ROOT / "_ext" / "katex"
 NEAR = 0.1  # CSS pixels: sizes in em have four decimals
 # What KaTeX builds in ways of its own, also where no page has it today.
 BUILT = [
-    r"x", r"a = b + c, d", r"x_i^2 + y^{n-1}_{t+1} - z'", r"\pi_{\theta_{k_1}}^{a^{b^c}}", r"e^{\frac{a}{b}} + \sqrt[3]{x^2_1} + \sqrt{\frac{a}{b}}",
-    r"\sum_{i=1}^n \frac{1}{x_i} \prod_k \int_0^1 f\,dx", r"\left(\frac{a}{b}\right)^2 \Big[ x \Big| y \bigg\} \big\Vert", r"\hat A_t \bar x \tilde{\mathbf v} \vec w",
-    r"\underbrace{a+b}_{\text{two}} \overbrace{c}^{x^2} \overset{!}{=} \underset{x}{\operatorname{arg\,max}}", r"\begin{cases} a & x > 0 \\ b & \text{else} \end{cases}",
-    r"\begin{pmatrix} a_1 & b \\ c & d^2 \end{pmatrix}", r"\begin{aligned} a &= \frac12 b \\ &= c_1^2 \end{aligned}", r"\binom{n}{k} \tfrac12 \dfrac12 \mathcal{T}^n \mathbb{E}_{x \sim p}",
-    r"a \! b \, c \; d \quad e \qquad f ~ g", r"\overline{x + y} \underline{z} \boxed{a} \cancel{b} \phantom{c} \text{if } x \text{ is } \textit{it}, \textbf{b} \mathrm{Var}",
-    r"\lim_{n \to \infty} \max_{a'} \log x \limits", r"x \mapsto y \xrightarrow{abc} z \mathrel{\bot} w \not= v", r"1.5\cdot 10^{-3}\% \$ \# \{ \}",
-]  # fmt: skip
+    r"x",
+    r"a = b + c, d",
+    r"x_i^2 + y^{n-1}_{t+1} - z'",
+    r"\pi_{\theta_{k_1}}^{a^{b^c}}",
+    r"e^{\frac{a}{b}} + \sqrt[3]{x^2_1} + \sqrt{\frac{a}{b}}",
+    r"\sum_{i=1}^n \frac{1}{x_i} \prod_k \int_0^1 f\,dx",
+    r"\left(\frac{a}{b}\right)^2 \Big[ x \Big| y \bigg\} \big\Vert",
+    r"\hat A_t \bar x \tilde{\mathbf v} \vec w",
+    r"\underbrace{a+b}_{\text{two}} \overbrace{c}^{x^2} \overset{!}{=} \underset{x}{\operatorname{arg\,max}}",
+    r"\begin{cases} a & x > 0 \\ b & \text{else} \end{cases}",
+    r"\begin{pmatrix} a_1 & b \\ c & d^2 \end{pmatrix}",
+    r"\begin{aligned} a &= \frac12 b \\ &= c_1^2 \end{aligned}",
+    r"\binom{n}{k} \tfrac12 \dfrac12 \mathcal{T}^n \mathbb{E}_{x \sim p}",
+    r"a \! b \, c \; d \quad e \qquad f ~ g",
+    r"\overline{x + y} \underline{z} \boxed{a} \cancel{b} \phantom{c} \text{if } x \text{ is } \textit{it}, \textbf{b} \mathrm{Var}",
+    r"\lim_{n \to \infty} \max_{a'} \log x \limits",
+    r"x \mapsto y \xrightarrow{abc} z \mathrel{\bot} w \not= v",
+    r"1.5\cdot 10^{-3}\% \$ \# \{ \}",
+]
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>A</title><style>@CSS</style>
 <body style="font:16px/1.65 serif;width:750px">@FORMULAS</body></html>"""
 # Of each formula its width and height, and of each letter, line and drawing in it the place.
@@ -59,7 +71,9 @@ def of_pages(site: Path) -> set[tuple[str, bool]]:
     """The sources of all formulas, and whether they are displays."""
     found = set()
     for path in sorted(site.glob("chapters/*.html")):
-        for tag, tex in re.findall(r'<(span|div) class="math notranslate[^"]*" data-tex="([^"]*)"', path.read_text("utf-8")):
+        for tag, tex in re.findall(
+            r'<(span|div) class="math notranslate[^"]*" data-tex="([^"]*)"', path.read_text("utf-8")
+        ):
             found.add((html.unescape(tex), tag == "div"))
     return found
 
@@ -111,7 +125,9 @@ def test_a_sign_that_moves_is_noticed(browser: Any, tmp_path: Path, typesetter: 
 
 
 @pytest.mark.site
-def test_every_formula_of_the_book_stays(site: Path, browser: Any, tmp_path: Path, typesetter: prerender_math.Typesetter) -> None:
+def test_every_formula_of_the_book_stays(
+    site: Path, browser: Any, tmp_path: Path, typesetter: prerender_math.Typesetter
+) -> None:
     sources = sorted(of_pages(site))
     assert len(sources) > 2000
     builds: dict[str, str] = {}  # one formula of each build: others differ from it in letters and lengths only

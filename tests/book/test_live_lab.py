@@ -26,8 +26,16 @@ import lab_copy  # noqa: E402
 
 CHAPTER = ROOT / "chapters" / "10_ppo.ipynb"
 YOUR_TURN = {  # what a lesson's own function returns, what a reader writes instead, what the picture then says one fine step on
-    "09_trpo": ("1 / (1 + np.exp(-theta))", "0.5 + np.arctan(theta) / np.pi", "A step of length 1.00 from θ = 0.1 costs 0.1296 nats."),
-    "11_preferences": ("1 / (1 + np.exp(-margin))", "0.05 + 0.9 / (1 + np.exp(-margin))", "Margin +2.1: Paris is chosen with probability 0.852"),
+    "09_trpo": (
+        "1 / (1 + np.exp(-theta))",
+        "0.5 + np.arctan(theta) / np.pi",
+        "A step of length 1.00 from θ = 0.1 costs 0.1296 nats.",
+    ),
+    "11_preferences": (
+        "1 / (1 + np.exp(-margin))",
+        "0.05 + 0.9 / (1 + np.exp(-margin))",
+        "Margin +2.1: Paris is chosen with probability 0.852",
+    ),
 }
 PATIENCE = 40  # seconds for anything that a busy machine may delay
 
@@ -84,19 +92,23 @@ def lab(browser, tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     token = secrets.token_hex(16)
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("JUPYTER", "IPYTHON", "XDG_"))
-    }
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "IPYTHON", "XDG_"))}
     env |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
     env["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
     env.pop("RLBOOK_STATIC", None)
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
-        f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
-        f"--ServerApp.root_dir={work}", "--LabApp.extension_manager=readonly",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={work}",
+        "--LabApp.extension_manager=readonly",
+    ]
     trust = [sys.executable, "-m", "jupyter", "trust", *map(str, work.glob("*.ipynb"))]
     subprocess.run(trust, env=env, check=True, capture_output=True)
     with open(folder / "log", "wb") as log:
@@ -207,8 +219,7 @@ def _moves(page, where, control, key):
     control.focus()
     page.keyboard.press(key)
     page.wait_for_function(
-        "([where, before]) => { const svg = document.querySelector(where);"
-        "return svg && svg.innerHTML !== before; }",
+        "([where, before]) => { const svg = document.querySelector(where);return svg && svg.innerHTML !== before; }",
         arg=[where, before],
     )
 
@@ -228,7 +239,9 @@ def test_a_key_on_the_live_sliders_moves_the_picture(page):
 def test_the_play_button_moves_the_picture(page):
     before = _picture(page, LIVE)
     page.locator(".jp-OutputArea .widget-play button").first.click()
-    page.wait_for_function("([where, before]) => document.querySelector(where).innerHTML !== before", arg=[LIVE, before])
+    page.wait_for_function(
+        "([where, before]) => document.querySelector(where).innerHTML !== before", arg=[LIVE, before]
+    )
     page.locator(".jp-OutputArea .widget-play button").nth(1).click()
 
 
@@ -259,7 +272,9 @@ def _wait_until(true):
 @pytest.mark.parametrize("name", sorted(YOUR_TURN))
 def test_a_readers_own_function_is_drawn_live(lab, page, name):
     """The lesson's figure, then a line changed in its cell: the live picture is another one, and moves in finer steps."""
-    cells = [c for c in json.loads((lab.folder / f"{name}.ipynb").read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
+    cells = [
+        c for c in json.loads((lab.folder / f"{name}.ipynb").read_text("utf-8"))["cells"] if c["cell_type"] == "code"
+    ]
     sources = ["".join(cell["source"]) for cell in cells]
     (number,) = [n for n, source in enumerate(sources) if "live=True" in source]
     lab.open(page, name)
@@ -273,7 +288,8 @@ def test_a_readers_own_function_is_drawn_live(lab, page, name):
     page.keyboard.insert_text(sources[number].replace(theirs, readers))
     page.keyboard.press("Control+Enter")
     page.wait_for_function(
-        "([where, before]) => { const svg = document.querySelector(where); return svg && svg.innerHTML !== before; }", arg=[LIVE, books]
+        "([where, before]) => { const svg = document.querySelector(where); return svg && svg.innerHTML !== before; }",
+        arg=[LIVE, books],
     )
     assert page.locator(UNDER_LIVE).count() == 1 and not page.locator(UNDER_LIVE).is_visible()
     _moves(page, LIVE, page.locator(".jp-OutputArea .jupyter-widgets .noUi-handle").first, "ArrowRight")
@@ -284,7 +300,9 @@ def test_a_copied_chapter_is_whole(lab, page):
     """No reference that Lab marks as unknown, solutions folded, mistakes in red, and no question on the screen."""
     lab.open(page, CHAPTER.stem)
     cells = page.locator(".jp-Notebook .jp-MarkdownCell")
-    texts = sum(cell["cell_type"] == "markdown" for cell in json.loads((lab.folder / CHAPTER.name).read_text("utf-8"))["cells"])
+    texts = sum(
+        cell["cell_type"] == "markdown" for cell in json.loads((lab.folder / CHAPTER.name).read_text("utf-8"))["cells"]
+    )
     _wait_until(lambda: cells.filter(has=page.locator(".myst")).count() == texts)
     assert page.locator(".jp-Notebook .myst .katex").count() > 50
     assert page.locator(".jp-Notebook .myst .text-yellow-600").all_inner_texts() == []

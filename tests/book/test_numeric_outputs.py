@@ -38,7 +38,9 @@ def agree(stored: str, fresh: str, *tags: str) -> bool:
     ],
 )
 def test_a_line_is_cut_into_words_and_numbers(line: str, expected: list[Any]) -> None:
-    as_float = [float(text.replace(",", "").replace("\N{MINUS SIGN}", "-")) if number else text for number, text in tokens(line)]
+    as_float = [
+        float(text.replace(",", "").replace("\N{MINUS SIGN}", "-")) if number else text for number, text in tokens(line)
+    ]
     assert as_float == expected
 
 
@@ -113,11 +115,22 @@ def test_the_message_names_line_numbers_and_tolerance() -> None:
 @pytest.mark.parametrize(
     "tags",
     [
-        ["tolerance"], ["tolerance-5"], ["tolerance-five%"], ["tolerance--5%"], ["tolerance-5 %"], ["tolerance-0%"], ["tolerance-100%"],
-        ["tolerance-abs-0"], ["tolerance-abs-"], ["tolerance-abs-5%"], ["tolerance-rel-5%"], ["Tolerance-5%"], ["tolerence-5%"],
+        ["tolerance"],
+        ["tolerance-5"],
+        ["tolerance-five%"],
+        ["tolerance--5%"],
+        ["tolerance-5 %"],
+        ["tolerance-0%"],
+        ["tolerance-100%"],
+        ["tolerance-abs-0"],
+        ["tolerance-abs-"],
+        ["tolerance-abs-5%"],
+        ["tolerance-rel-5%"],
+        ["Tolerance-5%"],
+        ["tolerence-5%"],
         ["tolerance-5%", "tolerance-abs-1"],
     ],
-)  # fmt: skip
+)
 def test_a_malformed_tag_is_an_error(tags: list[str]) -> None:
     with pytest.raises(ValueError, match="expected") as error:
         tolerance_of([*tags, "hide-input"])
@@ -148,7 +161,12 @@ def show(kind: str, text: str) -> str:
 # (what is stored, the code that gives the fresh output, tags, a part of the message or "" for a green cell)
 CELLS = [
     ([stream("loss 0.53\n")], "print('loss', 0.54)", [], ""),
-    ([stream("loss 0.53\n")], "print('loss', 0.55)", [], "stdout, line 1: stored 0.53, fresh 0.55, tolerance one unit of the last"),
+    (
+        [stream("loss 0.53\n")],
+        "print('loss', 0.55)",
+        [],
+        "stdout, line 1: stored 0.53, fresh 0.55, tolerance one unit of the last",
+    ),
     ([stream("loss 0.53\n")], "print('gain', 0.53)", [], "stdout, line 1: stored 'loss', fresh 'gain'"),
     ([stream("0.53 0.54\n")], "print(0.53)", [], "stdout, line 1: '0.54' is missing"),
     ([stream("0.53\n")], "print(0.53, 0.54)", [], "stdout, line 1: '0.54' is new"),
@@ -165,10 +183,25 @@ CELLS = [
     ([], "print(0.50)", [], "stdout, 0 outputs stored, 1 fresh"),
     ([stream("0.50\n")], "import sys; print(0.50, file=sys.stderr)", [], "stderr, 0 outputs stored, 1 fresh"),
     ([shown("text/html", TABLE.format(0.53))], show("text/html", TABLE.format(0.54)), [], ""),
-    ([shown("text/html", TABLE.format(0.53))], show("text/html", TABLE.format(0.63)), [], "text/html, line 1: stored 0.53, fresh 0.63"),
-    ([shown("text/markdown", "| 0.53 |")], show("text/markdown", "| 0.63 |"), [], "text/markdown, line 1: stored 0.53, fresh 0.63"),
+    (
+        [shown("text/html", TABLE.format(0.53))],
+        show("text/html", TABLE.format(0.63)),
+        [],
+        "text/html, line 1: stored 0.53, fresh 0.63",
+    ),
+    (
+        [shown("text/markdown", "| 0.53 |")],
+        show("text/markdown", "| 0.63 |"),
+        [],
+        "text/markdown, line 1: stored 0.53, fresh 0.63",
+    ),
     ([shown("text/latex", "$0.53$")], show("text/latex", "$0.63$"), [], "text/latex, line 1: stored 0.53, fresh 0.63"),
-    ([nbformat.v4.new_output("execute_result", data={"text/plain": "0.53"}, execution_count=1)], "0.63", [], "text/plain, line 1: stored 0.53"),
+    (
+        [nbformat.v4.new_output("execute_result", data={"text/plain": "0.53"}, execution_count=1)],
+        "0.63",
+        [],
+        "text/plain, line 1: stored 0.53",
+    ),
     ([nbformat.v4.new_output("execute_result", data={"text/plain": "0.53"}, execution_count=1)], "0.53", [], ""),
 ]
 
@@ -179,11 +212,24 @@ def nbval_reports(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("nbval")
     cells = []
     for number, (outputs, source, tags, _) in enumerate(CELLS):
-        cells.append(nbformat.v4.new_code_cell(source, id=f"id-{number}", execution_count=1, outputs=outputs, metadata={"tags": tags}))
+        cells.append(
+            nbformat.v4.new_code_cell(
+                source, id=f"id-{number}", execution_count=1, outputs=outputs, metadata={"tags": tags}
+            )
+        )
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), folder / "cells.ipynb")
     options = ["--nbval", "--nbval-current-env", "-p", "numeric_outputs", "--junitxml", str(folder / "report.xml")]
-    command = [sys.executable, "-m", "pytest", "-q", "--color=no", f"--rootdir={folder}", *options, str(folder / "cells.ipynb")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--color=no",
+        f"--rootdir={folder}",
+        *options,
+        str(folder / "cells.ipynb"),
+    ]
     path = {"PYTHONPATH": str(ROOT / "tests" / "book")}
     subprocess.run(command, capture_output=True, timeout=120, check=False, cwd=folder, env=os.environ | path)
     found = ElementTree.parse(folder / "report.xml").iter("testcase")
@@ -216,9 +262,12 @@ def test_portable_mode_hides_what_the_processor_can_do(monkeypatch: pytest.Monke
         "print([name for name in __cpu_dispatch__ if __cpu_features__[name]], torch.backends.cpu.get_cpu_capability())"
     )
     run = subprocess.run(  # a name that numpy does not know would be a warning, and here an error
-        [sys.executable, "-W", "error::ImportWarning", "-c", ask], capture_output=True, text=True, check=True,
+        [sys.executable, "-W", "error::ImportWarning", "-c", ask],
+        capture_output=True,
+        text=True,
+        check=True,
         env=os.environ | plain_processor(),
-    )  # fmt: skip
+    )
     assert run.stdout.split() == ["[]", "DEFAULT"]
 
 

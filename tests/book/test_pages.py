@@ -197,7 +197,10 @@ def test_pictures_on_a_phone(site: Path, browser: Any) -> None:
     """A wide still picture scrolls in its box, with the keyboard, too; one that moves is seen whole."""
     seen = Visit("chapters/06_policy_gradients.html")
     with served(site) as base, opened(browser, base + seen.page, seen) as page:
-        still, moving = page.locator(".rlx:visible:not(:has(form)) .rlx-picture:has(.rlx-wide)").first, page.locator(".rlx:visible:has(form) .rlx-picture").first
+        still, moving = (
+            page.locator(".rlx:visible:not(:has(form)) .rlx-picture:has(.rlx-wide)").first,
+            page.locator(".rlx:visible:has(form) .rlx-picture").first,
+        )
         whole = "box => box.scrollWidth <= box.clientWidth"
         assert still.evaluate(whole)
         said = "box => [box.role, box.ariaLabel, box.firstElementChild.role, box.firstElementChild.ariaLabel]"
@@ -205,7 +208,10 @@ def test_pictures_on_a_phone(site: Path, browser: Any) -> None:
         assert any(before)
         page.set_viewport_size({"width": 390, "height": 844})
         assert moving.evaluate(whole)
-        assert not still.evaluate(whole) and still.locator("svg").evaluate("svg => svg.getBoundingClientRect().width") >= 480
+        assert (
+            not still.evaluate(whole)
+            and still.locator("svg").evaluate("svg => svg.getBoundingClientRect().width") >= 480
+        )
         page.wait_for_function("box => box.tabIndex === 0", arg=still.element_handle())
         assert still.evaluate(said) == before
 
@@ -233,9 +239,13 @@ def test_every_letter_of_a_formula_is_in_its_font(site: Path, browser: Any) -> N
         seen = Visit(name)
         with served(site) as base, opened(browser, base + name, seen) as page:
             for family, style, weight, letters in page.evaluate(LETTERS):
-                face = {"normal400": "Regular", "italic400": "Italic", "normal700": "Bold", "italic700": "BoldItalic"}[style + weight]
+                face = {"normal400": "Regular", "italic400": "Italic", "normal700": "Bold", "italic700": "BoldItalic"}[
+                    style + weight
+                ]
                 font = f"{family}-{face}"
-                lost |= {(font, letter) for letter in letters if ord(letter) in whole.get(font, set()) - cut.get(font, set())}
+                lost |= {
+                    (font, letter) for letter in letters if ord(letter) in whole.get(font, set()) - cut.get(font, set())
+                }
     assert lost == set()
 
 

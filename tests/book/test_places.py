@@ -24,9 +24,13 @@ def test_the_table_has_no_stale_entry() -> None:
 def test_pointers_of_the_errata_lead_somewhere() -> None:
     now = pages_now()
     text = (CHAPTERS / "appendix_errata.md").read_text("utf-8")
-    pointers = [match for line in text.splitlines() if line.startswith("**Shown.**") for match in POINTER.finditer(line)]
+    pointers = [
+        match for line in text.splitlines() if line.startswith("**Shown.**") for match in POINTER.finditer(line)
+    ]
     assert len(pointers) > 50
-    plain = {name: [re.sub(r"[`*]", "", title) for title in page.headings + page.mistakes] for name, page in now.items()}
+    plain = {
+        name: [re.sub(r"[`*]", "", title) for title in page.headings + page.mistakes] for name, page in now.items()
+    }
     missing = [
         f"{p['page']}: {p['section']}"
         for p in pointers

@@ -113,7 +113,9 @@ class TestTwoChapters:
     def test_every_chapter_has_a_bookmark_that_opens_it(self, book: Pdf) -> None:
         first = list(below(book.Root.Outlines))
         assert [str(one.Title).split(".")[0] for one in first] == ["Contents", "3", "4"]
-        assert str(first[2].Title) == "4. Learning from experience: Monte Carlo and temporal differences"  # on two lines of its page
+        assert (
+            str(first[2].Title) == "4. Learning from experience: Monte Carlo and temporal differences"
+        )  # on two lines of its page
         sections = [str(one.Title) for one in below(first[1])]
         assert sections[0].startswith("3.1.") and any("Deeper" in title for title in sections)
         numbers = [Page(one.Dest[0]).index for one in first]
@@ -123,32 +125,55 @@ class TestTwoChapters:
         pages = {page.objgen for page in book.pages}
         links = [link for page in book.pages for link in page.obj.get("/Annots", Array())]
         inside = [link for link in links if "/Dest" in link]
-        lost = [str(link.Dest) for link in inside if book.Root.Dests.get(str(link.Dest), [Dictionary()])[0].objgen not in pages]
+        lost = [
+            str(link.Dest)
+            for link in inside
+            if book.Root.Dests.get(str(link.Dest), [Dictionary()])[0].objgen not in pages
+        ]
         assert lost == []
         assert len(inside) > 100
         outside = [str(link.A.URI) for link in links if "/A" in link]
         assert [uri for uri in outside if not uri.startswith("http")] == []
 
-    def test_the_contents_name_the_pages(self, book: Pdf, printed: tuple[printing.Printed, Path], site: Path, browser: Any) -> None:
+    def test_the_contents_name_the_pages(
+        self, book: Pdf, printed: tuple[printing.Printed, Path], site: Path, browser: Any
+    ) -> None:
         """The first chapter starts behind cover and contents, the second where its own bookmark leads."""
         starts = [Page(one.Dest[0]).index for one in below(book.Root.Outlines)]
         links = [str(link.Dest) for link in book.pages[1].obj.Annots]
-        assert [Page(book.Root.Dests[name][0]).index for name in links] == [starts[1], Page(book.Root.Dests[links[1]][0]).index, starts[2]]
+        assert [Page(book.Root.Dests[name][0]).index for name in links] == [
+            starts[1],
+            Page(book.Root.Dests[links[1]][0]).index,
+            starts[2],
+        ]
         assert starts[1] == 2
 
     def test_no_page_is_empty(self, book: Pdf) -> None:
         # a page with nothing but its number and its running title draws two texts; a line of text is one more
-        assert [number for number, page in enumerate(book.pages, start=1) if text(page).count(b"Tj") + text(page).count(b"TJ") < 4] == []
+        assert [
+            number
+            for number, page in enumerate(book.pages, start=1)
+            if text(page).count(b"Tj") + text(page).count(b"TJ") < 4
+        ] == []
 
     def test_only_the_last_page_of_a_chapter_is_half_empty(self, book: Pdf) -> None:
         starts = {Page(book.Root.Dests[f"/{name}--"][0]).index for name in TRIED}
-        inner = [page for number, page in enumerate(book.pages) if number > 1 and number + 1 not in {*starts, len(book.pages)}]
+        inner = [
+            page
+            for number, page in enumerate(book.pages)
+            if number > 1 and number + 1 not in {*starts, len(book.pages)}
+        ]
         assert len(inner) > 50
         assert [(page.index + 1, round(white(page), 2)) for page in inner if white(page) > 0.4] == []
 
     def test_all_text_begins_between_the_margins(self, book: Pdf) -> None:
         width = float(book.pages[1].mediabox[2])
-        outside = {page.index + 1 for page in list(book.pages)[1:] for x, _ in words(page) if not SIDE - 1 < x < width - SIDE + 1}
+        outside = {
+            page.index + 1
+            for page in list(book.pages)[1:]
+            for x, _ in words(page)
+            if not SIDE - 1 < x < width - SIDE + 1
+        }
         assert outside == set()
 
     def test_readers_that_speak_get_one_tree(self, book: Pdf) -> None:
@@ -250,7 +275,9 @@ def test_what_is_joined_can_be_walked(browser: Any) -> None:
 @pytest.mark.parametrize(("line", "share"), [("0mm", 1.0), ("130mm", 0.5), ("250mm", 0.05)])
 def test_white_is_measured_from_the_last_line(browser: Any, line: str, share: float) -> None:
     page = browser.new_page()
-    page.set_content(f"<style>@page {{ size: A4; margin: 17mm 16mm }} body {{ margin: 0 }}</style><p style='margin: {line} 0 0'>last</p>")
+    page.set_content(
+        f"<style>@page {{ size: A4; margin: 17mm 16mm }} body {{ margin: 0 }}</style><p style='margin: {line} 0 0'>last</p>"
+    )
     data = page.pdf(prefer_css_page_size=True)
     page.close()
     with Pdf.open(io.BytesIO(data)) as pdf:
@@ -262,4 +289,7 @@ def test_without_chromium_one_sentence_says_so() -> None:
     environment = os.environ | {"RLBOOK_CHROMIUM": "/nowhere/chromium"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Printing needs Chromium, and /nowhere/chromium does not start") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith("Printing needs Chromium, and /nowhere/chromium does not start")
+        and done.stderr.count("\n") == 1
+    )

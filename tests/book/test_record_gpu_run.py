@@ -22,8 +22,17 @@ record = gpu_run("toy", experiment)
 
 def notebook(path, *cells):
     """A notebook of (source, tags) cells."""
-    cells = [{"cell_type": "code", "id": f"c{i}", "metadata": {"tags": tags}, "source": source.splitlines(True),
-              "outputs": [], "execution_count": None} for i, (source, tags) in enumerate(cells)]
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"c{i}",
+            "metadata": {"tags": tags},
+            "source": source.splitlines(True),
+            "outputs": [],
+            "execution_count": None,
+        }
+        for i, (source, tags) in enumerate(cells)
+    ]
     path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
     return path
 
@@ -39,14 +48,15 @@ def record(*arguments):
 
 
 def test_a_rehearsal_writes_a_record_that_says_so(tmp_path, capsys):
-    page = notebook(tmp_path / "page.ipynb", (IMPORTS, []), ("raise RuntimeError('not for the GPU')", []),
-                    (RUN, ["gpu-run"]))
+    page = notebook(
+        tmp_path / "page.ipynb", (IMPORTS, []), ("raise RuntimeError('not for the GPU')", []), (RUN, ["gpu-run"])
+    )
     assert record(page, "--device", "cpu", "--output", tmp_path / "out") is None
     assert "left out: import a_module_that_nobody_has" in capsys.readouterr().err
     made = json.loads((tmp_path / "out" / "toy.json").read_text())
     assert made["summary"] == {"sum": 3.0} and made["seeds"] == [0]
     assert made["rehearsal"] is True and made["name"] == "toy"
-    assert devices.gpu_run.__module__ == devices.__name__                # put back
+    assert devices.gpu_run.__module__ == devices.__name__  # put back
 
 
 @pytest.mark.parametrize("output", [[], ["--output", RECORDINGS / "deeper"], ["--output", "tools/../chapters"]])
@@ -67,6 +77,11 @@ def test_a_page_without_a_gpu_run_is_an_error(tmp_path):
 
 def test_the_tool_runs_by_itself(tmp_path):
     tool = ROOT / "tools" / "record_gpu_run.py"
-    done = subprocess.run([sys.executable, str(tool), "none.ipynb", "--device", "nothing"], capture_output=True,
-                          text=True, cwd=tmp_path, timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(tool), "none.ipynb", "--device", "nothing"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
     assert done.returncode == 1 and "'nothing'" in done.stderr

@@ -16,7 +16,9 @@ from assignments.grader import drafts, questions, reports, results, rubric_page,
 NAME = "02_td"
 HOSTILE = (
     "<script>document.title = 'run'</script>\n</pre><h1 id=out>out</h1><img src=x onerror=\"document.title = 'run'\">\n"
-    "<style>body { display: none }</style> [a](javascript:alert(1)) ![p](http://example.org/p.png)\n" + "Z" + "\u0301" * 3000
+    "<style>body { display: none }</style> [a](javascript:alert(1)) ![p](http://example.org/p.png)\n"
+    + "Z"
+    + "\u0301" * 3000
 )
 TEXTS = {"ann": "The maximum never picks a fall.", "bob": "Both are on-policy.", "cyn": HOSTILE, "dan": "x" * 2_000_000}
 
@@ -88,7 +90,10 @@ def test_two_answers_are_graded_by_keyboard_only(page, served):
     assert page.input_value("#comment") == "Right, and 2 < 3: u x 9."
     press("x")
     page.locator("#state", has_text="Exported: 2 entered, 0 as before, 2 not graded yet").wait_for()
-    found = {one.result.student: (one.written, one.notes) for one in reports.grades(served.desk.output, served.desk.assignment)}
+    found = {
+        one.result.student: (one.written, one.notes)
+        for one in reports.grades(served.desk.output, served.desk.assignment)
+    }
     parts = "Part 1: the dry world: {} of 4; Part 2: the slippery world: {} of 3; Part 3: the choice: {} of 3"
     assert found["ann"] == (8, (parts.format(4, 2, 2) + ". Right, and 2 < 3: u x 9.",))
     assert found["bob"] == (1.5, (parts.format(1, 0, 0.5),))
@@ -105,7 +110,9 @@ def test_no_answer_runs_or_breaks_the_page(page):
         for student, text in TEXTS.items():
             page.select_option("#who", index=list(TEXTS).index(student))
             shown(page, text[:40])
-            assert page.title() == title and page.locator("#answer *").count() == 0 and page.locator("#out").count() == 0
+            assert (
+                page.title() == title and page.locator("#answer *").count() == 0 and page.locator("#out").count() == 0
+            )
             assert page.locator("#answer").inner_text()[:200] == text[:200]
             assert page.locator("#parts").is_visible()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (student, width)

@@ -67,7 +67,9 @@ def test_the_owner_of_a_word_comes_first(find: Find, report: dict[str, Any]) -> 
 def test_every_expected_place_exists(engine: Any) -> None:
     """A section with a new title must get it in the list as well, or the list would ask for what nobody can find."""
     sections = json.loads(engine.eval("JSON.stringify(bookSearch.sections().map(({page, title}) => ({page, title})))"))
-    missing = [place for row in QUERIES for place in row["places"] if not any(answers(section, place) for section in sections)]
+    missing = [
+        place for row in QUERIES for place in row["places"] if not any(answers(section, place) for section in sections)
+    ]
     assert missing == []
 
 
@@ -83,7 +85,9 @@ def test_lessons_come_before_the_reference(find: Find) -> None:
     for query in ("gae", "advantage", "value iteration", "sarsa"):
         pages = [section["page"] for section in find(query)]
         reference = [rank for rank, page in enumerate(pages) if "appendix_api" in page]
-        assert min((rank for rank, page in enumerate(pages) if re.match(r"chapters/\d", page))) < min(reference, default=99)
+        assert min((rank for rank, page in enumerate(pages) if re.match(r"chapters/\d", page))) < min(
+            reference, default=99
+        )
 
 
 def test_names_of_the_library_are_found_as_they_are_written(find: Find) -> None:
@@ -119,7 +123,9 @@ def test_a_reader_finds_a_section(site: Path, browser: Any, way: str) -> None:
             with page.expect_navigation():
                 page.keyboard.press("Enter")
             assert page.url.endswith(first.removeprefix("../"))
-            page.wait_for_function("Math.abs(document.querySelector(':target').getBoundingClientRect().top) < innerHeight / 2")
+            page.wait_for_function(
+                "Math.abs(document.querySelector(':target').getBoundingClientRect().top) < innerHeight / 2"
+            )
     assert (seen.console, seen.failed, seen.outside) == ([], [], [])
 
 

@@ -33,7 +33,11 @@ def address(site: Path) -> Iterator[str]:
 @pytest.mark.site
 def test_every_notebook_that_the_site_offers_can_get_the_library(site: Path) -> None:
     offered = [*site.glob("_sources/**/*.ipynb"), *site.glob("_downloads/**/*.ipynb")]
-    without = [path.name for path in offered if downloads.CELL_ID not in {cell["id"] for cell in json.loads(path.read_text("utf-8"))["cells"]}]
+    without = [
+        path.name
+        for path in offered
+        if downloads.CELL_ID not in {cell["id"] for cell in json.loads(path.read_text("utf-8"))["cells"]}
+    ]
     assert without == []
     assert len(offered) >= len([*ROOT.glob("chapters/*.ipynb"), *ROOT.glob("assignments/release/*.ipynb")])
     assert (site / "_static" / WHEEL).is_file()
@@ -41,11 +45,14 @@ def test_every_notebook_that_the_site_offers_can_get_the_library(site: Path) -> 
 
 @pytest.mark.site
 @pytest.mark.browser
-@pytest.mark.parametrize(("page", "link"), [
-    ("chapters/02_mdps.html", "#main-content p a[href$='.ipynb']"),
-    ("chapters/02_mdps.html", ".dropdown-download-buttons a[href$='.ipynb']"),
-    ("chapters/assignments.html", "table a[href$='01_mdps.ipynb']"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("page", "link"),
+    [
+        ("chapters/02_mdps.html", "#main-content p a[href$='.ipynb']"),
+        ("chapters/02_mdps.html", ".dropdown-download-buttons a[href$='.ipynb']"),
+        ("chapters/assignments.html", "table a[href$='01_mdps.ipynb']"),
+    ],
+)
 def test_a_downloaded_notebook_knows_where_it_came_from(browser: Any, address: str, page: str, link: str) -> None:
     tab = browser.new_page()
     tab.goto(f"{address}/{page}")

@@ -74,7 +74,10 @@ def test_a_lesson_says_your_turn_once_in_the_same_words(name: str) -> None:
     assert cell["source"].startswith(f"{FIRST_LINE}\ndef mine(")
     assert "hide-input" not in notebook_checks.tags(cell)
     assert "explore(**picture_of(mine), live=True," in cell["source"]
-    assert text.count("**Your turn.** ") == 1 and "```{dropdown} What you should have seen" in text.partition("**Your turn.** ")[0]
+    assert (
+        text.count("**Your turn.** ") == 1
+        and "```{dropdown} What you should have seen" in text.partition("**Your turn.** ")[0]
+    )
     (output,) = cell["outputs"]
     assert output["output_type"] == "display_data"
     assert "".join(output["data"]["text/html"]).startswith('<div class="rlx-stored"><style>')
@@ -124,7 +127,9 @@ def picture(asked: tuple[Callable[[], Any], Callable[..., Any], dict[str, Any]])
     setup, update, settings = asked
     plt.close("all")
     artists = setup()
-    said = update(artists, **{name: values_of(name, spec)[0] for name, spec in controls(settings).items()} | settings["initial"])
+    said = update(
+        artists, **{name: values_of(name, spec)[0] for name, spec in controls(settings).items()} | settings["initial"]
+    )
     file = io.BytesIO()
     plt.gcf().savefig(file, format="png", dpi=50)
     return said, file.getvalue()

@@ -31,7 +31,11 @@ def unpacked(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.site
 def test_it_holds_what_the_site_holds(site: Path, unpacked: Path) -> None:
     marks = {".buildinfo", ".complete"}
-    there = {path.relative_to(site): path.read_bytes() for path in site.rglob("*") if path.is_file() and path.name not in marks}
+    there = {
+        path.relative_to(site): path.read_bytes()
+        for path in site.rglob("*")
+        if path.is_file() and path.name not in marks
+    }
     assert {path.relative_to(unpacked): path.read_bytes() for path in unpacked.rglob("*") if path.is_file()} == there
 
 

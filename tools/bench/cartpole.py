@@ -95,19 +95,62 @@ def ours(iterate: Callable[..., Any], config: Any, words: str) -> Case:
 RELU = dict(hidden=(64, 64), activation="relu", learning_rate=3e-3, learning_rate_end=3e-4)
 TANH = dict(hidden=(64, 64), activation="tanh", learning_rate=1e-3, learning_rate_end=1e-4)
 AS_SB3 = dict(
-    total_steps=100_000, copies=8, steps=32, epochs=20, minibatches=1, gamma=0.98, lam=0.8, learning_rate=1e-3,
-    learning_rate_end=0.0, clip=0.2, clip_end=0.0, normalize="minibatch", value_coefficient=1.0, return_scale=1.0,
-    max_gradient_norm=0.5, hidden=(64, 64), activation="tanh",
+    total_steps=100_000,
+    copies=8,
+    steps=32,
+    epochs=20,
+    minibatches=1,
+    gamma=0.98,
+    lam=0.8,
+    learning_rate=1e-3,
+    learning_rate_end=0.0,
+    clip=0.2,
+    clip_end=0.0,
+    normalize="minibatch",
+    value_coefficient=1.0,
+    return_scale=1.0,
+    max_gradient_norm=0.5,
+    hidden=(64, 64),
+    activation="tanh",
 )
 AS_CLEANRL = dict(
-    total_steps=500_000, copies=4, steps=128, epochs=4, minibatches=4, gamma=0.99, lam=0.95, learning_rate=2.5e-4,
-    learning_rate_end=0.0, clip=0.2, normalize="minibatch", value_coefficient=0.5, return_scale=1.0, value_clip=0.2,
-    entropy_coefficient=0.01, max_gradient_norm=0.5, hidden=(64, 64), activation="tanh",
+    total_steps=500_000,
+    copies=4,
+    steps=128,
+    epochs=4,
+    minibatches=4,
+    gamma=0.99,
+    lam=0.95,
+    learning_rate=2.5e-4,
+    learning_rate_end=0.0,
+    clip=0.2,
+    normalize="minibatch",
+    value_coefficient=0.5,
+    return_scale=1.0,
+    value_clip=0.2,
+    entropy_coefficient=0.01,
+    max_gradient_norm=0.5,
+    hidden=(64, 64),
+    activation="tanh",
 )
 DQN_AS_SB3 = dict(  # theirs makes 128 updates in a row every 256 steps; ours one every 2 steps
-    total_steps=50_000, copies=1, batch_size=64, learning_rate=2.3e-3, gamma=0.99, n_step=1, target="copy",
-    copy_interval=128, buffer_capacity=100_000, double=False, hidden=(256, 256), epsilon_end=0.04, epsilon_steps=8000,
-    learning_starts=1000, steps_per_update=2, return_scale=1.0, max_gradient_norm=10.0,
+    total_steps=50_000,
+    copies=1,
+    batch_size=64,
+    learning_rate=2.3e-3,
+    gamma=0.99,
+    n_step=1,
+    target="copy",
+    copy_interval=128,
+    buffer_capacity=100_000,
+    double=False,
+    hidden=(256, 256),
+    epsilon_end=0.04,
+    epsilon_steps=8000,
+    learning_starts=1000,
+    steps_per_update=2,
+    return_scale=1.0,
+    max_gradient_norm=10.0,
 )
 GROUPS = [  # the cases of a group take turns; the groups come one after the other, the cheap ones first
     {
@@ -117,20 +160,30 @@ GROUPS = [  # the cases of a group take turns; the groups come one after the oth
         "a2c": ours(iterate_a2c, A2CConfig(), "our A2C, defaults"),
         "trpo": ours(iterate_trpo, TRPOConfig(), "our TRPO, defaults"),
         "cleanrl_ppo": Case(run_cleanrl_ppo, "CleanRL's PPO, defaults: 64 x 64 tanh", {}, "cleanrl"),
-        "sb3_ppo": Case(run_sb3_ppo, "Stable-Baselines3's PPO, settings of its zoo: 64 x 64 tanh",
-                        {"zoo": "CartPole-v1"}, "stable-baselines3"),
+        "sb3_ppo": Case(
+            run_sb3_ppo,
+            "Stable-Baselines3's PPO, settings of its zoo: 64 x 64 tanh",
+            {"zoo": "CartPole-v1"},
+            "stable-baselines3",
+        ),
         "sbx_ppo": Case(run_sbx_ppo, "SBX's PPO, settings of the zoo: 64 x 64 tanh", {"zoo": "CartPole-v1"}, "sbx-rl"),
-        "rejax_ppo": Case(run_in_jax("run_rejax_ppo"), "Rejax's PPO on Gymnax, settings of its repository: 64 x 64 tanh",
-                          {"config": "configs/gymnax/cartpole.yaml"}, "rejax"),
-        "jax_ppo": Case(run_in_jax("run_jax_ppo"), "a lean JAX loop with the settings of our PPO",
-                        {"as": "ppo"}, "jax"),
+        "rejax_ppo": Case(
+            run_in_jax("run_rejax_ppo"),
+            "Rejax's PPO on Gymnax, settings of its repository: 64 x 64 tanh",
+            {"config": "configs/gymnax/cartpole.yaml"},
+            "rejax",
+        ),
+        "jax_ppo": Case(
+            run_in_jax("run_jax_ppo"), "a lean JAX loop with the settings of our PPO", {"as": "ppo"}, "jax"
+        ),
         "ppo_as_cleanrl": ours(iterate_ppo, PPOConfig(**AS_CLEANRL), "our PPO, network and settings of CleanRL"),
         "ppo_as_sb3": ours(iterate_ppo, PPOConfig(**AS_SB3), "our PPO, network and settings of the zoo"),
     },
     {
         "dqn": ours(iterate_dqn, DQNConfig(), "our double DQN, defaults"),
-        "sb3_dqn": Case(run_sb3_dqn, "Stable-Baselines3's DQN, settings of its zoo", {"zoo": "CartPole-v1"},
-                        "stable-baselines3"),
+        "sb3_dqn": Case(
+            run_sb3_dqn, "Stable-Baselines3's DQN, settings of its zoo", {"zoo": "CartPole-v1"}, "stable-baselines3"
+        ),
         "sbx_dqn": Case(run_sbx_dqn, "SBX's DQN, settings of the zoo", {"zoo": "CartPole-v1"}, "sbx-rl"),
         "dqn_as_sb3": ours(iterate_dqn, DQNConfig(**DQN_AS_SB3), "our DQN, network and settings of the zoo"),
     },
@@ -138,11 +191,17 @@ GROUPS = [  # the cases of a group take turns; the groups come one after the oth
 CASES = {name: case for group in GROUPS for name, case in group.items()}
 COLD = "ppo", "jax_ppo", "sbx_ppo", "rejax_ppo", "sb3_ppo", "cleanrl_ppo", "dqn", "sbx_dqn"
 RATIOS = [  # (ours, peer, the same settings)
-    ("ppo", "cleanrl_ppo", "ppo_as_cleanrl"), ("ppo", "sb3_ppo", "ppo_as_sb3"),
-    ("ppo_64x64_relu", "cleanrl_ppo", "ppo_as_cleanrl"), ("ppo_64x64_relu", "sb3_ppo", "ppo_as_sb3"),
-    ("ppo_64x64_tanh", "cleanrl_ppo", "ppo_as_cleanrl"), ("ppo_64x64_tanh", "sb3_ppo", "ppo_as_sb3"),
-    ("ppo", "sbx_ppo", "ppo_as_sb3"), ("ppo", "rejax_ppo", ""), ("ppo", "jax_ppo", "ppo"),
-    ("dqn", "sb3_dqn", "dqn_as_sb3"), ("dqn", "sbx_dqn", "dqn_as_sb3"),
+    ("ppo", "cleanrl_ppo", "ppo_as_cleanrl"),
+    ("ppo", "sb3_ppo", "ppo_as_sb3"),
+    ("ppo_64x64_relu", "cleanrl_ppo", "ppo_as_cleanrl"),
+    ("ppo_64x64_relu", "sb3_ppo", "ppo_as_sb3"),
+    ("ppo_64x64_tanh", "cleanrl_ppo", "ppo_as_cleanrl"),
+    ("ppo_64x64_tanh", "sb3_ppo", "ppo_as_sb3"),
+    ("ppo", "sbx_ppo", "ppo_as_sb3"),
+    ("ppo", "rejax_ppo", ""),
+    ("ppo", "jax_ppo", "ppo"),
+    ("dqn", "sb3_dqn", "dqn_as_sb3"),
+    ("dqn", "sbx_dqn", "dqn_as_sb3"),
 ]
 
 
@@ -156,8 +215,12 @@ def measure(case: Case, seed: int, limit: float) -> dict[str, Any]:
         case.run(seed, judge)
     except Solved:
         pass
-    return {"solved": judge.solved, "cpu_s": round(judge.cpu_s, 3), "env_steps": judge.env_steps,
-            "load": round(os.getloadavg()[0], 1)}
+    return {
+        "solved": judge.solved,
+        "cpu_s": round(judge.cpu_s, 3),
+        "env_steps": judge.env_steps,
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 def run_all(names: list[str], seeds: range, limit: float, file: Path, peers: Path | None) -> None:
@@ -176,8 +239,13 @@ def run_all(names: list[str], seeds: range, limit: float, file: Path, peers: Pat
             print(f"{name}: its settings have changed, so its runs are measured again")
             entry["runs"] = {}
         entry |= {"words": CASES[name].words, "settings": CASES[name].settings}
-    todo = [(name, seed) for group in GROUPS for seed in seeds for name in group
-            if name in names and str(seed) not in record["cases"][name]["runs"]]
+    todo = [
+        (name, seed)
+        for group in GROUPS
+        for seed in seeds
+        for name in group
+        if name in names and str(seed) not in record["cases"][name]["runs"]
+    ]
     warm: set[str] = set()
     for number, (name, seed) in enumerate(todo, 1):
         if name not in warm:  # the first run of a case in a process pays for imports and caches
@@ -188,13 +256,20 @@ def run_all(names: list[str], seeds: range, limit: float, file: Path, peers: Pat
         summarize(record)
         write(file, record)
         verdict = "solved" if result["solved"] else "NOT SOLVED"
-        print(f"[{number:3d}/{len(todo)}] {name:15s} seed {seed}  {result['cpu_s']:7.2f} s  "
-              f"{result['env_steps']:7d} steps  {verdict}", flush=True)
+        print(
+            f"[{number:3d}/{len(todo)}] {name:15s} seed {seed}  {result['cpu_s']:7.2f} s  "
+            f"{result['env_steps']:7d} steps  {verdict}",
+            flush=True,
+        )
 
 
 def packages_of(names: list[str]) -> list[str]:
     """The packages whose versions are recorded with these cases."""
-    with_it = {"rejax": ["gymnax", "jax", "jaxlib", "flax", "optax"], "sbx-rl": ["jax", "jaxlib", "flax", "optax"], "jax": ["jaxlib"]}
+    with_it = {
+        "rejax": ["gymnax", "jax", "jaxlib", "flax", "optax"],
+        "sbx-rl": ["jax", "jaxlib", "flax", "optax"],
+        "jax": ["jaxlib"],
+    }
     needed = [package for name in names if (peer := CASES[name].needs) for package in (peer, *with_it.get(peer, []))]
     return list(dict.fromkeys(["numpy", "torch", "gymnasium", *needed]))
 
@@ -213,8 +288,13 @@ def run_cold(names: list[str], seed: int, file: Path, peers: Path) -> None:
             runs[name].append(json.loads(answer.splitlines()[-1]))
             seconds = [run["cpu_s"] for run in runs[name]]
             record.setdefault("cold", {})[name] = {
-                "seed": seed, "runs": runs[name], "median_s": round(statistics.median(seconds), 3), "min_s": min(seconds),
-                "max_s": max(seconds), "solved": sum(run["solved"] for run in runs[name]), "repeats": len(seconds),
+                "seed": seed,
+                "runs": runs[name],
+                "median_s": round(statistics.median(seconds), 3),
+                "min_s": min(seconds),
+                "max_s": max(seconds),
+                "solved": sum(run["solved"] for run in runs[name]),
+                "repeats": len(seconds),
             }
             write(file, record)
             print(f"{name:15s} {seconds[-1]:7.2f} s from the start of the process", flush=True)
@@ -229,15 +309,23 @@ def summarize(record: dict[str, Any]) -> None:
             seconds, steps = ([run[key] for run in runs] for key in ("cpu_s", "env_steps"))
             medians[name] = statistics.median(seconds)
             entry["summary"] = {
-                "median_s": round(medians[name], 3), "max_s": max(seconds), "min_s": min(seconds),
-                "median_steps": statistics.median(steps), "solved": sum(run["solved"] for run in runs),
+                "median_s": round(medians[name], 3),
+                "max_s": max(seconds),
+                "min_s": min(seconds),
+                "median_steps": statistics.median(steps),
+                "solved": sum(run["solved"] for run in runs),
                 "seeds": len(runs),
             }
     record["ratios"] = [
-        {"ours": mine, "peer": peer, "times_faster": round(medians[peer] / medians[mine], 2),
-         "by_settings": round(medians[same] / medians[mine], 2) if same in medians else None,
-         "by_code": round(medians[peer] / medians[same], 2) if same in medians else None}
-        for mine, peer, same in RATIOS if mine in medians and peer in medians
+        {
+            "ours": mine,
+            "peer": peer,
+            "times_faster": round(medians[peer] / medians[mine], 2),
+            "by_settings": round(medians[same] / medians[mine], 2) if same in medians else None,
+            "by_code": round(medians[peer] / medians[same], 2) if same in medians else None,
+        }
+        for mine, peer, same in RATIOS
+        if mine in medians and peer in medians
     ]
 
 
@@ -246,9 +334,11 @@ def read(file: Path) -> dict[str, Any]:
         return json.loads(file.read_text("utf-8"))
     return {
         "what": f"CPU seconds until the greedy policy's mean return is {GOAL:g} over 20 episodes of CartPole-v1 and "
-                "again over 100 more; one thread, judging not counted. A run that never got there counts with "
-                "its whole time.",
-        "machine": {}, "cases": {}, "ratios": [],
+        "again over 100 more; one thread, judging not counted. A run that never got there counts with "
+        "its whole time.",
+        "machine": {},
+        "cases": {},
+        "ratios": [],
     }
 
 
@@ -265,28 +355,54 @@ def print_tables(record: dict[str, Any]) -> None:
     if not entries and not record.get("cold"):
         raise SystemExit("nothing is recorded yet")
     if entries:
-        print(table([
-            {"case": name, "median s": f"{e['summary']['median_s']:.2f}", "max s": f"{e['summary']['max_s']:.2f}",
-             "min s": f"{e['summary']['min_s']:.2f}", "median steps": f"{e['summary']['median_steps']:.0f}",
-             "solved": f"{e['summary']['solved']}/{e['summary']['seeds']}"}
-            for name, e in entries
-        ]))
+        print(
+            table(
+                [
+                    {
+                        "case": name,
+                        "median s": f"{e['summary']['median_s']:.2f}",
+                        "max s": f"{e['summary']['max_s']:.2f}",
+                        "min s": f"{e['summary']['min_s']:.2f}",
+                        "median steps": f"{e['summary']['median_steps']:.0f}",
+                        "solved": f"{e['summary']['solved']}/{e['summary']['seeds']}",
+                    }
+                    for name, e in entries
+                ]
+            )
+        )
     if record["ratios"]:
         print()
-        print(table([
-            {"ours": r["ours"], "peer": r["peer"], "times faster": f"{r['times_faster']:.1f}",
-             "by settings": "-" if r["by_settings"] is None else f"{r['by_settings']:.1f}",
-             "by code": "-" if r["by_code"] is None else f"{r['by_code']:.1f}"}
-            for r in record["ratios"]
-        ]))
+        print(
+            table(
+                [
+                    {
+                        "ours": r["ours"],
+                        "peer": r["peer"],
+                        "times faster": f"{r['times_faster']:.1f}",
+                        "by settings": "-" if r["by_settings"] is None else f"{r['by_settings']:.1f}",
+                        "by code": "-" if r["by_code"] is None else f"{r['by_code']:.1f}",
+                    }
+                    for r in record["ratios"]
+                ]
+            )
+        )
         print("\nby settings: ours with the peer's settings, divided by ours; by code: the peer, divided by that")
     if record.get("cold"):
         print()
-        print(table([
-            {"from the start of a process": name, "median s": f"{e['median_s']:.2f}", "max s": f"{e['max_s']:.2f}",
-             "min s": f"{e['min_s']:.2f}", "solved": f"{e['solved']}/{e['repeats']}"}
-            for name, e in record["cold"].items()
-        ]))
+        print(
+            table(
+                [
+                    {
+                        "from the start of a process": name,
+                        "median s": f"{e['median_s']:.2f}",
+                        "max s": f"{e['max_s']:.2f}",
+                        "min s": f"{e['min_s']:.2f}",
+                        "solved": f"{e['solved']}/{e['repeats']}",
+                    }
+                    for name, e in record["cold"].items()
+                ]
+            )
+        )
 
 
 def main() -> None:

@@ -48,8 +48,17 @@ def main() -> None:
     except Solved:
         pass
     wall = time.perf_counter() - begin
-    print(json.dumps({"solved": judge.solved, "cpu_s": round(judge.cpu_s, 3), "env_steps": judge.env_steps,
-                      "cpu_with_judge_s": round(time.process_time(), 3), "wall_with_judge_s": round(wall, 3)}))
+    print(
+        json.dumps(
+            {
+                "solved": judge.solved,
+                "cpu_s": round(judge.cpu_s, 3),
+                "env_steps": judge.env_steps,
+                "cpu_with_judge_s": round(time.process_time(), 3),
+                "wall_with_judge_s": round(wall, 3),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -102,7 +102,8 @@ def gymnax_runs(actions: np.ndarray) -> dict:
         key, state = carry
         key, now = jax.random.split(key)
         observations, state, rewards, ends, _ = jax.vmap(environment.step, (0, 0, 0, None))(
-            jax.random.split(now, copies), state, row, parameters)
+            jax.random.split(now, copies), state, row, parameters
+        )
         return (key, state), (observations, rewards, ends)
 
     _, state = jax.vmap(environment.reset, (0, None))(jax.random.split(key, copies), parameters)
@@ -120,12 +121,32 @@ def gymnax_runs(actions: np.ndarray) -> dict:
 def compile_pufferlib(archive: str, folder: str) -> ctypes.CDLL:
     """The shared library of pufferlib's CartPole; its drawing functions, which need a screen, are left out by the linker."""
     with tarfile.open(archive) as source:
-        wanted = [m for m in source.getmembers() if m.name.endswith(("ocean/cartpole/cartpole.h", "linux_amd64/include/raylib.h"))]
+        wanted = [
+            m
+            for m in source.getmembers()
+            if m.name.endswith(("ocean/cartpole/cartpole.h", "linux_amd64/include/raylib.h"))
+        ]
         source.extractall(folder, wanted, filter="data")
     headers = [f"-I{path.parent}" for path in sorted(Path(folder).rglob("*.h"))]
     (Path(folder) / "glue.c").write_text(GLUE)
-    subprocess.run(["gcc", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffunction-sections", "-Wl,--gc-sections",
-                    *headers, "glue.c", "-o", "cartpole.so", "-lm"], cwd=folder, check=True)  # fmt: skip
+    subprocess.run(
+        [
+            "gcc",
+            "-O3",
+            "-fPIC",
+            "-shared",
+            "-fvisibility=hidden",
+            "-ffunction-sections",
+            "-Wl,--gc-sections",
+            *headers,
+            "glue.c",
+            "-o",
+            "cartpole.so",
+            "-lm",
+        ],
+        cwd=folder,
+        check=True,
+    )
     library = ctypes.CDLL(str(Path(folder) / "cartpole.so"))
     library.make.restype = ctypes.c_void_p
     return library
@@ -157,7 +178,12 @@ def main() -> None:
     if options.pufferlib:
         gcc = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout.strip()
         versions["versions"] |= {"pufferlib": Path(options.pufferlib).name, "gcc": gcc}
-    record = {"what": "CartPole steps per CPU-second, one thread", "repeats": REPEATS, "machine": versions, "copies": {}}
+    record = {
+        "what": "CartPole steps per CPU-second, one thread",
+        "repeats": REPEATS,
+        "machine": versions,
+        "copies": {},
+    }
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         pufferlib = compile_pufferlib(options.pufferlib, folder) if options.pufferlib else None
@@ -168,12 +194,18 @@ def main() -> None:
             speed = {name: copies * steps / summary(taken)["median_s"] for name, taken in seconds.items()}
             ratio = float(np.median(np.array(seconds["gymnasium"]) / np.array(seconds["numpy"])))
             record["copies"][str(copies)] = {
-                "steps": steps, "seconds": {name: summary(taken) | first[name] for name, taken in seconds.items()},
+                "steps": steps,
+                "seconds": {name: summary(taken) | first[name] for name, taken in seconds.items()},
                 "steps_per_second": {name: round(value) for name, value in speed.items()},
                 "numpy_over_gymnasium": round(ratio, 3),
             }
-            rows.append({"copies": str(copies), **{name: f"{value / 1e6:.2f} M" for name, value in speed.items()},
-                         "numpy / gymnasium": f"{ratio:.2f}"})
+            rows.append(
+                {
+                    "copies": str(copies),
+                    **{name: f"{value / 1e6:.2f} M" for name, value in speed.items()},
+                    "numpy / gymnasium": f"{ratio:.2f}",
+                }
+            )
     print(table(rows))
     save("cartpole_steps", record)
 

@@ -31,9 +31,17 @@ from q_learning import ENVIRONMENTS, SETTINGS, read_table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rlbook_lib.environments import (  # noqa: E402
-    ANGLE_LIMIT, FORCE, GRAVITY, HALF_LENGTH, POLE_SHARE, POSITION_LIMIT, TIME_STEP, TOTAL_MASS, BatchedCartPole,
+    ANGLE_LIMIT,
+    FORCE,
+    GRAVITY,
+    HALF_LENGTH,
+    POLE_SHARE,
+    POSITION_LIMIT,
+    TIME_STEP,
+    TOTAL_MASS,
+    BatchedCartPole,
     VectorStep,
-)  # fmt: skip
+)
 from rlbook_lib.returns import gae  # noqa: E402
 from rlbook_lib.temporal_difference import q_learning  # noqa: E402
 
@@ -143,7 +151,9 @@ class LoopCartPole(BatchedCartPole):
         actions, shape = self._usable_actions(actions), (self.copies,)
         physics, observations = np.empty((4, *shape)), np.empty((*shape, 4), np.float32)
         terminated, truncated = np.empty(shape, bool), np.empty(shape, bool)
-        some_ended = self.loop(self.physics, actions, self._lengths, self.max_steps, physics, observations, terminated, truncated)
+        some_ended = self.loop(
+            self.physics, actions, self._lengths, self.max_steps, physics, observations, terminated, truncated
+        )
         self.physics, self.observations = physics, observations
         self.steps += 1
         if some_ended:
@@ -190,24 +200,38 @@ def measure_gae() -> dict:
     calls = {"library": 20, "compiled": 20, "python": 1}
     return {
         "what": "generalized advantages, (2048, 64) in float32, one call",
-        "seconds": per_unit({
-            "library": lambda: [gae(*buffer, GAMMA, LAM) for _ in range(calls["library"])],
-            "compiled": lambda: [compiled_call() for _ in range(calls["compiled"])],
-            "python": lambda: loop(*buffer),
-        }, calls),
+        "seconds": per_unit(
+            {
+                "library": lambda: [gae(*buffer, GAMMA, LAM) for _ in range(calls["library"])],
+                "compiled": lambda: [compiled_call() for _ in range(calls["compiled"])],
+                "python": lambda: loop(*buffer),
+            },
+            calls,
+        ),
         "first_call_s": first,
         "same_numbers": same_numbers(gae(*buffer, GAMMA, LAM), compiled_call()),
-    }  # fmt: skip
+    }
 
 
 def measure_cartpole(copies: int, steps: int) -> dict:
     actions = np.random.default_rng(0).integers(2, size=(steps, copies))
     flags = [np.zeros(copies, bool) for _ in range(2)]
     fast, first = compiled(
-        cartpole_loop, np.zeros((4, copies)), actions[0], np.zeros(copies, np.int64), 500, np.empty((4, copies)), np.empty((copies, 4), np.float32), *flags
+        cartpole_loop,
+        np.zeros((4, copies)),
+        actions[0],
+        np.zeros(copies, np.int64),
+        500,
+        np.empty((4, copies)),
+        np.empty((copies, 4), np.float32),
+        *flags,
     )
     few = max(1, 64_000 // copies)  # steps, in plain Python
-    made = {"library": BatchedCartPole(copies, seed=0), "compiled": LoopCartPole(fast, copies), "python": LoopCartPole(cartpole_loop, copies)}
+    made = {
+        "library": BatchedCartPole(copies, seed=0),
+        "compiled": LoopCartPole(fast, copies),
+        "python": LoopCartPole(cartpole_loop, copies),
+    }
     for environment in made.values():
         environment.reset()
     same = all(same_numbers(*(made[name].step(row) for name in ("library", "compiled"))) for row in actions)
@@ -220,11 +244,13 @@ def measure_cartpole(copies: int, steps: int) -> dict:
     rows = {"library": actions, "compiled": actions, "python": actions[:few]}
     return {
         "what": f"CartPole, {copies} copies, one step of all",
-        "seconds": per_unit({name: partial(run, made[name], rows[name]) for name in made},
-                            {name: len(part) for name, part in rows.items()}),
+        "seconds": per_unit(
+            {name: partial(run, made[name], rows[name]) for name in made},
+            {name: len(part) for name, part in rows.items()},
+        ),
         "first_call_s": first,
         "same_numbers": same,
-    }  # fmt: skip
+    }
 
 
 def tables_of(name: str) -> tuple[list[np.ndarray], int]:
@@ -249,15 +275,18 @@ def measure_q_learning(name: str, limit: int, many: int, single: int) -> dict:
     learn = partial(q_learning, name, seed=0, max_steps=limit, **SETTINGS)
     return {
         "what": f"Q-learning on {name}, one update",
-        "seconds": per_unit({
-            "library": lambda: int(learn(episodes=single).lengths.sum()),
-            "compiled": lambda: fast(*tables, start, limit, single * 20, *rates),
-            "python": lambda: q_learning_loop(*tables, start, limit, max(1, single // 20), *rates),
-            "library, 1024 runs": lambda: int(learn(episodes=many, runs=1024).lengths.sum()),
-        }, None),
+        "seconds": per_unit(
+            {
+                "library": lambda: int(learn(episodes=single).lengths.sum()),
+                "compiled": lambda: fast(*tables, start, limit, single * 20, *rates),
+                "python": lambda: q_learning_loop(*tables, start, limit, max(1, single // 20), *rates),
+                "library, 1024 runs": lambda: int(learn(episodes=many, runs=1024).lengths.sum()),
+            },
+            None,
+        ),
         "first_call_s": first,
         "same_numbers": None,
-    }  # fmt: skip
+    }
 
 
 def cold_start(command: list[str], folder: str) -> float:
@@ -284,23 +313,46 @@ def measure_starts() -> dict:
 
 
 def main() -> None:
-    warm = [measure_gae(), *(measure_cartpole(*size) for size in COPIES.items()),
-            *(measure_q_learning(*row) for row in ENVIRONMENTS)]  # fmt: skip
-    print(table([
-        {"warm": case["what"],
-         **{name: f"{case['seconds'][name]['median_s'] * 1e6:.4g} us" for name in ("library", "compiled", "python")},
-         "library / compiled": f"{case['seconds']['library']['median_s'] / case['seconds']['compiled']['median_s']:.2f}",
-         "first call": f"{case['first_call_s']:.2f} s", "same numbers": str(case["same_numbers"])}
+    warm = [
+        measure_gae(),
+        *(measure_cartpole(*size) for size in COPIES.items()),
+        *(measure_q_learning(*row) for row in ENVIRONMENTS),
+    ]
+    print(
+        table(
+            [
+                {
+                    "warm": case["what"],
+                    **{
+                        name: f"{case['seconds'][name]['median_s'] * 1e6:.4g} us"
+                        for name in ("library", "compiled", "python")
+                    },
+                    "library / compiled": f"{case['seconds']['library']['median_s'] / case['seconds']['compiled']['median_s']:.2f}",
+                    "first call": f"{case['first_call_s']:.2f} s",
+                    "same numbers": str(case["same_numbers"]),
+                }
+                for case in warm
+            ]
+        )
+    )
+    many = {
+        case["what"]: case["seconds"]["library, 1024 runs"]["median_s"]
         for case in warm
-    ]))  # fmt: skip
-    many = {case["what"]: case["seconds"]["library, 1024 runs"]["median_s"] for case in warm
-            if "library, 1024 runs" in case["seconds"]}  # fmt: skip
+        if "library, 1024 runs" in case["seconds"]
+    }
     print("\n".join(f"{what}, 1024 runs side by side: {seconds * 1e6:.3g} us" for what, seconds in many.items()))
     starts = measure_starts()
     print(table([{"new process": name, "CPU s": f"{taken['median_s']:.3f}"} for name, taken in starts.items()]))
-    save("compiled", {"what": "plain loops compiled by numba against the library, CPU seconds, one thread",
-                      "repeats": REPEATS, "machine": machine(["numpy", "numba", "scipy", "gymnasium"]),
-                      "warm": warm, "starts": starts})  # fmt: skip
+    save(
+        "compiled",
+        {
+            "what": "plain loops compiled by numba against the library, CPU seconds, one thread",
+            "repeats": REPEATS,
+            "machine": machine(["numpy", "numba", "scipy", "gymnasium"]),
+            "warm": warm,
+            "starts": starts,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -94,7 +94,10 @@ def peer_cases(buffer):
 
     tensors, arrays = [torch.tensor(array) for array in buffer], [jax.device_put(array) for array in buffer]
     theirs = RolloutBuffer(STEPS, Box(-1, 1, (1,)), Box(-1, 1, (1,)), "cpu", gae_lambda=LAM, gamma=GAMMA, n_envs=COPIES)
-    ends, after = terminated | truncated, np.roll(values, -1, axis=0)  # it takes the next row's value, and none at an end
+    ends, after = (
+        terminated | truncated,
+        np.roll(values, -1, axis=0),
+    )  # it takes the next row's value, and none at an end
     theirs.values[:], theirs.episode_starts[1:] = values, ends[:-1]
     theirs.rewards[:] = rewards + GAMMA * (next_values * ~terminated - after * ~ends)
     last = torch.tensor(after[-1])
@@ -169,15 +172,25 @@ def main():
         print(f"{case:16s}" + "".join(f"  {name} {value:.3g}" for name, value in rows[case].items()))
 
     packages = ["numpy", *(["torch", "jax", "numba", "stable-baselines3"] if options.peers else [])]
-    RESULT.with_name(options.output).write_text(json.dumps({
-        "what": "generalized advantages, CPU milliseconds per call, one thread",
-        "shape": [STEPS, COPIES], "dtype": "float32", "gamma": GAMMA, "lam": LAM,
-        "repeats": REPEATS, "calls_per_repeat": CALLS - 1,
-        "date": datetime.date.today().isoformat(),
-        "machine": {"processor": processor(), "cores": os.cpu_count(), "system": platform.system()},
-        "versions": {"python": platform.python_version(), **machine(packages)["versions"]},
-        "cases": rows,
-    }, indent=1) + "\n")
+    RESULT.with_name(options.output).write_text(
+        json.dumps(
+            {
+                "what": "generalized advantages, CPU milliseconds per call, one thread",
+                "shape": [STEPS, COPIES],
+                "dtype": "float32",
+                "gamma": GAMMA,
+                "lam": LAM,
+                "repeats": REPEATS,
+                "calls_per_repeat": CALLS - 1,
+                "date": datetime.date.today().isoformat(),
+                "machine": {"processor": processor(), "cores": os.cpu_count(), "system": platform.system()},
+                "versions": {"python": platform.python_version(), **machine(packages)["versions"]},
+                "cases": rows,
+            },
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -58,7 +58,10 @@ def main() -> None:
             graded, status = batch.grade_notebook(course, chosen)
             alone.append(time.monotonic() - began)
             alone_cpu.append(cpu_seconds() - cpu)
-            assert status == "graded" and sum(one.points for one in graded) == assignment.points - assignment.written.points
+            assert (
+                status == "graded"
+                and sum(one.points for one in graded) == assignment.points - assignment.written.points
+            )
         submissions = Path(folder) / "submissions"
         for number in range(options.students):
             place = submissions / f"student{number:03d}"
@@ -81,18 +84,29 @@ def main() -> None:
         assert all(result.points == assignment.points - assignment.written.points for result in found)
     third = max(1, len(memory) // 3)
     record = {
-        "assignment": options.assignment, "students": options.students, "workers": options.workers,
-        "one_submission_wall": summary(alone[1:]), "one_submission_cpu": summary(alone_cpu[1:]),
-        "class_wall_s": seconds, "class_cpu_s": used, "load_before": os.getloadavg()[2],
+        "assignment": options.assignment,
+        "students": options.students,
+        "workers": options.workers,
+        "one_submission_wall": summary(alone[1:]),
+        "one_submission_cpu": summary(alone_cpu[1:]),
+        "class_wall_s": seconds,
+        "class_cpu_s": used,
+        "load_before": os.getloadavg()[2],
         "memory_mb": {"first_third": max(memory[:third]), "last_third": max(memory[-third:])},
         "machine": machine(["numpy", "scipy"]),
-    }  # fmt: skip
+    }
     rows = [
         {"what": "one submission, clock", "value": f"{record['one_submission_wall']['median_s']:.2f} s"},
-        {"what": "one submission, CPU of the grader itself", "value": f"{record['one_submission_cpu']['median_s']:.2f} s"},
+        {
+            "what": "one submission, CPU of the grader itself",
+            "value": f"{record['one_submission_cpu']['median_s']:.2f} s",
+        },
         {"what": f"{options.students} submissions, {options.workers} workers, clock", "value": f"{seconds:.1f} s"},
         {"what": f"{options.students} submissions, CPU of the grader itself", "value": f"{used:.1f} s"},
-        {"what": "memory of the grader, first and last third", "value": f"{max(memory[:third]):.0f} and {max(memory[-third:]):.0f} MB"},
+        {
+            "what": "memory of the grader, first and last third",
+            "value": f"{max(memory[:third]):.0f} and {max(memory[-third:]):.0f} MB",
+        },
     ]
     print(table(rows))
     (RESULTS / "grader.json").write_text(json.dumps(record, indent=1) + "\n")

@@ -19,13 +19,31 @@ COPIES, STEPS, EPOCHS, HIDDEN, TOTAL_STEPS = 16, 64, 6, 64, 100_000
 CLIP, LEARNING_RATE, GAMMA, LAMBDA = 0.3, 7e-3, 0.99, 0.95
 SCALE = 1 / (1 - GAMMA)  # the unit of the value network
 SETTINGS = {
-    "copies": COPIES, "steps": STEPS, "epochs": EPOCHS, "hidden": [HIDDEN], "total_steps": TOTAL_STEPS, "clip": CLIP,
-    "learning_rate": LEARNING_RATE, "gamma": GAMMA, "lam": LAMBDA,
+    "copies": COPIES,
+    "steps": STEPS,
+    "epochs": EPOCHS,
+    "hidden": [HIDDEN],
+    "total_steps": TOTAL_STEPS,
+    "clip": CLIP,
+    "learning_rate": LEARNING_RATE,
+    "gamma": GAMMA,
+    "lam": LAMBDA,
 }
 REJAX_SETTINGS: dict[str, Any] = {  # those of its repository, configs/gymnax/cartpole.yaml
-    "env": "CartPole-v1", "agent_kwargs": {"activation": "tanh"}, "num_envs": 5, "num_steps": 100, "num_epochs": 5,
-    "num_minibatches": 5, "learning_rate": 0.00075, "max_grad_norm": 0.5, "total_timesteps": 100_000, "gamma": 0.99,
-    "gae_lambda": 0.95, "clip_eps": 0.2, "ent_coef": 0.01, "vf_coef": 0.5,
+    "env": "CartPole-v1",
+    "agent_kwargs": {"activation": "tanh"},
+    "num_envs": 5,
+    "num_steps": 100,
+    "num_epochs": 5,
+    "num_minibatches": 5,
+    "learning_rate": 0.00075,
+    "max_grad_norm": 0.5,
+    "total_timesteps": 100_000,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_eps": 0.2,
+    "ent_coef": 0.01,
+    "vf_coef": 0.5,
 }
 
 
@@ -137,7 +155,9 @@ def adam(networks: Any, state: Any, gradient: Any) -> tuple[Any, Any]:
 def update(run: Any, _: None) -> tuple[Any, None]:
     networks, optimizer, state, lengths, key = run
     key, for_steps = jax.random.split(key)
-    state, lengths, (observations, actions, old, after, terminated, ended) = collect(networks, state, lengths, for_steps)
+    state, lengths, (observations, actions, old, after, terminated, ended) = collect(
+        networks, state, lengths, for_steps
+    )
     advantages, targets = advantages_of(networks, observations, after, terminated, ended)
     advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (observations, actions, old, advantages, targets))

@@ -30,7 +30,8 @@ import common  # fixes the number of threads: before numpy and torch
 import torch
 
 from rlbook_lib.devices import use_threads
-from rlbook_lib.fine_tuning import SFTConfig, frozen_copy, iterate_sft
+from rlbook_lib.fine_tuning import SFTConfig, iterate_sft
+from rlbook_lib.training import frozen_copy
 from rlbook_lib.grpo import GRPOConfig, iterate_grpo
 from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, generate
 from rlbook_lib.reward_model import RewardModel, iterate_reward_model, preference_accuracy
@@ -241,10 +242,19 @@ def _trl_rate(seed: int) -> tuple[float, int]:
     plain.pre_tokenizer, plain.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<eos>")
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(words), hidden_size=160, intermediate_size=427, num_hidden_layers=3, num_attention_heads=4,
-        max_position_embeddings=64, pad_token_id=0, eos_token_id=1, bos_token_id=None,
-    ))  # fmt: skip
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(words),
+            hidden_size=160,
+            intermediate_size=427,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            max_position_embeddings=64,
+            pad_token_id=0,
+            eos_token_id=1,
+            bos_token_id=None,
+        )
+    )
     marks: list[tuple[float, int]] = []
 
     def reward(prompts: list[str], completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -257,21 +267,42 @@ def _trl_rate(seed: int) -> tuple[float, int]:
     data = Dataset(InMemoryTable(column), fingerprint="prompts")  # named, so that nothing has to be hashed
     with tempfile.TemporaryDirectory() as folder:
         options = TrlConfig(
-            output_dir=folder, per_device_train_batch_size=PROMPTS * GROUP, num_generations=GROUP, max_steps=ROUNDS + 1,
-            max_completion_length=LONGEST, beta=0.0, learning_rate=5e-4, loss_type="bnpo", report_to=[], save_strategy="no",
-            logging_steps=1000, disable_tqdm=True, use_cpu=True, bf16=False, gradient_checkpointing=False, seed=seed,
-        )  # fmt: skip
-        GRPOTrainer(model=model, reward_funcs=reward, args=options, train_dataset=data, processing_class=tokenizer).train()
+            output_dir=folder,
+            per_device_train_batch_size=PROMPTS * GROUP,
+            num_generations=GROUP,
+            max_steps=ROUNDS + 1,
+            max_completion_length=LONGEST,
+            beta=0.0,
+            learning_rate=5e-4,
+            loss_type="bnpo",
+            report_to=[],
+            save_strategy="no",
+            logging_steps=1000,
+            disable_tqdm=True,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            seed=seed,
+        )
+        GRPOTrainer(
+            model=model, reward_funcs=reward, args=options, train_dataset=data, processing_class=tokenizer
+        ).train()
     # from the first round's reward to the last one's: the same number of updates as of samplings
     rate = (marks[-1][1] - marks[0][1]) / (marks[-1][0] - marks[0][0])
     return rate, sum(p.numel() for p in model.parameters())
 
 
 PARTS: dict[str, Callable[[int], dict[str, float]]] = {
-    "sft": sft, "cache": cache, "reward_model": reward_model, "grpo": grpo, "rlhf": rlhf,
-    "overoptimization": overoptimization, "grpo_long": grpo_long, "against_trl": against_trl,
+    "sft": sft,
+    "cache": cache,
+    "reward_model": reward_model,
+    "grpo": grpo,
+    "rlhf": rlhf,
+    "overoptimization": overoptimization,
+    "grpo_long": grpo_long,
+    "against_trl": against_trl,
     "memory_beside_trl": memory_beside_trl,
-}  # fmt: skip
+}
 
 
 def report(record: dict[str, Any]) -> str:
@@ -285,10 +316,16 @@ def report(record: dict[str, Any]) -> str:
                 continue
             joined = join(values)
             held = joined <= limit if sense == "<=" else joined >= limit
-            rows.append({
-                "part": part, "number": name, "mark": f"{join.__name__} {sense} {limit:g}", "reached": f"{joined:.3g}",
-                "held": "yes" if held else "NO", "seeds": " ".join(f"{value:.3g}" for value in values),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "part": part,
+                    "number": name,
+                    "mark": f"{join.__name__} {sense} {limit:g}",
+                    "reached": f"{joined:.3g}",
+                    "held": "yes" if held else "NO",
+                    "seeds": " ".join(f"{value:.3g}" for value in values),
+                }
+            )
     return common.table(rows) if rows else "nothing measured yet"
 
 

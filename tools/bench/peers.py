@@ -47,9 +47,18 @@ def _zoo_ppo(kind: Any, seed: int, judge: Judge) -> None:
     from stable_baselines3.common.env_util import make_vec_env
 
     model = kind(
-        "MlpPolicy", make_vec_env("CartPole-v1", n_envs=8, seed=seed), seed=seed, device="cpu",
-        n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98, n_epochs=20, ent_coef=0.0,
-        learning_rate=lambda left: 0.001 * left, clip_range=lambda left: 0.2 * left,
+        "MlpPolicy",
+        make_vec_env("CartPole-v1", n_envs=8, seed=seed),
+        seed=seed,
+        device="cpu",
+        n_steps=32,
+        batch_size=256,
+        gae_lambda=0.8,
+        gamma=0.98,
+        n_epochs=20,
+        ent_coef=0.0,
+        learning_rate=lambda left: 0.001 * left,
+        clip_range=lambda left: 0.2 * left,
     )
     _learn(model, 100_000, judge)
 
@@ -58,10 +67,21 @@ def _zoo_dqn(kind: Any, seed: int, judge: Judge) -> None:
     from stable_baselines3.common.env_util import make_vec_env
 
     model = kind(
-        "MlpPolicy", make_vec_env("CartPole-v1", n_envs=1, seed=seed), seed=seed, device="cpu",
-        learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000, gamma=0.99,
-        target_update_interval=10, train_freq=256, gradient_steps=128, exploration_fraction=0.16,
-        exploration_final_eps=0.04, policy_kwargs=dict(net_arch=[256, 256]),
+        "MlpPolicy",
+        make_vec_env("CartPole-v1", n_envs=1, seed=seed),
+        seed=seed,
+        device="cpu",
+        learning_rate=2.3e-3,
+        batch_size=64,
+        buffer_size=100_000,
+        learning_starts=1000,
+        gamma=0.99,
+        target_update_interval=10,
+        train_freq=256,
+        gradient_steps=128,
+        exploration_fraction=0.16,
+        exploration_final_eps=0.04,
+        policy_kwargs=dict(net_arch=[256, 256]),
     )
     _learn(model, 50_000, judge)
 
@@ -183,5 +203,11 @@ def old_gym() -> dict[str, types.ModuleType]:
     vector, spaces = module("gym.vector", SyncVectorEnv=SyncVectorEnv), gymnasium.spaces
     gym = module("gym", make=Env, wrappers=wrappers, vector=vector, spaces=spaces)
     words = module("distutils.util", strtobool=lambda word: word.lower() in ("true", "yes", "1"))
-    return {"gym": gym, "gym.wrappers": wrappers, "gym.vector": vector, "gym.spaces": spaces,
-            "distutils": module("distutils", util=words), "distutils.util": words}  # gone from Python 3.12
+    return {
+        "gym": gym,
+        "gym.wrappers": wrappers,
+        "gym.vector": vector,
+        "gym.spaces": spaces,
+        "distutils": module("distutils", util=words),
+        "distutils.util": words,
+    }  # gone from Python 3.12

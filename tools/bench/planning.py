@@ -25,7 +25,10 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from rlbook_lib.dynamic_programming import (
-    Solution, bellman_optimality_backup, modified_policy_iteration, value_iteration,
+    Solution,
+    bellman_optimality_backup,
+    modified_policy_iteration,
+    value_iteration,
 )
 from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP
@@ -111,8 +114,12 @@ def mdpsolver_run(mdp: MDP, update: str) -> Any:
         return [rows[i : i + mdp.n_actions] for i in range(0, len(rows), mdp.n_actions)]
 
     model = mdpsolver.model()
-    model.mdp(discount=mdp.gamma, rewards=mdp.rewards.tolist(), tranMatProbs=by_state(transitions.data),
-              tranMatColumns=by_state(transitions.indices))  # fmt: skip
+    model.mdp(
+        discount=mdp.gamma,
+        rewards=mdp.rewards.tolist(),
+        tranMatProbs=by_state(transitions.data),
+        tranMatColumns=by_state(transitions.indices),
+    )
 
     def solve() -> Solution:
         model.solve(algorithm="vi", update=update, tolerance=EPSILON / 2, initValueVector=start, parallel=False)
@@ -150,9 +157,11 @@ def compare(problem: str, n_states: int, repeats: int, compiled: bool) -> dict[s
     record: dict[str, Any] = {"problem": problem, "states": mdp.n_states, "solvers": {}}
     for name, answer in answers.items():
         error = float(np.abs(answer.values - values).max())
-        record["solvers"][name] = common.summary(seconds[name]) | first[name] | {
-            "iterations": int(answer.iterations) or None, "error": error, "error_bound": float(answer.error_bound),
-        }
+        record["solvers"][name] = (
+            common.summary(seconds[name])
+            | first[name]
+            | {"iterations": int(answer.iterations) or None, "error": error, "error_bound": float(answer.error_bound)}
+        )
         assert error <= EPSILON * 0.55, f"{name} is off by {error:.1e} on {problem}, {n_states} states"
     ours, theirs = record["solvers"][OURS]["median_s"], record["solvers"][PEER]["median_s"]
     return record | {"times_as_fast": theirs / ours, "target": TARGETS[problem]}
@@ -173,11 +182,16 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
     peer = record["solvers"][PEER]["median_s"]
     return [
         {
-            "problem": record["problem"], "states": str(record["states"]), "solver": name,
-            "median ms": f"{1e3 * s['median_s']:.2f}", "min ms": f"{1e3 * s['min_s']:.2f}",
-            "max ms": f"{1e3 * s['max_s']:.2f}", "x quantecon": f"{peer / s['median_s']:.2f}",
+            "problem": record["problem"],
+            "states": str(record["states"]),
+            "solver": name,
+            "median ms": f"{1e3 * s['median_s']:.2f}",
+            "min ms": f"{1e3 * s['min_s']:.2f}",
+            "max ms": f"{1e3 * s['max_s']:.2f}",
+            "x quantecon": f"{peer / s['median_s']:.2f}",
             "iterations": str(s["iterations"] or "not told"),
-            "error": f"{s['error']:.1e}", "bound": f"{s['error_bound']:.1e}",
+            "error": f"{s['error']:.1e}",
+            "bound": f"{s['error_bound']:.1e}",
         }
         for name, s in record["solvers"].items()
     ]
@@ -194,7 +208,8 @@ def main() -> None:
     arguments = parser.parse_args()
     records = [
         compare(problem, size, arguments.repeats, bool(arguments.peers))
-        for problem in arguments.problems for size in sorted(arguments.sizes)
+        for problem in arguments.problems
+        for size in sorted(arguments.sizes)
     ]
     print(common.table([row for record in records for row in rows(record)]))
     exponents = {p: {s: growth(records, p, s) for s in (OURS, PEER, PLAIN)} for p in arguments.problems}
@@ -202,15 +217,20 @@ def main() -> None:
         print(f"growth, {problem}: " + ", ".join(f"{s} S^{p:.2f}" for s, p in of_solver.items()))
     missed = [record for record in records if record["times_as_fast"] < record["target"]]
     for record in missed:
-        print(f"MISSED: {record['problem']}, {record['states']} states: {record['times_as_fast']:.2f} "
-              f"times as fast, target {record['target']}")
+        print(
+            f"MISSED: {record['problem']}, {record['states']} states: {record['times_as_fast']:.2f} "
+            f"times as fast, target {record['target']}"
+        )
     if not arguments.dry:
-        common.save("planning", {
-            "setting": {"gamma": GAMMA, "epsilon": EPSILON, "repeats": arguments.repeats},
-            "machine": common.machine(["numpy", "scipy", "quantecon", *(["mdpsolver"] if arguments.peers else [])]),
-            "results": records,
-            "growth": exponents,
-        })
+        common.save(
+            "planning",
+            {
+                "setting": {"gamma": GAMMA, "epsilon": EPSILON, "repeats": arguments.repeats},
+                "machine": common.machine(["numpy", "scipy", "quantecon", *(["mdpsolver"] if arguments.peers else [])]),
+                "results": records,
+                "growth": exponents,
+            },
+        )
     sys.exit(1 if missed else 0)
 
 

@@ -41,10 +41,7 @@ def read_table(name):
     model = gymnasium.make(name).unwrapped
     rows = [
         [
-            (
-                list(accumulate(entry[0] for entry in model.P[s][a]))[:-1],
-                [entry[1:] for entry in model.P[s][a]],
-            )
+            (list(accumulate(entry[0] for entry in model.P[s][a]))[:-1], [entry[1:] for entry in model.P[s][a]])
             for a in range(model.action_space.n)
         ]
         for s in range(model.observation_space.n)
@@ -84,9 +81,7 @@ def numpy_loop(rows, start, limit, episodes, seed):
         while not over:
             action = int(rng.integers(q.shape[1])) if rng.random() < epsilon else int(np.argmax(q[state]))
             chances, results = rows[state][action]
-            next_state, reward, terminated = results[
-                int(np.searchsorted(chances, rng.random(), side="right"))
-            ]
+            next_state, reward, terminated = results[int(np.searchsorted(chances, rng.random(), side="right"))]
             target = reward if terminated else reward + gamma * q[next_state].max()
             q[state, action] += alpha * (target - q[state, action])
             state, total, steps = next_state, total + reward, steps + 1
@@ -161,9 +156,7 @@ def main():
                     "case": case,
                     "updates": updates,
                     "width": round(width),
-                    "million_updates_per_cpu_second": {
-                        key: round(value / 1e6, 3) for key, value in rate.items()
-                    },
+                    "million_updates_per_cpu_second": {key: round(value / 1e6, 3) for key, value in rate.items()},
                     "seconds": {key: round(value, 4) for key, value in spread.items()} | first[case],
                 }
             )

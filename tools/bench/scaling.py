@@ -40,7 +40,9 @@ GRPO = GRPOConfig(updates=UPDATES + 1, prompts=32, group=8, minibatches=4)
 
 def ppo(seed: int, steps: int) -> dict[str, Any]:
     """One run of PPO on CartPole."""
-    return {"episode_return": train_ppo("CartPole-v1", PPOConfig(total_steps=steps), seed=seed).history["episode_return"]}
+    return {
+        "episode_return": train_ppo("CartPole-v1", PPOConfig(total_steps=steps), seed=seed).history["episode_return"]
+    }
 
 
 def cpu() -> float:
@@ -55,8 +57,15 @@ def timed_sweep(workers: int, runs: int = RUNS, steps: int = STEPS) -> dict[str,
 
     with tempfile.TemporaryDirectory() as folder:
         load, wall, cost = os.getloadavg()[0], time.perf_counter(), cpu()
-        sweep(ppo, {"ppo": {"steps": steps}}, range(runs), folder=folder, workers=workers,
-              backend="loky" if workers > 1 else "sequential", progress=False)
+        sweep(
+            ppo,
+            {"ppo": {"steps": steps}},
+            range(runs),
+            folder=folder,
+            workers=workers,
+            backend="loky" if workers > 1 else "sequential",
+            progress=False,
+        )
         if workers > 1:
             get_reusable_executor().shutdown(wait=True)  # their CPU-seconds are counted when they have ended
         return {"wall_s": time.perf_counter() - wall, "cpu_s": cpu() - cost, "load": load}
@@ -65,8 +74,13 @@ def timed_sweep(workers: int, runs: int = RUNS, steps: int = STEPS) -> dict[str,
 def timed_grpo(workers: int, width: int) -> dict[str, float]:
     """Tokens of GRPO by as many processes; what process 0 printed."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
-    done = subprocess.run([*start, __file__, "--share", str(width)], check=True, capture_output=True, text=True,
-                          env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"})  # fmt: skip
+    done = subprocess.run(
+        [*start, __file__, "--share", str(width)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+    )
     return {**json.loads(done.stdout.strip().splitlines()[-1]), "load": os.getloadavg()[0]}
 
 
@@ -112,14 +126,31 @@ def main() -> None:
         for name, way in ways.items():
             repeats[name].append(way())
     medians = {name: middle(rows) for name, rows in repeats.items()}
-    print(common.table([{"case": name, "wall s": f"{row['wall_s']:.2f}", "CPU s": f"{row['cpu_s']:.2f}", "load before": f"{row['load']:.1f}",
-                         "tokens/s": f"{row['tokens'] / row['wall_s']:,.0f}" if "tokens" in row else ""} for name, row in medians.items()]))  # fmt: skip
-    common.save("scaling", {
-        "what": f"{RUNS} runs of PPO on CartPole, {STEPS} steps each, by sweep; {UPDATES} updates of GRPO on sorting, "
-                f"{GRPO.prompts} prompts in groups of {GRPO.group}; one and two processes of one thread, taking turns",
-        "machine": common.machine(["numpy", "torch", "joblib"]) | {"neighbors": "other work ran beside it: see load"},
-        "repeats": repeats, "medians": medians,
-    })  # fmt: skip
+    print(
+        common.table(
+            [
+                {
+                    "case": name,
+                    "wall s": f"{row['wall_s']:.2f}",
+                    "CPU s": f"{row['cpu_s']:.2f}",
+                    "load before": f"{row['load']:.1f}",
+                    "tokens/s": f"{row['tokens'] / row['wall_s']:,.0f}" if "tokens" in row else "",
+                }
+                for name, row in medians.items()
+            ]
+        )
+    )
+    common.save(
+        "scaling",
+        {
+            "what": f"{RUNS} runs of PPO on CartPole, {STEPS} steps each, by sweep; {UPDATES} updates of GRPO on sorting, "
+            f"{GRPO.prompts} prompts in groups of {GRPO.group}; one and two processes of one thread, taking turns",
+            "machine": common.machine(["numpy", "torch", "joblib"])
+            | {"neighbors": "other work ran beside it: see load"},
+            "repeats": repeats,
+            "medians": medians,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -58,10 +58,25 @@ def main() -> None:
                 seconds = cold_seconds(["-c", code], cwd=folder, PYTHONPATH=path)
                 if round_:  # the first fills the caches of files
                     taken[name].append(seconds)
-    print(table([{"new process": name, **{key: f"{value:.3f}" for key, value in summary(of).items()}} for name, of in taken.items()]))
+    print(
+        table(
+            [
+                {"new process": name, **{key: f"{value:.3f}" for key, value in summary(of).items()}}
+                for name, of in taken.items()
+            ]
+        )
+    )
     packages = ["numpy", "scipy", "gymnasium", "torch", *([] if peers is None else ["stable-baselines3"])]
-    save("starts", {"what": "CPU seconds of a new process, one thread", "repeats": REPEATS, "load": round(os.getloadavg()[0], 1),
-                    "machine": machine(packages), "starts": {name: summary(of) for name, of in taken.items()}})  # fmt: skip
+    save(
+        "starts",
+        {
+            "what": "CPU seconds of a new process, one thread",
+            "repeats": REPEATS,
+            "load": round(os.getloadavg()[0], 1),
+            "machine": machine(packages),
+            "starts": {name: summary(of) for name, of in taken.items()},
+        },
+    )
 
 
 if __name__ == "__main__":

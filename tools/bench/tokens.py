@@ -36,7 +36,14 @@ import torch.nn.functional as F
 from rlbook_lib import language_model
 from rlbook_lib.devices import use_threads
 from rlbook_lib.grpo import grpo_loss
-from rlbook_lib.language_model import CharTokenizer, HuggingFaceModel, Transformer, TransformerConfig, completion_log_probs, generate
+from rlbook_lib.language_model import (
+    CharTokenizer,
+    HuggingFaceModel,
+    Transformer,
+    TransformerConfig,
+    completion_log_probs,
+    generate,
+)
 from rlbook_lib.text_tasks import Sorting
 from rlbook_lib.training import Adam, gradient_step
 
@@ -88,10 +95,19 @@ def llama() -> HuggingFaceModel:
 
     tokenizer = CharTokenizer(TASK.alphabet)
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=tokenizer.size, hidden_size=160, intermediate_size=427, num_hidden_layers=3, num_attention_heads=4,
-        max_position_embeddings=64, pad_token_id=0, eos_token_id=1, bos_token_id=None,
-    ))  # fmt: skip
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=tokenizer.size,
+            hidden_size=160,
+            intermediate_size=427,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            max_position_embeddings=64,
+            pad_token_id=0,
+            eos_token_id=1,
+            bos_token_id=None,
+        )
+    )
 
     class NeverEnds(torch.nn.Module):
         def __init__(self, head: torch.nn.Module) -> None:
@@ -142,7 +158,11 @@ def jobs(model: Any) -> dict[str, tuple[Callable[[], Any], int]]:
             loss = grpo_loss(log_probs, part.log_probs, advantages, part.mask, normalize="token")
             gradient_step(optimizer, loss, 0.0, 1.0)
 
-    return {"generate": (lambda: generate(model, prompts, max_new_tokens=NEW, seed=0), written), "score": (score, read), "train": (learn, read)}
+    return {
+        "generate": (lambda: generate(model, prompts, max_new_tokens=NEW, seed=0), written),
+        "score": (score, read),
+        "train": (learn, read),
+    }
 
 
 def inside(way: Callable[[], Any], run: Callable[[], Any]) -> Callable[[], Any]:
@@ -187,7 +207,9 @@ def layer_speeds(repeats: int) -> dict[str, dict[str, float]]:
             with torch.no_grad():
                 seconds, _ = common.cpu_seconds(cases, repeats)
             work = 2e-9 * len(many) * rows * inputs * outputs
-            found[f"{name} {inputs} to {outputs}, {rows} rows"] = {way: round(work / statistics.median(t)) for way, t in seconds.items()}
+            found[f"{name} {inputs} to {outputs}, {rows} rows"] = {
+                way: round(work / statistics.median(t)) for way, t in seconds.items()
+            }
     return found
 
 
@@ -200,13 +222,20 @@ def beside_trl(seeds: range) -> list[dict[str, float]]:
         with products():
             plain = _our_rate(seed)[0]
         ours, theirs = _our_rate(seed)[0], _trl_rate(seed)[0]
-        rows.append({"products": round(plain), "library": round(ours), "trl": round(theirs), "ratio": round(ours / theirs, 2)})
+        rows.append(
+            {"products": round(plain), "library": round(ours), "trl": round(theirs), "ratio": round(ours / theirs, 2)}
+        )
     return rows
 
 
 def rows_of(found: dict[str, dict[str, float]]) -> str:
-    names = sorted({name for row in found.values() for name in row}, key=["generate", "score", "train", "error", *WAYS, "product", "convolution"].index)
-    return common.table([{"": key} | {name: f"{row[name]:g}" if name in row else "" for name in names} for key, row in found.items()])
+    names = sorted(
+        {name for row in found.values() for name in row},
+        key=["generate", "score", "train", "error", *WAYS, "product", "convolution"].index,
+    )
+    return common.table(
+        [{"": key} | {name: f"{row[name]:g}" if name in row else "" for name in names} for key, row in found.items()]
+    )
 
 
 def main() -> None:

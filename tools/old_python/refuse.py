@@ -2,4 +2,7 @@
 
 import sys
 
-sys.exit("The book needs Python 3.11, 3.12, 3.13 or 3.14; this is Python %d.%d. Make the environment anew with one of them." % sys.version_info[:2])
+sys.exit(
+    "The book needs Python 3.11, 3.12, 3.13 or 3.14; this is Python %d.%d. Make the environment anew with one of them."
+    % sys.version_info[:2]
+)

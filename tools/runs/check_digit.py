@@ -20,8 +20,14 @@ import torch
 from rlbook_lib.fine_tuning import SFTConfig, train_sft
 from rlbook_lib.grpo import GRPOConfig, iterate_grpo
 from rlbook_lib.language_model import (
-    CharTokenizer, Completions, LanguageModel, Transformer, completion_log_probs, generate, left_pad,
-)  # fmt: skip
+    CharTokenizer,
+    Completions,
+    LanguageModel,
+    Transformer,
+    completion_log_probs,
+    generate,
+    left_pad,
+)
 from rlbook_lib.rlhf import RLHFConfig, iterate_rlhf
 from rlbook_lib.text_tasks import CheckDigit, score_completions
 from rlbook_lib.training import Update, frozen_copy
@@ -61,10 +67,12 @@ def start(seed: int, taught: float, shown: float) -> Transformer:
     model = Transformer(CharTokenizer(TASK.alphabet), seed=seed)
     folder = Path(tempfile.gettempdir()) / "rlbook_check_digit"
     folder.mkdir(exist_ok=True)
-    for stage, (written, settings) in enumerate([
-        (taught, SFTConfig(updates=1000, batch_size=64)),
-        (shown, SFTConfig(updates=150, batch_size=64, learning_rate=5e-4, warmup=10)),
-    ]):  # fmt: skip
+    for stage, (written, settings) in enumerate(
+        [
+            (taught, SFTConfig(updates=1000, batch_size=64)),
+            (shown, SFTConfig(updates=150, batch_size=64, learning_rate=5e-4, warmup=10)),
+        ]
+    ):
         kept = folder / f"{seed}_{taught}{f'_{shown}' if stage else ''}.pt"
         if kept.exists():
             model.load_state_dict(torch.load(kept))
@@ -77,9 +85,16 @@ def start(seed: int, taught: float, shown: float) -> Transformer:
 
 
 def run(
-    seed: int, updates: int, taught: float = TAUGHT, shown: float = SHOWN, price: float = 0.0, leash: float = 0.0,
-    ppo: int = 0, all_of_it: bool = False, **settings: Any,
-) -> dict[str, list[float]]:  # fmt: skip
+    seed: int,
+    updates: int,
+    taught: float = TAUGHT,
+    shown: float = SHOWN,
+    price: float = 0.0,
+    leash: float = 0.0,
+    ppo: int = 0,
+    all_of_it: bool = False,
+    **settings: Any,
+) -> dict[str, list[float]]:
     """Train from a supervised start; a curve has one number an update, or is named for what it holds."""
     model = start(seed, taught, shown)
     before, answers, once = frozen_copy(model), [tokens_of_answers(model)], [answers_at_once(model)]
@@ -99,7 +114,10 @@ def run(
     curves |= {"tokens": tokens, "train_seconds": [seconds], "once": np.mean(once, 1).tolist()}
     curves |= {"end": [*accuracy(model), sequence_kl(model, before)]}  # right, right and greedy, length; nats an answer
     if all_of_it:
-        curves |= {"answers": np.concatenate(answers).ravel().tolist(), "once_watched": np.array(once)[:, :6].ravel().tolist()}
+        curves |= {
+            "answers": np.concatenate(answers).ravel().tolist(),
+            "once_watched": np.array(once)[:, :6].ravel().tolist(),
+        }
         half = Transformer(CharTokenizer(TASK.alphabet), seed=seed)
         half.load_state_dict(torch.load(Path(tempfile.gettempdir()) / "rlbook_check_digit" / f"{seed}_{taught}.pt"))
         for name, which in (("half_taught", half), ("before", before), ("after", model)):
@@ -108,7 +126,14 @@ def run(
 
 
 def iterate(
-    model: Transformer, seed: int, updates: int, price: float, leash: float, ppo: int, before: Any, settings: dict[str, Any]
+    model: Transformer,
+    seed: int,
+    updates: int,
+    price: float,
+    leash: float,
+    ppo: int,
+    before: Any,
+    settings: dict[str, Any],
 ) -> Iterator[Update]:
     """GRPO or PPO with the reward that the case pays."""
 
@@ -125,16 +150,24 @@ def iterate(
     def watch(batch: Completions, paid: torch.Tensor) -> dict[str, float]:
         wrong = batch.lengths[reward.right == 0].float()
         return {
-            "right": float(reward.right.mean()), "paid": float(paid.mean()), "length": float(batch.lengths.float().mean()),
+            "right": float(reward.right.mean()),
+            "paid": float(paid.mean()),
+            "length": float(batch.lengths.float().mean()),
             "worked": float(np.mean([not text.startswith("=") for text in batch.texts])),
             "length_wrong": float(wrong.mean()) if len(wrong) else float("nan"),
-        }  # fmt: skip
+        }
 
     if ppo:
         options = RLHFConfig(updates=updates, batch_size=256, epochs=ppo, learning_rate=1e-4, beta=0.0)
         return iterate_rlhf(model, TASK, options, seed=seed, reference=before, reward=reward, watch=watch)
     return iterate_grpo(
-        model, TASK, GRPOConfig(updates=updates, **(GRPO | settings)), seed=seed, reference=before, reward=reward, watch=watch
+        model,
+        TASK,
+        GRPOConfig(updates=updates, **(GRPO | settings)),
+        seed=seed,
+        reference=before,
+        reward=reward,
+        watch=watch,
     )
 
 
@@ -168,7 +201,9 @@ def sequence_kl(model: LanguageModel, before: LanguageModel) -> float:
 def after_prefix(model: LanguageModel, prefix: Callable[[str], str]) -> float:
     """Share right if the answer is made to begin with a prefix, and goes on greedily."""
     written = generate(model, [q + prefix(q) for q in UNSEEN], max_new_tokens=ROOM, greedy=True)
-    rights = [TASK.reward(q, prefix(q) + text, bool(end)) for q, text, end in zip(UNSEEN, written.texts, written.finished)]
+    rights = [
+        TASK.reward(q, prefix(q) + text, bool(end)) for q, text, end in zip(UNSEEN, written.texts, written.finished)
+    ]
     return float(np.mean(rights))
 
 
@@ -181,7 +216,15 @@ def examine(model: LanguageModel, votes: int = 64) -> dict[str, list[float]]:
     sizes = [1, 2, 4, 8, 16, 32, 64]
     passes = [float(np.mean([1 - comb(votes - int(c), k) / comb(votes, k) for c in right.sum(1)])) for k in sizes]
     majority = [
-        float(np.mean([majority_right(row[i : i + k], TASK.answer(q)) for q, row in zip(prompts, digits) for i in range(0, votes, k)]))
+        float(
+            np.mean(
+                [
+                    majority_right(row[i : i + k], TASK.answer(q))
+                    for q, row in zip(prompts, digits)
+                    for i in range(0, votes, k)
+                ]
+            )
+        )
         for k in sizes
     ]
     lengths, others = [], []
@@ -192,10 +235,14 @@ def examine(model: LanguageModel, votes: int = 64) -> dict[str, list[float]]:
         others.append(float(score_completions(task.reward, found).mean()))
         lengths.append(float(found.lengths.float().mean()))
     return {
-        "accuracy": accuracy(model), "sums": [after_prefix(model, lambda q, k=k: TASK.work(q)[:k] + "=") for k in range(13)],
-        "first_sum": [after_prefix(model, lambda q: TASK.work(q)[0])], "pass": passes, "majority": majority,
-        "other_right": others, "other_length": lengths,
-    }  # fmt: skip
+        "accuracy": accuracy(model),
+        "sums": [after_prefix(model, lambda q, k=k: TASK.work(q)[:k] + "=") for k in range(13)],
+        "first_sum": [after_prefix(model, lambda q: TASK.work(q)[0])],
+        "pass": passes,
+        "majority": majority,
+        "other_right": others,
+        "other_length": lengths,
+    }
 
 
 def majority_right(digits: np.ndarray, answer: str) -> float:

@@ -16,7 +16,9 @@ from torch import nn
 
 PAGE = Path(__file__).resolve().parents[2] / "chapters" / "05_dqn.ipynb"
 SEEDS = range(12)
-CASES: dict[str, dict[str, Any]] = {f"C = {c}": {"copy_every": c} for c in (1, 10, 50, 100)} | {"average": {"average": 0.04}}
+CASES: dict[str, dict[str, Any]] = {f"C = {c}": {"copy_every": c} for c in (1, 10, 50, 100)} | {
+    "average": {"average": 0.04}
+}
 UPDATES, EVERY = 3000, 50
 
 

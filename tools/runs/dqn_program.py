@@ -81,6 +81,8 @@ def run(seed: int, film: bool = False, **settings: Any) -> dict[str, list[float]
             torch.set_rng_state(random)
         if film and update in STAGES.values():
             stage = next(name for name, when in STAGES.items() if when == update)
-            shot = filmed(network, seed) if seed < 3 else {"place": [], "angle": [], "left": [], "right": [], "steps": []}
+            shot = (
+                filmed(network, seed) if seed < 3 else {"place": [], "angle": [], "left": [], "right": [], "steps": []}
+            )
             curves |= {f"{stage} {name}": values for name, values in shot.items()}
     return {"steps": curve} | curves

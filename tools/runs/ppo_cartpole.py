@@ -6,7 +6,12 @@ from rlbook_lib.training import evaluate_policy
 SEEDS = range(20)
 CASES = {
     "clip": {"epochs": 30, "clip": 0.2},
-    "no clip": {"epochs": 30, "objective": "penalty", "kl_coefficient": 1e-9, "kl_rule": "fixed"},  # the plain surrogate
+    "no clip": {
+        "epochs": 30,
+        "objective": "penalty",
+        "kl_coefficient": 1e-9,
+        "kl_rule": "fixed",
+    },  # the plain surrogate
     "one pass": {"epochs": 1, "clip": 0.2},
     "penalty": {"epochs": 30, "objective": "penalty", "kl_coefficient": 1.0, "kl_target": 0.01},
 }

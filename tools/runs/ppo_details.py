@@ -66,9 +66,29 @@ def network(outputs, gain, orthogonal, seed):
     return net
 
 
-def run(seed, rate=1e-3, reward=1.0, scale_rewards=True, centimeters=False, scale_observations=True, orthogonal=True,
-        head=0.01, adam=1e-5, anneal=True, normalize=True, shorten=0.5, entropy=0.01, time_limit_ends=False,
-        parts=PARTS, forget_old=False, value_clip=None, measures=False, clip=0.2, gamma=0.99, lam=0.95):  # fmt: skip
+def run(
+    seed,
+    rate=1e-3,
+    reward=1.0,
+    scale_rewards=True,
+    centimeters=False,
+    scale_observations=True,
+    orthogonal=True,
+    head=0.01,
+    adam=1e-5,
+    anneal=True,
+    normalize=True,
+    shorten=0.5,
+    entropy=0.01,
+    time_limit_ends=False,
+    parts=PARTS,
+    forget_old=False,
+    value_clip=None,
+    measures=False,
+    clip=0.2,
+    gamma=0.99,
+    lam=0.95,
+):
     """The return of the policy as it acts (ten episodes) after every fourth update; with ``measures`` also what every second update measured."""
     env, rng = vectorize("CartPole-v1", COPIES, seed=seed), np.random.default_rng(seed)
     actor, critic = network(2, head, orthogonal, 2 * seed), network(1, 1.0, orthogonal, 2 * seed + 1)
@@ -83,7 +103,11 @@ def run(seed, rate=1e-3, reward=1.0, scale_rewards=True, centimeters=False, scal
         return torch.tensor(x, dtype=torch.float32)
 
     def score():
-        test, draw, alive = vectorize("CartPole-v1", 10, seed=1000), np.random.default_rng(1000), np.ones(10, dtype=bool)
+        test, draw, alive = (
+            vectorize("CartPole-v1", 10, seed=1000),
+            np.random.default_rng(1000),
+            np.ones(10, dtype=bool),
+        )
         test.reset()
         total = np.zeros(10)
         while alive.any():
@@ -116,8 +140,17 @@ def run(seed, rate=1e-3, reward=1.0, scale_rewards=True, centimeters=False, scal
                 running = running * ~(step.terminated | step.truncated)
             end = step.terminated | (step.truncated & time_limit_ends)
             cut = step.truncated & (not time_limit_ends)
-            rows.append((s, torch.tensor(a), log_pi, torch.tensor(r, dtype=torch.float32),
-                         torch.tensor(end), torch.tensor(cut), view(step.next_observations)))  # fmt: skip
+            rows.append(
+                (
+                    s,
+                    torch.tensor(a),
+                    log_pi,
+                    torch.tensor(r, dtype=torch.float32),
+                    torch.tensor(end),
+                    torch.tensor(cut),
+                    view(step.next_observations),
+                )
+            )
         s, a, log_all, r, end, cut, s2 = map(torch.stack, zip(*rows, strict=True))
         with torch.no_grad():
             v, v2 = critic(s)[..., 0], critic(s2)[..., 0]
@@ -143,7 +176,9 @@ def run(seed, rate=1e-3, reward=1.0, scale_rewards=True, centimeters=False, scal
                 loss = -(surrogate - 0.5 * 0.5 * error.mean() + entropy * spread)
                 optimizer.zero_grad()
                 loss.backward()
-                norms.append(nn.utils.clip_grad_norm_(parameters, shorten if shorten is not None else float("inf")).item())
+                norms.append(
+                    nn.utils.clip_grad_norm_(parameters, shorten if shorten is not None else float("inf")).item()
+                )
                 optimizer.step()
         if (update + 1) % 4 == 0:
             curves["return"].append(score())

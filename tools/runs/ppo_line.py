@@ -15,7 +15,11 @@ ALPHAS = [0.5 * k for k in range(17)]
 
 def mean_return(policy, episodes=100, seed=1000):
     """Of the policy as it acts, undiscounted."""
-    env, rng, running = vectorize("CartPole-v1", episodes, seed=seed), np.random.default_rng(seed), np.ones(episodes, dtype=bool)
+    env, rng, running = (
+        vectorize("CartPole-v1", episodes, seed=seed),
+        np.random.default_rng(seed),
+        np.ones(episodes, dtype=bool),
+    )
     env.reset()
     total = np.zeros(episodes)
     while running.any():
@@ -43,5 +47,11 @@ def run(seed, updates):
         with torch.no_grad():
             returns.append(mean_return(between))
     learner.environments.close()
-    return {"alpha": ALPHAS, "kl": line.kl, "surrogate": line.surrogate, "clipped": line.clipped, "minimum": line.objective,
-            "return": returns}  # fmt: skip
+    return {
+        "alpha": ALPHAS,
+        "kl": line.kl,
+        "surrogate": line.surrogate,
+        "clipped": line.clipped,
+        "minimum": line.objective,
+        "return": returns,
+    }

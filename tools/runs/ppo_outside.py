@@ -6,11 +6,25 @@ from rlbook_lib import ppo
 
 SEEDS = range(5)
 CASES = {
-    "here": {"copies": 16, "steps": 64, "epochs": 6, "minibatches": 1, "learning_rate": 7e-3, "hidden": [64], "activation": "relu"},
-    "usual": {
-        "copies": 4, "steps": 128, "epochs": 4, "minibatches": 4, "learning_rate": 2.5e-4, "hidden": [64, 64], "activation": "tanh",
+    "here": {
+        "copies": 16,
+        "steps": 64,
+        "epochs": 6,
+        "minibatches": 1,
+        "learning_rate": 7e-3,
+        "hidden": [64],
+        "activation": "relu",
     },
-}  # fmt: skip
+    "usual": {
+        "copies": 4,
+        "steps": 128,
+        "epochs": 4,
+        "minibatches": 4,
+        "learning_rate": 2.5e-4,
+        "hidden": [64, 64],
+        "activation": "tanh",
+    },
+}
 
 
 def run(seed, hidden, **settings):

@@ -17,11 +17,24 @@ import torch
 
 from rlbook_lib.fine_tuning import SFTConfig, train_sft
 from rlbook_lib.language_model import (
-    CharTokenizer, Completions, LanguageModel, Transformer, completion_log_probs, encode_completions, generate,
-)  # fmt: skip
+    CharTokenizer,
+    Completions,
+    LanguageModel,
+    Transformer,
+    completion_log_probs,
+    encode_completions,
+    generate,
+)
 from rlbook_lib.reward_model import RewardModel, preference_accuracy, train_reward_model
 from rlbook_lib.rlhf import RLHFConfig, completion_gae, dpo_loss, iterate_rlhf, train_rlhf
-from rlbook_lib.text_tasks import PreferencePairs, Sorting, evaluate_accuracy, hidden_score, preference_pairs, score_with
+from rlbook_lib.text_tasks import (
+    PreferencePairs,
+    Sorting,
+    evaluate_accuracy,
+    hidden_score,
+    preference_pairs,
+    score_with,
+)
 from rlbook_lib.training import frozen_copy, gradient_step
 
 SEEDS = range(5)
@@ -82,8 +95,9 @@ def rule(seed: int, model: Transformer) -> dict[str, list[float]]:
         if update.update % 4 == 0:
             accuracy.append(evaluate_accuracy(model, TASK))
     return {name: [row[name] for row in rows] for name in ("reward", "kl", "explained_variance", "length")} | {
-        "accuracy": accuracy, "people": [right],
-    }  # fmt: skip
+        "accuracy": accuracy,
+        "people": [right],
+    }
 
 
 def against_judge(seed: int, model: Transformer, beta: float) -> dict[str, list[float]]:
@@ -100,10 +114,15 @@ def against_judge(seed: int, model: Transformer, beta: float) -> dict[str, list[
     said, true = zip(*rows)
     watched = [score for tokens in answers for score in scores_of(model, tokens, judge)]
     return {
-        "judge": list(said), "truth": list(true), "kl": [*kls, sample_kl(model, reference)],
-        "answers": np.concatenate(answers).ravel().tolist(), "watched": np.ravel(watched).tolist(),
-        "habits": habits(model, judge), "habits_before": habits(reference, judge), "accuracy": [evaluate_accuracy(model, TASK)],
-    }  # fmt: skip
+        "judge": list(said),
+        "truth": list(true),
+        "kl": [*kls, sample_kl(model, reference)],
+        "answers": np.concatenate(answers).ravel().tolist(),
+        "watched": np.ravel(watched).tolist(),
+        "habits": habits(model, judge),
+        "habits_before": habits(reference, judge),
+        "accuracy": [evaluate_accuracy(model, TASK)],
+    }
 
 
 def both_scores(model: LanguageModel, judge: RewardModel) -> list[float]:
@@ -150,20 +169,30 @@ def probe(seed: int, model: Transformer) -> dict[str, list[float]]:
     judge, pairs = learned_judge(model, seed)
     unseen = preference_pairs(frozen_copy(model), TASK, 600, seed=1000 + seed, split="eval")
     both = list(zip(pairs.chosen.texts, pairs.rejected.texts))
-    alien = [(Counter(text) - Counter(q)).total() for c in (pairs.chosen, pairs.rejected) for text, q in zip(c.texts, c.prompts)]
+    alien = [
+        (Counter(text) - Counter(q)).total()
+        for c in (pairs.chosen, pairs.rejected)
+        for text, q in zip(c.texts, c.prompts)
+    ]
     prompts = TASK.prompts(200, np.random.default_rng(9), "eval")
     rights = [TASK.answer(q) for q in prompts]
     versions = [rights, ["".join(sorted(set(a))) for a in rights], [a + 2 * a[-1] for a in rights], ["1234567"] * 200]
     given = [encode_completions(model, prompts, texts) for texts in versions]
     return {
         "accuracy": [preference_accuracy(judge, unseen)],
-        "pairs": [sum(len(a) > len(b) for a, b in both), sum(len(a) < len(b) for a, b in both), float(np.mean(np.array(alien) > 2))],
+        "pairs": [
+            sum(len(a) > len(b) for a, b in both),
+            sum(len(a) < len(b) for a, b in both),
+            float(np.mean(np.array(alien) > 2)),
+        ],
         "said": [float(score_with(judge, x).mean()) for x in given],
         "true": [float(score_with(hidden_score, x).mean()) for x in given],
-    }  # fmt: skip
+    }
 
 
-def dpo(seed: int, model: Transformer, rate: float, count: int = 600, epochs: int = 8, beta: float = 0.1) -> dict[str, list[float]]:
+def dpo(
+    seed: int, model: Transformer, rate: float, count: int = 600, epochs: int = 8, beta: float = 0.1
+) -> dict[str, list[float]]:
     """DPO on the judge's pairs, or on more of them: after each epoch both scores, accuracy, loss and the log-ratios of the pairs."""
     judge, pairs = learned_judge(model, seed)
     if count > len(pairs):
@@ -181,7 +210,9 @@ def dpo(seed: int, model: Transformer, rate: float, count: int = 600, epochs: in
             gradient_step(optimizer, dpo_loss(*new, *(x[index] for x in ref), beta), rate, 1.0)
         rows.append(measure(model, reference, judge, pairs, ref, beta))
         answers.append(tokens_of_answers(model))
-    return {name: [row[name] for row in rows] for name in rows[0]} | {"answers": np.concatenate(answers).ravel().tolist()}
+    return {name: [row[name] for row in rows] for name in rows[0]} | {
+        "answers": np.concatenate(answers).ravel().tolist()
+    }
 
 
 def summed(model: LanguageModel, completions: Completions) -> torch.Tensor:
@@ -190,14 +221,24 @@ def summed(model: LanguageModel, completions: Completions) -> torch.Tensor:
 
 @torch.no_grad()
 def measure(
-    model: LanguageModel, reference: LanguageModel, judge: RewardModel, pairs: PreferencePairs, ref: list[torch.Tensor], beta: float
+    model: LanguageModel,
+    reference: LanguageModel,
+    judge: RewardModel,
+    pairs: PreferencePairs,
+    ref: list[torch.Tensor],
+    beta: float,
 ) -> dict[str, float]:
     new = [summed(model, x) for x in (pairs.chosen, pairs.rejected)]
     said, true = both_scores(model, judge)
     return {
-        "loss": float(dpo_loss(*new, *ref, beta)), "chosen": float((new[0] - ref[0]).mean()), "rejected": float((new[1] - ref[1]).mean()),
-        "judge": said, "truth": true, "accuracy": evaluate_accuracy(model, TASK), "kl": sample_kl(model, reference),
-    }  # fmt: skip
+        "loss": float(dpo_loss(*new, *ref, beta)),
+        "chosen": float((new[0] - ref[0]).mean()),
+        "rejected": float((new[1] - ref[1]).mean()),
+        "judge": said,
+        "truth": true,
+        "accuracy": evaluate_accuracy(model, TASK),
+        "kl": sample_kl(model, reference),
+    }
 
 
 def credit(seed: int, model: Transformer) -> dict[str, list[float]]:
@@ -206,19 +247,24 @@ def credit(seed: int, model: Transformer) -> dict[str, list[float]]:
     many = generate(policy, TASK.prompts(250, np.random.default_rng(5), "eval"), seed=5, max_new_tokens=ROOM)
     shown = groups(policy)
     true_many, true_shown = true_values(policy, many, 100), true_values(policy, shown, ROLLOUTS)
-    group = [float(score_with(TASK.reward, generate(policy, [q] * 8, seed=100 + k, max_new_tokens=ROOM)).mean())
-             for k, q in enumerate(many.prompts)]  # fmt: skip
+    group = [
+        float(score_with(TASK.reward, generate(policy, [q] * 8, seed=100 + k, max_new_tokens=ROOM)).mean())
+        for k, q in enumerate(many.prompts)
+    ]
     curves: dict[str, list[float]] = {
         "tokens": padded(shown.tokens.numpy(), policy.tokenizer.pad).ravel().tolist(),
         "values": padded(true_shown, 0.0).ravel().tolist(),
-        "scores": score_with(TASK.reward, shown).tolist(), "agreement_group": [agreement(many, true_many, torch.tensor(group))],
-    }  # fmt: skip
+        "scores": score_with(TASK.reward, shown).tolist(),
+        "agreement_group": [agreement(many, true_many, torch.tensor(group))],
+    }
     perfect = torch.tensor(true_many[:, :-1]).float()
     curves["agreement_true"] = [agreement(many, true_many, perfect, lam) for lam in (0.0, 0.95, 1.0)]
     for updates in (10, 40, 160):
         critic = RewardModel(model)
         config = RLHFConfig(updates=updates, batch_size=128, value_warmup=updates, beta=0.0)
-        explained = train_rlhf(frozen_copy(model), TASK, config, seed=seed, value_model=critic).history["explained_variance"]
+        explained = train_rlhf(frozen_copy(model), TASK, config, seed=seed, value_model=critic).history[
+            "explained_variance"
+        ]
         with torch.no_grad():
             curves[f"critic_{updates}"] = padded(critic.values(shown).numpy(), 0.0).ravel().tolist()
             values = critic.values(many)

@@ -34,7 +34,9 @@ UNSEEN = TASK.prompts(1500, np.random.default_rng(7), "eval")
 WATCHED = [*LOOKED, *UNSEEN[:11]]  # their answers are kept
 
 
-def run(seed: int, updates: int = 400, drop: float = 0.6, frames: bool = True, all_of_it: bool = False) -> dict[str, list[float]]:
+def run(
+    seed: int, updates: int = 400, drop: float = 0.6, frames: bool = True, all_of_it: bool = False
+) -> dict[str, list[float]]:
     """Loss of each update; shares of answers at the frames; and with ``all_of_it`` what the model does and how it is judged."""
     model = Transformer(CharTokenizer(TASK.alphabet), seed=seed)
     at = [f for f in FRAMES if f <= updates] if frames else [updates]
@@ -79,11 +81,16 @@ def attention(model: Transformer, batch: Completions) -> torch.Tensor:
     tokens = torch.cat([batch.prompt_tokens, batch.tokens], 1)
     mask = torch.cat([batch.prompt_mask, batch.mask], 1)
     found: list[torch.Tensor] = []
-    hooks = [block.query_key_value.register_forward_hook(lambda _, __, out: found.append(out)) for block in model.blocks]
+    hooks = [
+        block.query_key_value.register_forward_hook(lambda _, __, out: found.append(out)) for block in model.blocks
+    ]
     model.hidden(tokens, mask)
     for hook in hooks:
         hook.remove()
-    allowed = torch.ones(tokens.shape[1], tokens.shape[1]).tril().bool() & mask[:, None, :] | torch.eye(tokens.shape[1]).bool()
+    allowed = (
+        torch.ones(tokens.shape[1], tokens.shape[1]).tril().bool() & mask[:, None, :]
+        | torch.eye(tokens.shape[1]).bool()
+    )
     weights = []
     for out in found:
         query, key, _ = out.view(*tokens.shape, 3, model.config.heads, -1).permute(2, 0, 3, 1, 4)
@@ -99,7 +106,9 @@ def looks(model: Transformer, greedy: bool = False) -> dict[str, list[float]]:
     The answers are the right ones, or the model's greedy ones; the last step, EOS, is left out. ``even`` is what a head that looks at all columns alike
     would put there, ``longest`` the share of steps at which a head looks most at the digit written last.
     """
-    texts = generate(model, UNSEEN, max_new_tokens=STEPS, greedy=True).texts if greedy else [TASK.answer(p) for p in UNSEEN]
+    texts = (
+        generate(model, UNSEEN, max_new_tokens=STEPS, greedy=True).texts if greedy else [TASK.answer(p) for p in UNSEEN]
+    )
     batch = encode_completions(model, UNSEEN, texts)
     weights = attention(model, batch)  # (B, 2, 4, T, T)
     prompt = batch.prompt_tokens.shape[1]
@@ -109,7 +118,9 @@ def looks(model: Transformer, greedy: bool = False) -> dict[str, list[float]]:
     looking = weights[:, :, :, prompt - 1 : -1]  # column P - 1 + t writes token t
     wanted = (tokens[:, None, :prompt] == batch.tokens[:, :, None]) & real[:, :, None]  # (B, N, P)
     top = looking.argmax(-1)  # (B, 2, 4, N)
-    hit = (top < prompt) & wanted[:, None, None].expand(-1, 2, 4, -1, -1).gather(-1, top.clamp(max=prompt - 1)[..., None])[..., 0]
+    hit = (top < prompt) & wanted[:, None, None].expand(-1, 2, 4, -1, -1).gather(
+        -1, top.clamp(max=prompt - 1)[..., None]
+    )[..., 0]
     on = (looking[..., :prompt] * wanted[:, None, None]).sum(-1)
     count = real.sum()
     last = (top == prompt - 1 + steps) & real[:, None, None]
@@ -117,9 +128,12 @@ def looks(model: Transformer, greedy: bool = False) -> dict[str, list[float]]:
     by_digit = torch.stack([(hit * here[:, None, None]).sum((0, 3)) / here.sum() for here in digits], -1)  # (2, 4, 10)
     even = (wanted.sum(-1) / (batch.prompt_mask.sum(1)[:, None] + steps)).sum() / count
     return {
-        "look": (hit.sum((0, 3)) / count).ravel().tolist(), "weight": (on.sum((0, 3)) / count).ravel().tolist(),
-        "itself": (last.sum((0, 3)) / count).ravel().tolist(), "even": [float(even)], "by_digit": by_digit.ravel().tolist(),
-    }  # fmt: skip
+        "look": (hit.sum((0, 3)) / count).ravel().tolist(),
+        "weight": (on.sum((0, 3)) / count).ravel().tolist(),
+        "itself": (last.sum((0, 3)) / count).ravel().tolist(),
+        "even": [float(even)],
+        "by_digit": by_digit.ravel().tolist(),
+    }
 
 
 @torch.no_grad()
@@ -131,7 +145,9 @@ def writing(model: Transformer) -> dict[str, list[float]]:
         weights = attention(model, path)[0, :, :, len(prompt) - 1 : -1]  # (2, 4, steps, columns)
         curves[f"attention_{k}"] = [round(x, 3) for x in weights.ravel().tolist()]
         tokens = torch.cat([path.prompt_tokens, path.tokens], 1)
-        rows = model(tokens, torch.ones_like(tokens, dtype=torch.bool))[0, len(prompt) - 1 : -1].log_softmax(-1)  # (steps, V)
+        rows = model(tokens, torch.ones_like(tokens, dtype=torch.bool))[0, len(prompt) - 1 : -1].log_softmax(
+            -1
+        )  # (steps, V)
         curves[f"path_{k}"] = [round(x, 4) for x in rows.ravel().tolist()]
     return curves
 
@@ -162,7 +178,9 @@ def judged(model: Transformer, seed: int) -> dict[str, list[float]]:
     for size in SIZES:
         model_of_size = rm.RewardModel(model)
         part = pairs.take(torch.arange(size))
-        fitted = rm.train_reward_model(model_of_size, part, rm.RewardModelConfig(epochs=max(1, 2400 // size)), seed=seed)
+        fitted = rm.train_reward_model(
+            model_of_size, part, rm.RewardModelConfig(epochs=max(1, 2400 // size)), seed=seed
+        )
         curves["accuracy"].append(rm.preference_accuracy(model_of_size, held))
         if size == 600:
             curves["rm_loss"] = [float(x) for x in fitted.history["loss"]]
@@ -194,10 +212,11 @@ def calibration(judge: rm.RewardModel, held: PreferencePairs) -> dict[str, list[
     place = np.digitize(said, np.linspace(0, 1, 8)[1:-1])
     bins = [place == k for k in range(7)]
     return {
-        "said": [float(said[b].mean()) for b in bins], "happened": [float(happened[b].mean()) for b in bins],
+        "said": [float(said[b].mean()) for b in bins],
+        "happened": [float(happened[b].mean()) for b in bins],
         "in_bin": [float(b.sum()) for b in bins],
         "held_loss": [float(np.logaddexp(0, -margin).mean()), float(np.logaddexp(0, -true).mean())],
-    }  # fmt: skip
+    }
 
 
 @torch.no_grad()
@@ -207,7 +226,9 @@ def favorites(model: Transformer, judge: rm.RewardModel, pairs: PreferencePairs)
     correct = judge.scores(encode_completions(model, asked, [TASK.answer(p) for p in asked]))
     curves: dict[str, list[float]] = {"tries": [float(n) for n in TRIES]}
     for kappa in (1.0, 2.0):
-        written = generate(model, [p for p in asked for _ in range(256)], max_new_tokens=TASK.max_new_tokens, temperature=kappa, seed=3)
+        written = generate(
+            model, [p for p in asked for _ in range(256)], max_new_tokens=TASK.max_new_tokens, temperature=kappa, seed=3
+        )
         said = judge.scores(written).view(64, 256)
         truth = score_completions(hidden_score, written).view(64, 256)
         best_said, best_truth = [], []
@@ -220,10 +241,12 @@ def favorites(model: Transformer, judge: rm.RewardModel, pairs: PreferencePairs)
         texts = [written.texts[256 * k + i] for k, i in enumerate(pick.tolist())]
         odd = [strange(p, o) for p, o in zip(asked, texts)]
         curves[f"favorites_{kappa:.0f}"] = [
-            float((said.max(1).values >= correct - 0.1).float().mean()), float(truth.gather(1, pick[:, None]).mean()),
-            float(np.mean(odd)), float(np.mean([len(o) < len(p) - 1 for p, o in zip(asked, texts)])),
+            float((said.max(1).values >= correct - 0.1).float().mean()),
+            float(truth.gather(1, pick[:, None]).mean()),
+            float(np.mean(odd)),
+            float(np.mean([len(o) < len(p) - 1 for p, o in zip(asked, texts)])),
             float(np.mean([o == TASK.answer(p) for p, o in zip(asked, texts)])),
-        ]  # fmt: skip
+        ]
     curves["right_said"] = [float(correct.mean())]
     both = [(p, o) for side in (pairs.chosen, pairs.rejected) for p, o in zip(side.prompts, side.texts)]
     curves["strange_judged"] = [float(np.mean([strange(p, o) for p, o in both]))]

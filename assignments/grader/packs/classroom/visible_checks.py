@@ -38,7 +38,13 @@ def run() -> None:
     from nbclient import NotebookClient
 
     notebook = with_checks(nbformat.read(HERE / GIVEN["notebook"], as_version=4))
-    client = NotebookClient(notebook, timeout=SECONDS, interrupt_on_timeout=True, allow_errors=True, resources={"metadata": {"path": str(HERE)}})
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        interrupt_on_timeout=True,
+        allow_errors=True,
+        resources={"metadata": {"path": str(HERE)}},
+    )
     client.execute()
     said = {}
     for cell in notebook.cells:
@@ -57,7 +63,9 @@ def say(names: list[str]) -> int:
         return 1
     said = json.loads(RESULTS.read_text("utf-8"))
     for name in names:
-        print(f"{name}, {GIVEN['questions'][name]['title']}: {'FAILED: ' + said[name] if said[name] else 'the visible checks pass'}")
+        print(
+            f"{name}, {GIVEN['questions'][name]['title']}: {'FAILED: ' + said[name] if said[name] else 'the visible checks pass'}"
+        )
     return int(any(said[name] for name in names))
 
 

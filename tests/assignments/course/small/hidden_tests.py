@@ -42,7 +42,9 @@ def discounted_sum_sign(rewards, gamma):
 
 
 def q1_cases(rng):
-    cases = [Case((rng.normal(size=rng.integers(3, 9)), float(rng.uniform(0.5, 0.95))), "random rewards") for _ in range(3)]
+    cases = [
+        Case((rng.normal(size=rng.integers(3, 9)), float(rng.uniform(0.5, 0.95))), "random rewards") for _ in range(3)
+    ]
     return [*cases, Case((rng.normal(size=4) + 3, 0.0), "gamma 0"), Case((rng.normal(size=1) + 3, 0.9), "gamma 0")]
 
 
@@ -165,7 +167,12 @@ ASSIGNMENT = Assignment(
     title="A small assignment",
     questions=(
         Question(
-            "q1", "Discounted sum", "discounted_sum", {"random rewards": 20, "gamma 0": 10}, discounted_sum_backwards, q1_cases,
+            "q1",
+            "Discounted sum",
+            "discounted_sum",
+            {"random rewards": 20, "gamma 0": 10},
+            discounted_sum_backwards,
+            q1_cases,
             (
                 Mistake(discounted_sum_late, "Every reward is discounted once too often."),
                 Mistake(discounted_sum_plain, "Nothing is discounted."),
@@ -173,10 +180,16 @@ ASSIGNMENT = Assignment(
                 Mistake(discounted_sum_reversed, "The rewards are taken in the wrong order."),
                 Mistake(discounted_sum_sign, "The sign is wrong."),
             ),
-            (discounted_sum_powers,), seconds=2.0,
+            (discounted_sum_powers,),
+            seconds=2.0,
         ),
         Question(
-            "q2", "Policy evaluation", "evaluate", {"small chains": 20, "large chains": 10}, evaluate_solve, q2_cases,
+            "q2",
+            "Policy evaluation",
+            "evaluate",
+            {"small chains": 20, "large chains": 10},
+            evaluate_solve,
+            q2_cases,
             (
                 Mistake(evaluate_transposed, "The matrix is transposed."),
                 Mistake(evaluate_once, "One sweep is not enough."),
@@ -184,10 +197,17 @@ ASSIGNMENT = Assignment(
                 Mistake(evaluate_late, "The first reward is discounted."),
                 Mistake(evaluate_column, "The result is a column: flatten it."),
             ),
-            (evaluate_sweeps,), compare=close(rtol=1e-4, atol=1e-6), seconds=2.0,
+            (evaluate_sweeps,),
+            compare=close(rtol=1e-4, atol=1e-6),
+            seconds=2.0,
         ),
         Question(
-            "q3", "Running mean", "RunningMean", {"means": 20}, RunningMeanStep, q3_cases,
+            "q3",
+            "Running mean",
+            "RunningMean",
+            {"means": 20},
+            RunningMeanStep,
+            q3_cases,
             (
                 Mistake(RunningMeanSum, "This is the sum."),
                 Mistake(RunningMeanLast, "This is the last value."),
@@ -195,9 +215,13 @@ ASSIGNMENT = Assignment(
                 Mistake(RunningMeanBefore, "The mean leaves the newest value out."),
                 Mistake(RunningMeanHalf, "The step does not shrink."),
             ),
-            (RunningMean,), driver=drive_q3, seconds=2.0,
+            (RunningMean,),
+            driver=drive_q3,
+            seconds=2.0,
         ),
     ),
     written=Written("written", "Why discount?", 20),
-    seconds=30.0, memory_mb=400, cell_seconds=3.0,
-)  # fmt: skip
+    seconds=30.0,
+    memory_mb=400,
+    cell_seconds=3.0,
+)
