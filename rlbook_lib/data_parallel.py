@@ -18,7 +18,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from rlbook_lib.checks import Positive, checked, unchecked
+from rlbook_lib.checks import Positive, checked
 
 __all__ = [
     "join",
@@ -172,7 +172,7 @@ def add_gradients(parameters: Iterable[Any]) -> None:
     Args:
         parameters: in the same order on every process; one without a gradient counts as 0.
     """
-    if unchecked(processes)() == 1:
+    if processes() == 1:
         return
     parameters = list(parameters)
     for p in parameters:

@@ -19,7 +19,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 
-from rlbook_lib.checks import Array, Floats, LogProbs, Probabilities, Range, checked, library_of, unchecked
+from rlbook_lib.checks import Array, Floats, LogProbs, Probabilities, Range, checked, library_of
 
 __all__ = [
     "code_length",
@@ -83,7 +83,7 @@ def entropy(p: Rows, base: Base = None) -> Array:
 
     Source: Shannon (1948); Cover & Thomas (2006), section 2.1.
     """
-    return unchecked(cross_entropy)(p, p, base)
+    return cross_entropy(p, p, base)
 
 
 @checked(arrays="either")
@@ -174,7 +174,7 @@ def jensen_shannon(p: Rows, q: Rows, base: Base = None) -> Array:
     Source: Lin (1991).
     """
     middle = (p + q) / 2
-    kl = unchecked(kl_divergence)
+    kl = kl_divergence
     return (kl(p, middle) + kl(q, middle)) / 2 / _unit(base)
 
 
@@ -248,7 +248,7 @@ def kl_estimate_moments(
         raise ValueError("sampling gives mass to an outcome that p cannot have; expected none there")
     if (ref[seen] == 0).any():
         return math.inf, math.nan
-    k = unchecked(kl_estimate)(np.log(p[seen]), np.log(ref[seen]), kind)
+    k = kl_estimate(np.log(p[seen]), np.log(ref[seen]), kind)
     mean = float(weights[seen] @ k)
     return mean, float(weights[seen] @ (k - mean) ** 2)
 
@@ -334,7 +334,7 @@ def importance_estimate(
 
     Source: Sutton & Barto (2018), equation 5.5; Owen (2013), section 9.1.
     """
-    weights = unchecked(importance_weights)(log_prob, log_prob_proposal)
+    weights = importance_weights(log_prob, log_prob_proposal)
     return (_beside(values, weights) * values).mean(0)
 
 
@@ -444,4 +444,4 @@ def trajectory_ratio(log_prob: LogProbs[Array, "T ..."], log_prob_old: Floats[Ar
 
     Source: Sutton & Barto (2018), equation 5.3.
     """
-    return unchecked(importance_weights)(log_prob.sum(0), log_prob_old.sum(0))
+    return importance_weights(log_prob.sum(0), log_prob_old.sum(0))

@@ -32,7 +32,6 @@ from rlbook_lib.checks import (
     checked,
     library_of,
     settings,
-    unchecked,
 )
 from rlbook_lib.devices import choose_device
 from rlbook_lib.environments import VectorStep, opened
@@ -184,9 +183,9 @@ def dqn_update(
     with torch.no_grad():
         next_q = target.network(batch.next_observations)  # (B, A)
         next_q_online = online.network(batch.next_observations) if config.double else None
-    targets = unchecked(n_step_targets)(batch.returns, batch.discounts, next_q, next_q_online)
-    loss = unchecked(dqn_loss)(online.network(batch.observations), batch.actions, targets, config.loss)
-    unchecked(gradient_step)(optimizer, loss, max_norm=config.max_gradient_norm)
+    targets = n_step_targets(batch.returns, batch.discounts, next_q, next_q_online)
+    loss = dqn_loss(online.network(batch.observations), batch.actions, targets, config.loss)
+    gradient_step(optimizer, loss, max_norm=config.max_gradient_norm)
     return {"loss": loss.item(), "target_value": targets.mean().item() * config.return_scale}
 
 
@@ -249,9 +248,9 @@ def iterate_dqn(
                 buffer.add(starts, taken, returns / config.return_scale, ends, discounts)
                 observations, steps = step.observations, steps + len(actions)
             if run.env_steps + steps >= config.learning_starts and len(buffer):
-                metrics = unchecked(dqn_update)(online, target, optimizer, buffer.sample(config.batch_size), config)
+                metrics = dqn_update(online, target, optimizer, buffer.sample(config.batch_size), config)
                 if config.target == "ema":
-                    unchecked(ema_update)(online, target, config.tau)
+                    ema_update(online, target, config.tau)
                 elif (run.update + 1) % config.copy_interval == 0:
                     copy_target(online, target)
                 metrics["epsilon"] = epsilon(run.env_steps + steps)
@@ -327,7 +326,7 @@ def dqn_targets(
 
     Source: Mnih et al. (2015), equation 2 and algorithm 1.
     """
-    return unchecked(n_step_targets)(rewards, gamma * (~terminated).to(rewards.dtype), next_q)
+    return n_step_targets(rewards, gamma * (~terminated).to(rewards.dtype), next_q)
 
 
 @checked(arrays="tensors")
@@ -355,7 +354,7 @@ def double_dqn_targets(
     Source: van Hasselt, Guez & Silver (2016), equation 4.
     """
     discounts = gamma * (~terminated).to(rewards.dtype)
-    return unchecked(n_step_targets)(rewards, discounts, next_q_target, next_q_online)
+    return n_step_targets(rewards, discounts, next_q_target, next_q_online)
 
 
 @checked(arrays="tensors")
@@ -395,7 +394,7 @@ def copy_target(online: nn.Module, target: nn.Module) -> None:
 
     Source: Mnih et al. (2015), algorithm 1.
     """
-    unchecked(ema_update)(online, target, 1.0)
+    ema_update(online, target, 1.0)
 
 
 @checked

@@ -23,7 +23,7 @@ import numpy as np
 import scipy  # loads scipy.sparse at its first use
 from numpy.typing import NDArray
 
-from rlbook_lib.checks import Array, Floats, Natural, NotNegative, Positive, UnitInterval, checked, unchecked
+from rlbook_lib.checks import Array, Floats, Natural, NotNegative, Positive, UnitInterval, checked
 from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
 
 
@@ -43,7 +43,7 @@ def bellman_optimality_backup(mdp: MDP, values: Floats[Array, "S"]) -> FloatArra
     Source:
         Sutton & Barto (2018), equation 3.19.
     """
-    return unchecked(q_from_values)(mdp, values).max(1)
+    return q_from_values(mdp, values).max(1)
 
 
 @checked
@@ -67,7 +67,7 @@ def value_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
     Source:
         Sutton & Barto (2018), section 4.4.
     """
-    return _run_out(mdp, unchecked(iterate_value_iteration)(mdp, tolerance=tolerance), tolerance)
+    return _run_out(mdp, iterate_value_iteration(mdp, tolerance=tolerance), tolerance)
 
 
 @checked
@@ -172,7 +172,7 @@ def policy_iteration(mdp: MDP) -> Solution:
     Source:
         Howard (1960); Sutton & Barto (2018), section 4.3.
     """
-    for last in unchecked(iterate_policy_iteration)(mdp):
+    for last in iterate_policy_iteration(mdp):
         pass
     return Solution(last.values, last.q_values, last.policy, last.iteration, last.error_bound)
 
@@ -245,7 +245,7 @@ def modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
     Source:
         Puterman (1994), section 6.5.
     """
-    return _run_out(mdp, unchecked(iterate_modified_policy_iteration)(mdp, tolerance), tolerance)
+    return _run_out(mdp, iterate_modified_policy_iteration(mdp, tolerance), tolerance)
 
 
 @checked
@@ -382,7 +382,7 @@ def bellman_expectation_backup(mdp: MDP, policy: Policy, values: Floats[Array, "
     Source:
         Sutton & Barto (2018), equation 3.14.
     """
-    return (mdp.policy_rows(policy) * unchecked(q_from_values)(mdp, values)).sum(1)
+    return (mdp.policy_rows(policy) * q_from_values(mdp, values)).sum(1)
 
 
 @checked
@@ -402,7 +402,7 @@ def bellman_expectation_backup_q(mdp: MDP, policy: Policy, q_values: Floats[Arra
     Source:
         Sutton & Barto (2018), exercise 3.17.
     """
-    return unchecked(q_from_values)(mdp, (mdp.policy_rows(policy) * q_values).sum(1))
+    return q_from_values(mdp, (mdp.policy_rows(policy) * q_values).sum(1))
 
 
 @checked
@@ -421,7 +421,7 @@ def bellman_optimality_backup_q(mdp: MDP, q_values: Floats[Array, "S A"]) -> Flo
     Source:
         Sutton & Barto (2018), equation 3.20.
     """
-    return unchecked(q_from_values)(mdp, q_values.max(1))
+    return q_from_values(mdp, q_values.max(1))
 
 
 @checked
@@ -557,7 +557,7 @@ def action_values(mdp: MDP, policy: Policy) -> FloatArray:
     Source:
         Sutton & Barto (2018), equation 3.13.
     """
-    return _backup(mdp, unchecked(policy_evaluation)(mdp, policy))
+    return _backup(mdp, policy_evaluation(mdp, policy))
 
 
 @checked
@@ -579,7 +579,7 @@ def advantages(mdp: MDP, policy: Policy) -> FloatArray:
     Source:
         Baird (1993), "Advantage updating".
     """
-    values = unchecked(policy_evaluation)(mdp, policy)
+    values = policy_evaluation(mdp, policy)
     return _backup(mdp, values) - values[:, None]
 
 
@@ -602,7 +602,7 @@ def expected_return(mdp: MDP, policy: Policy) -> float:
     Source:
         Sutton & Barto (2018), section 13.2.
     """
-    return float(mdp.start @ unchecked(policy_evaluation)(mdp, policy))
+    return float(mdp.start @ policy_evaluation(mdp, policy))
 
 
 @checked
@@ -625,7 +625,7 @@ def policy_improvement(mdp: MDP, policy: Policy) -> IntArray:
     Source:
         Sutton & Barto (2018), section 4.2.
     """
-    values = unchecked(policy_evaluation)(mdp, policy)
+    values = policy_evaluation(mdp, policy)
     q_values = _backup(mdp, values)
     if policy.ndim == 2:
         return q_values.argmax(1)
@@ -1273,5 +1273,5 @@ def _first_values(mdp: MDP, may_fall: bool) -> FloatArray:
             pass
     if not endless.any() or mdp.rewards.max(1).min() >= 0 or may_fall and mdp.rewards.max() <= 0:
         return zeros
-    values = unchecked(policy_evaluation)(mdp, _policy_that_ends(mdp))
+    values = policy_evaluation(mdp, _policy_that_ends(mdp))
     return np.where(_endless(mdp, mdp.rewards == 0).any(1), np.maximum(values, 0.0), values)

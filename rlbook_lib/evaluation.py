@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from rlbook_lib.checks import Array, Count, Floats, OpenUnitInterval, Seed, check, checked, unchecked
+from rlbook_lib.checks import Array, Count, Floats, OpenUnitInterval, Seed, check, checked
 
 __all__ = [
     "sweep",
@@ -426,7 +426,7 @@ def bootstrap_interval(
     results = np.empty((resamples,) + curve)
     for first in range(0, resamples, at_once):
         chosen = rng.integers(runs, size=(min(at_once, resamples - first), runs))  # (chunk, runs)
-        results[first : first + len(chosen)] = _resampled(x, unchecked(statistic), chosen)
+        results[first : first + len(chosen)] = _resampled(x, statistic, chosen)
     low, high = np.quantile(results, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
     return (float(low), float(high)) if low.ndim == 0 else (low, high)
 

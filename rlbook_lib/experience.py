@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook_lib.checks import Array, Count, Environment, Floats, Positive, Seed, UnitInterval, check, checked, unchecked
+from rlbook_lib.checks import Array, Count, Environment, Floats, Positive, Seed, UnitInterval, check, checked
 from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
 
 Schedule: TypeAlias = UnitInterval | Callable[[int], float]  # one number, or a number for each count from 1
@@ -581,7 +581,7 @@ class PolicySampler:
     """Draws actions of a fixed policy, given as (S,) integers or (S, A) probabilities."""
 
     def __init__(self, policy: Policy, n_states: int, n_actions: int) -> None:
-        rows = unchecked(policy_rows)(policy, n_states, n_actions)
+        rows = policy_rows(policy, n_states, n_actions)
         self.cumulative = cumulative_chances(rows.T)  # (A-1, S)
 
     def actions(self, state: IntArray, u: FloatArray) -> IntArray:

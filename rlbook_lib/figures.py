@@ -30,6 +30,7 @@ from rlbook_lib.checks import (
     OpenUnitInterval,
     Positive,
     Seed,
+    check,
     checked,
 )
 from rlbook_lib.evaluation import bootstrap_interval
@@ -412,12 +413,13 @@ def draw_maze(
         small = _cell_points(ax, maze.rows, maze.columns) <= 60
         decimals = 2 - small - (small and q_values is not None and scale >= 20)
     drawing = MazeDrawing(maze, ax, actions, scale, decimals)
+    states, pairs = str(maze.rows * maze.columns), f"{maze.rows * maze.columns} {len(actions)}"
     if values is not None:
-        drawing.set_values(values)
+        drawing.set_values(check("values", values, Numbers[Array, states]))
     if q_values is not None:
-        drawing.set_q_values(q_values)
+        drawing.set_q_values(check("q_values", q_values, Numbers[Array, pairs]))
     if policy is not None:
-        drawing.set_policy(policy)
+        drawing.set_policy(check("policy", policy, Integers[Array, states] | Floats[Array, pairs]))
     drawing.set_path(path)
     drawing.set_agent(agent)
     return drawing

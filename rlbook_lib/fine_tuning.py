@@ -19,7 +19,6 @@ from rlbook_lib.checks import (
     UnitInterval,
     checked,
     settings,
-    unchecked,
 )
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, encode_completions
 from rlbook_lib.text_tasks import TextTask
@@ -83,7 +82,7 @@ def sft_loss(log_prob: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> 
 
     Source: maximum likelihood.
     """
-    return -unchecked(masked_mean)(log_prob, mask)
+    return -masked_mean(log_prob, mask)
 
 
 @checked
@@ -115,11 +114,11 @@ def iterate_sft(
     if run.update >= config.updates:  # a state of a run that had ended
         yield run.record({})
     while run.update < config.updates:
-        share = unchecked(learning_rate_share)(run.update, config.updates, config.warmup, config.final_share)
-        batch = unchecked(demonstrations)(model, task, config.batch_size, rng)
-        log_prob, _ = unchecked(completion_log_probs)(model, batch)
-        loss = unchecked(sft_loss)(log_prob, batch.mask)
-        unchecked(gradient_step)(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
+        share = learning_rate_share(run.update, config.updates, config.warmup, config.final_share)
+        batch = demonstrations(model, task, config.batch_size, rng)
+        log_prob, _ = completion_log_probs(model, batch)
+        loss = sft_loss(log_prob, batch.mask)
+        gradient_step(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
         metrics = {"loss": loss.item(), "learning_rate": config.learning_rate * share}
         yield run.record(metrics, int(batch.mask.sum()))
 
@@ -148,4 +147,4 @@ def demonstrations(model: LanguageModel, task: TextTask, count: Count, rng: np.r
     """
     prompts = task.prompts(count, rng, "train")
     texts = [task.demonstration(prompt, rng) for prompt in prompts]
-    return unchecked(encode_completions)(model, prompts, texts)
+    return encode_completions(model, prompts, texts)

@@ -30,7 +30,6 @@ from rlbook_lib.checks import (
     check,
     checked,
     library_of,
-    unchecked,
 )
 from rlbook_lib.dynamic_programming import action_values, expected_visits, policy_evaluation, q_from_values
 from rlbook_lib.mdp import MDP, Trajectory, enumerate_trajectories
@@ -68,7 +67,7 @@ def softmax_policy(logits: Logits) -> FloatArray:
 
     Source: Sutton & Barto (2018), equation 13.2.
     """
-    return np.exp(unchecked(softmax_log_probs)(logits.astype(float)))
+    return np.exp(softmax_log_probs(logits.astype(float)))
 
 
 @checked
@@ -85,7 +84,7 @@ def softmax_score(logits: Floats[Array, "A"] | Logits) -> FloatArray:
 
     Source: Sutton & Barto (2018), exercise 13.3.
     """
-    probabilities = np.exp(unchecked(softmax_log_probs)(logits.astype(float)))
+    probabilities = np.exp(softmax_log_probs(logits.astype(float)))
     return np.eye(logits.shape[-1]) - probabilities[..., None, :]  # (..., A, A)
 
 
@@ -129,7 +128,7 @@ def log_derivative_gradient(logits: Floats[Array, "A"], payoffs: Floats[Array, "
 
     Source: Williams (1992), section 4.
     """
-    return (unchecked(softmax_policy)(logits) * payoffs) @ unchecked(softmax_score)(logits)
+    return (softmax_policy(logits) * payoffs) @ softmax_score(logits)
 
 
 @checked
@@ -148,7 +147,7 @@ def expected_score(logits: Logits) -> FloatArray:
 
     Source: Sutton & Barto (2018), section 13.4.
     """
-    return np.einsum("sa,sab->sb", unchecked(softmax_policy)(logits), unchecked(softmax_score)(logits))
+    return np.einsum("sa,sab->sb", softmax_policy(logits), softmax_score(logits))
 
 
 # ---------------------------------------------------------------------- the gradient by states
@@ -198,9 +197,9 @@ def policy_gradient_exact(mdp: MDP, logits: Logits) -> FloatArray:
 
     Source: Sutton et al. (2000), theorem 1.
     """
-    policy = unchecked(softmax_policy)(logits)
-    q_values, visits = action_values(mdp, policy), unchecked(expected_visits)(mdp, policy)
-    by_state = np.einsum("sa,sa,sab->sb", policy, q_values, unchecked(softmax_score)(logits))
+    policy = softmax_policy(logits)
+    q_values, visits = action_values(mdp, policy), expected_visits(mdp, policy)
+    by_state = np.einsum("sa,sa,sab->sb", policy, q_values, softmax_score(logits))
     return np.where(mdp.terminal[:, None], 0.0, visits[:, None] * by_state)
 
 
@@ -275,11 +274,11 @@ def trajectory_gradient(
 
     Source: Schulman et al. (2016), equation 1, computed by enumeration.
     """
-    gradients, probabilities = unchecked(gradient_samples)(
+    gradients, probabilities = gradient_samples(
         mdp, logits, horizon, psi, values=values, lam=lam, n=n, baseline=baseline, discount_time=discount_time
     )
     return GradientMoments(
-        np.einsum("k,ksa->sa", probabilities, gradients), unchecked(gradient_variance)(gradients, probabilities)
+        np.einsum("k,ksa->sa", probabilities, gradients), gradient_variance(gradients, probabilities)
     )
 
 
@@ -304,7 +303,7 @@ def gradient_samples(
     Returns:
         (gradients (K, S, A), probabilities (K,)) of all K trajectories.
     """
-    policy, scores = unchecked(softmax_policy)(logits), unchecked(softmax_score)(logits)  # (S, A), (S, A, A)
+    policy, scores = softmax_policy(logits), softmax_score(logits)  # (S, A), (S, A, A)
     trajectories = enumerate_trajectories(mdp, policy, horizon)
     probabilities = np.array([trajectory.probability for trajectory in trajectories])
     weights = _enumerated_weights(mdp, policy, trajectories, psi, values, lam, n, baseline, discount_time)
@@ -334,7 +333,7 @@ def causality(mdp: MDP, logits: Logits, horizon: Count) -> FloatArray:
 
     Source: Baxter & Bartlett (2001); Sutton & Barto (2018), section 13.3.
     """
-    policy, scores = unchecked(softmax_policy)(logits), unchecked(softmax_score)(logits)
+    policy, scores = softmax_policy(logits), softmax_score(logits)
     products = np.zeros((horizon, horizon, *logits.shape))
     for states, actions, rewards, probability in enumerate_trajectories(mdp, policy, horizon):
         for t, (state, action) in enumerate(zip(states, actions)):
@@ -415,9 +414,7 @@ def _state_baseline(
         b = v
     elif isinstance(baseline, str) and baseline == "optimal":
         _require_takes_baseline(psi, TAKES_BASELINE[1:])  # R(tau) holds past rewards too
-        b = unchecked(optimal_baseline)(
-            1 - 2 * policy + (policy**2).sum(1, keepdims=True), action_values(mdp, policy), policy
-        )
+        b = optimal_baseline(1 - 2 * policy + (policy**2).sum(1, keepdims=True), action_values(mdp, policy), policy)
     return np.broadcast_to(b, (mdp.n_states,))
 
 
@@ -515,7 +512,7 @@ def n_step_advantage(
 
     Source: Mnih et al. (2016), section 4.
     """
-    return unchecked(n_step_returns)(rewards, next_values, terminated, truncated, gamma, n) - values
+    return n_step_returns(rewards, next_values, terminated, truncated, gamma, n) - values
 
 
 @checked(arrays="either")
@@ -614,16 +611,16 @@ def _core(
     """Psi_t without baseline and without gamma^t."""
     steps = (rewards, next_values, terminated, truncated)
     if kind == "td_error":
-        return unchecked(td_residuals)(rewards, values, next_values, terminated, gamma)
+        return td_residuals(rewards, values, next_values, terminated, gamma)
     if kind == "n_step":
         if n is None:
             raise ValueError("n is None; the kind 'n_step' needs it")
-        return unchecked(n_step_advantage)(rewards, values, *steps[1:], gamma, n)
+        return n_step_advantage(rewards, values, *steps[1:], gamma, n)
     if kind == "gae":
         if lam is None:
             raise ValueError("lam is None; the kind 'gae' needs it")
-        return unchecked(gae)(rewards, values, *steps[1:], gamma, lam)[0]
-    returns = unchecked(lambda_returns)(*steps, gamma, 1.0)  # G_t
+        return gae(rewards, values, *steps[1:], gamma, lam)[0]
+    returns = lambda_returns(*steps, gamma, 1.0)  # G_t
     return returns if kind == "reward_to_go" else _first_of_episode(returns, terminated | truncated)
 
 

@@ -32,7 +32,6 @@ from rlbook_lib.checks import (
     UnitInterval,
     checked,
     settings,
-    unchecked,
 )
 from rlbook_lib.data_parallel import PerProcess, largest, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_estimate
@@ -157,7 +156,7 @@ def group_advantages(
     """
     _require_company(rewards)
     if scale == "leave_one_out":
-        advantages = rewards - unchecked(leave_one_out_baseline)(rewards)
+        advantages = rewards - leave_one_out_baseline(rewards)
     else:
         advantages = rewards - rewards.mean(1, keepdim=True)
     equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
@@ -195,7 +194,7 @@ def token_objective(
 
     Source: Yu et al. (2025), "clip-higher"; with equal numbers, Schulman et al. (2017), equation 7.
     """
-    return unchecked(clip_objective)(log_prob, log_prob_old, advantage, clip)
+    return clip_objective(log_prob, log_prob_old, advantage, clip)
 
 
 @checked(arrays="tensors")
@@ -215,7 +214,7 @@ def token_kl(log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, "..."
 
     Source: Shao et al. (2024), equation 4.
     """
-    return unchecked(kl_estimate)(log_prob, log_prob_ref, kind)
+    return kl_estimate(log_prob, log_prob_ref, kind)
 
 
 @checked(arrays="tensors")
@@ -289,12 +288,12 @@ def grpo_loss(
 
     Source: Shao et al. (2024), equation 3.
     """
-    terms = -unchecked(token_objective)(log_prob, log_prob_old, advantages[:, None], clip)
+    terms = -token_objective(log_prob, log_prob_old, advantages[:, None], clip)
     if beta > 0:
         if log_prob_ref is None:
             raise ValueError(f"log_prob_ref is None and beta is {beta}; expected the reference's numbers")
-        terms = terms + beta * unchecked(token_kl)(log_prob, log_prob_ref, kl)
-    return unchecked(aggregate)(terms, mask, normalize, denominator)
+        terms = terms + beta * token_kl(log_prob, log_prob_ref, kl)
+    return aggregate(terms, mask, normalize, denominator)
 
 
 # ----------------------------------------------------------------------------------------------- the training
@@ -361,7 +360,7 @@ def iterate_grpo(
     while run.update < config.updates:
         # sample G completions of each prompt
         drawn = my_part(task.prompts(config.prompts, rng, "train"))
-        batch = unchecked(generate)(
+        batch = generate(
             model,
             [prompt for prompt in drawn for _ in range(config.group)],
             max_new_tokens=task.max_new_tokens,
@@ -369,8 +368,8 @@ def iterate_grpo(
             generator=draws.generator,
         )
         # compare each reward with those of its group
-        rewards = unchecked(score_with)(reward, batch).view(len(drawn), config.group)  # (P, G)
-        advantages = unchecked(group_advantages)(rewards, config.scale, config.ddof).view(-1)  # (B,)
+        rewards = score_with(reward, batch).view(len(drawn), config.group)  # (P, G)
+        advantages = group_advantages(rewards, config.scale, config.ddof).view(-1)  # (B,)
         metrics = {
             "reward": float(rewards.mean()),
             "length": float(batch.lengths.float().mean()),
@@ -379,12 +378,12 @@ def iterate_grpo(
         if watch is not None:
             metrics |= watch(batch, rewards) or {}
         # learn: raise the probability of what was better than its group
-        learning_rate = config.learning_rate * unchecked(learning_rate_share)(
+        learning_rate = config.learning_rate * learning_rate_share(
             run.update, config.updates, config.warmup, config.final_share
         )
         metrics |= _learn(model, optimizer, batch, advantages, reference, config, learning_rate, rng)
         if config.evaluate_every and (run.update + 1) % config.evaluate_every == 0:
-            metrics["accuracy"] = unchecked(evaluate_accuracy)(model, task)
+            metrics["accuracy"] = evaluate_accuracy(model, task)
         yield run.record(mean_of_metrics(metrics), int(total(float(batch.mask.sum()))))
 
 
@@ -402,15 +401,15 @@ def _learn(
     log_prob_ref = None
     if config.beta > 0 and reference is not None:
         with torch.no_grad():
-            log_prob_ref, _ = unchecked(completion_log_probs)(reference, batch, config.temperature)  # (B, N)
+            log_prob_ref, _ = completion_log_probs(reference, batch, config.temperature)  # (B, N)
     rows = []
     for _ in range(config.epochs):
         order = torch.from_numpy(rng.permutation(len(batch))).to(batch.tokens.device)
         for index in order.chunk(config.minibatches):
             part = batch.take(index)
             ref = None if log_prob_ref is None else log_prob_ref[index, : part.mask.shape[1]]
-            log_prob, entropy = unchecked(completion_log_probs)(model, part, config.temperature)
-            loss = unchecked(grpo_loss)(
+            log_prob, entropy = completion_log_probs(model, part, config.temperature)
+            loss = grpo_loss(
                 log_prob,
                 part.log_probs,
                 advantages[index],
@@ -422,7 +421,7 @@ def _learn(
                 normalize=config.normalize,
                 denominator=_whole_denominator(part.mask, config.normalize),
             )
-            norm = unchecked(gradient_step)(optimizer, loss, learning_rate, config.max_gradient_norm)
+            norm = gradient_step(optimizer, loss, learning_rate, config.max_gradient_norm)
             found = _diagnose(log_prob.detach(), entropy.detach(), part, ref, config)
             rows.append(found | {"gradient_norm": norm})
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
@@ -445,7 +444,7 @@ def _diagnose(
     outside = ((ratio < 1 - config.clip[0]) | (ratio > 1 + config.clip[1])) & part.mask
     found = {"entropy": float(entropy.sum() / count), "clipped": float(outside.sum() / count)}
     if ref is not None:
-        found["kl"] = float((unchecked(token_kl)(log_prob, ref) * part.mask).sum() / count)
+        found["kl"] = float((token_kl(log_prob, ref) * part.mask).sum() / count)
     return found
 
 

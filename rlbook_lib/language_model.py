@@ -41,7 +41,6 @@ from rlbook_lib.checks import (
     Seed,
     checked,
     settings,
-    unchecked,
 )
 
 __all__ = [
@@ -266,7 +265,7 @@ class _Block(nn.Module):
             end = start + steps
             cache[0][:, :, start:end], cache[1][:, :, start:end] = key, value
             key, value = cache[0][:, :, :end], cache[1][:, :, :end]
-        attended = unchecked(causal_attention)(query, key, value, mask)
+        attended = causal_attention(query, key, value, mask)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, steps, width))
         return x + self.down(F.gelu(self.up(self.norm_network(x))))
 
@@ -588,7 +587,7 @@ def generate(
 
     logits, cache = model.prefill(prompt_tokens, prompt_mask, max_new_tokens if use_cache else 0)
     for column in range(width, width + max_new_tokens):
-        rows = unchecked(temperature_log_probs)(logits, temperature)  # (B, V)
+        rows = temperature_log_probs(logits, temperature)  # (B, V)
         drawn = rows.argmax(1) if greedy else _draw(rows, generator)
         tokens[:, column] = torch.where(going, drawn, model.tokenizer.pad)
         log_probs[:, column - width] = rows.gather(1, drawn[:, None])[:, 0] * going
@@ -664,7 +663,7 @@ def _encode_prompts(
                 f"prompt {prompt!r} has {len(row)} tokens and the completion may have {room}; "
                 f"expected at most {model.max_length} together"
             )
-    return unchecked(left_pad)(rows, model.tokenizer.pad, device)
+    return left_pad(rows, model.tokenizer.pad, device)
 
 
 def _draw(log_probs: Tensor, generator: torch.Generator) -> Tensor:
@@ -711,7 +710,7 @@ def completion_log_probs(
     mask = torch.cat([completions.prompt_mask, completions.mask], 1)
     first = completions.prompt_tokens.shape[1]
     hidden = model.hidden(tokens, mask)[:, first - 1 : -1]  # column t predicts the token of column t + 1
-    rows = unchecked(temperature_log_probs)(model.head(hidden), temperature)  # (B, N, V)
+    rows = temperature_log_probs(model.head(hidden), temperature)  # (B, N, V)
     log_probs = rows.gather(2, completions.tokens[..., None])[..., 0]
     entropies = -(rows.exp() * rows).sum(-1)
     return log_probs.masked_fill(~completions.mask, 0.0), entropies.masked_fill(~completions.mask, 0.0)
@@ -742,7 +741,7 @@ def token_log_probs(
     if int(tokens.min()) < 0 or int(tokens.max()) >= model.tokenizer.size:
         raise ValueError(f"tokens holds numbers of no token; expected whole numbers, 0 to {model.tokenizer.size - 1}")
     logits = model.head(model.hidden(tokens, mask)[:, :-1])  # (B, L - 1, V), of the next column's tokens
-    found = unchecked(temperature_log_probs)(logits, temperature).gather(2, tokens[:, 1:, None])[..., 0]
+    found = temperature_log_probs(logits, temperature).gather(2, tokens[:, 1:, None])[..., 0]
     predicted = mask[:, 1:] & mask[:, :-1].cumsum(1).bool()  # real tokens with a real token before them
     return F.pad(found.masked_fill(~predicted, 0.0), (1, 0))
 

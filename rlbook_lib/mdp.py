@@ -29,7 +29,6 @@ from rlbook_lib.checks import (
     UnitInterval,
     check,
     checked,
-    unchecked,
 )
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -128,7 +127,7 @@ class MDP:
     @checked
     def policy_rows(self, policy: Policy) -> FloatArray:
         """A policy as probabilities ``pi(a | s)``, (S, A); see the function ``policy_rows``."""
-        return unchecked(policy_rows)(policy, self.n_states, self.n_actions)
+        return policy_rows(policy, self.n_states, self.n_actions)
 
     @checked
     def policy_transitions(self, policy: Policy) -> scipy.sparse.csr_array:
@@ -136,7 +135,7 @@ class MDP:
 
         Rows of terminal states are empty: nothing follows an end.
         """
-        weights = unchecked(policy_rows)(policy, self.n_states, self.n_actions)
+        weights = policy_rows(policy, self.n_states, self.n_actions)
         if policy.ndim == 1:  # pick one row per state: no sums needed
             return self.continuation[np.arange(self.n_states) * self.n_actions + policy]
         pairs = self.n_states * self.n_actions
@@ -148,7 +147,7 @@ class MDP:
     @checked
     def policy_rewards(self, policy: Policy) -> FloatArray:
         """Expected reward of one step under a policy: ``r_pi(s) = sum_a pi(a|s) r(s, a)``, (S,)."""
-        return (unchecked(policy_rows)(policy, self.n_states, self.n_actions) * self.rewards).sum(1)
+        return (policy_rows(policy, self.n_states, self.n_actions) * self.rewards).sum(1)
 
     # ------------------------------------------------------------------ sampling
 
@@ -192,9 +191,10 @@ class MDP:
     def _row(self, state: int, action: int) -> int:
         return index("state", state, self.n_states) * self.n_actions + index("action", action, self.n_actions)
 
-    @checked
-    def _read_terminal(self, terminal: Flags[Array, "S"] | None) -> BoolArray:
-        return np.zeros(self.n_states, dtype=bool) if terminal is None else np.array(terminal)
+    def _read_terminal(self, terminal: Array | None) -> BoolArray:
+        if terminal is None:
+            return np.zeros(self.n_states, dtype=bool)
+        return np.array(check("terminal", terminal, Flags[Array, str(self.n_states)]))
 
     def _read_rewards(self, rewards: Array) -> tuple[Any, FloatArray]:
         """The reward per transition, or None, and the expected reward (S, A), zero at terminals."""
@@ -217,16 +217,15 @@ class MDP:
         if table is None:
             mean = values
         else:
-            mean = unchecked(expected_rewards)(self.continuation, table).reshape(pair_shape)
+            mean = expected_rewards(self.continuation, table).reshape(pair_shape)
         mean[self.terminal] = 0
         return table, mean
 
-    @checked
-    def _read_start(self, start: Probabilities[Array, "S"] | None) -> FloatArray:
+    def _read_start(self, start: Array | None) -> FloatArray:
         if start is None:
             open_states = ~self.terminal if not self.terminal.all() else self.terminal
             return open_states / open_states.sum()
-        return np.array(start, dtype=float)
+        return np.array(check("start", start, Probabilities[Array, str(self.n_states)]), dtype=float)
 
     def _require_reachable_end(self) -> None:
         """With gamma = 1 a return is finite only if the process can end."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook_lib.checks import Array, Count, Environment, Floats, Integers, Range, Seed, UnitInterval, checked, unchecked
+from rlbook_lib.checks import Array, Count, Environment, Floats, Integers, Range, Seed, UnitInterval, checked
 from rlbook_lib.experience import (
     Control,
     PolicySampler,
@@ -177,9 +177,7 @@ class _Prediction:
         """Keep what prediction and control have in common."""
         self.gamma, self.first_visit, self.keep_history = gamma, first_visit, history
         self.alpha = ScheduleTable("alpha", harmonic() if alpha is None else alpha)
-        self.walk = unchecked(open_walk)(
-            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, together=True
-        )
+        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, together=True)
 
     def iterate(self) -> Iterator[EpisodeUpdate]:
         for episode, steps, tail in whole_episodes(self.walk, self.choose, self.estimate):

@@ -41,7 +41,6 @@ from rlbook_lib.checks import (
     check,
     checked,
     library_of,
-    unchecked,
 )
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
@@ -418,7 +417,7 @@ class GaussianPolicy(_Perceptron):
     def log_prob_of(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """``log pi(a | s)``, (n,), from outputs (n, 2 d) and actions (n, d)."""
         mean, log_std = outputs.chunk(2, -1)
-        return unchecked(gaussian_log_prob)(mean, log_std, actions)
+        return gaussian_log_prob(mean, log_std, actions)
 
     def entropy_of(self, outputs: Tensor) -> Tensor:
         """Differential entropy of each row's distribution in nats, (n,)."""
@@ -461,7 +460,7 @@ class GaussianPolicy(_Perceptron):
         mean = self._raw(observations)
         log_std = np.broadcast_to(self.log_std.detach().cpu().numpy(), mean.shape)
         actions = mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32)
-        log_prob = unchecked(gaussian_log_prob)(mean, log_std, actions)
+        log_prob = gaussian_log_prob(mean, log_std, actions)
         return actions, log_prob, np.concatenate((mean, log_std), -1)
 
     def sample_torch(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -471,7 +470,7 @@ class GaussianPolicy(_Perceptron):
             mean, log_std = outputs.chunk(2, -1)
             noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
             actions = mean + log_std.exp() * noise
-            return actions, unchecked(gaussian_log_prob)(mean, log_std, actions), outputs
+            return actions, gaussian_log_prob(mean, log_std, actions), outputs
 
     def for_environment(self, actions: Array) -> Array:
         """What the environment is given: the actions, clipped to its bounds."""

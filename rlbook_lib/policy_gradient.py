@@ -27,7 +27,6 @@ from rlbook_lib.checks import (
     Values,
     checked,
     settings,
-    unchecked,
 )
 from rlbook_lib.gradient_estimators import psi_weights
 from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
@@ -109,7 +108,7 @@ class ReinforceConfig:
     @property
     def scale(self) -> float:
         """The unit of the value network's outputs, in reward units."""
-        return unchecked(return_scale)(None, self.gamma)
+        return return_scale(None, self.gamma)
 
 
 @checked
@@ -194,13 +193,13 @@ def reinforce_update(
     outputs = policy(batch.observations[kept])
     log_prob, entropy = policy.log_prob_of(outputs, batch.actions[kept]), policy.entropy_of(outputs).mean()
     shares = torch.full_like(psi, 1 / rollout.copies)  # sum over time, mean over episodes
-    loss = policy_loss = unchecked(policy_gradient_loss)(log_prob, psi, shares)
+    loss = policy_loss = policy_gradient_loss(log_prob, psi, shares)
     metrics = {"policy_loss": policy_loss.item(), "entropy": entropy.item()}
     if critic:
         returns = psi_weights("reward_to_go", rollout.rewards, *flags, next_values=next_values, gamma=config.gamma)
         value_loss = _scaled_critic_loss(value, batch.observations[kept], flatten(returns)[kept])
         loss, metrics["value_loss"] = loss + value_loss, value_loss.item() * value.scale**2
-    unchecked(gradient_step)(optimizer, loss - config.entropy_coefficient * entropy)
+    gradient_step(optimizer, loss - config.entropy_coefficient * entropy)
     return metrics
 
 
@@ -264,7 +263,7 @@ class A2CConfig:
     @property
     def scale(self) -> float:
         """The unit of the value network's outputs, in reward units."""
-        return unchecked(return_scale)(self.return_scale, self.gamma)
+        return return_scale(self.return_scale, self.gamma)
 
 
 @checked
@@ -298,8 +297,8 @@ def iterate_a2c(
             yield run.record({})
         while run.env_steps < config.total_steps:
             rollout = actors.collector.collect()
-            advantages, targets = unchecked(a2c_targets)(rollout, actors.value, config)
-            metrics = unchecked(a2c_update)(actors, run.parts["optimizer"], rollout, advantages, targets, config)
+            advantages, targets = a2c_targets(rollout, actors.value, config)
+            metrics = a2c_update(actors, run.parts["optimizer"], rollout, advantages, targets, config)
             yield run.record(metrics | actors.environments.episode_metrics(), len(rollout))
 
 
@@ -320,7 +319,7 @@ def a2c_targets(rollout: Rollout, value_network: Values, config: A2CConfig) -> t
 
     Source: Mnih et al. (2016), section 4; Schulman et al. (2016).
     """
-    values, next_values = unchecked(value_estimates)(rollout, value_network)
+    values, next_values = value_estimates(rollout, value_network)
     baseline: Literal["value", "none"] = "value" if config.psi == "reward_to_go" else "none"
     advantages = psi_weights(
         config.psi,
@@ -362,15 +361,15 @@ def a2c_update(
         TrainingError: a loss that is not finite.
     """
     policy, value, batch = actors.policy, actors.value, rollout.batch()
-    advantages, targets = unchecked(flatten)(advantages), unchecked(flatten)(targets)
+    advantages, targets = flatten(advantages), flatten(targets)
     if config.normalize:
         advantages = normalize_advantages(advantages)
     outputs = policy(batch.observations)
-    policy_loss = unchecked(policy_gradient_loss)(policy.log_prob_of(outputs, batch.actions), advantages)
+    policy_loss = policy_gradient_loss(policy.log_prob_of(outputs, batch.actions), advantages)
     value_loss = _scaled_critic_loss(value, batch.observations, targets)
     entropy = policy.entropy_of(outputs).mean()
     loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
-    unchecked(gradient_step)(optimizer, loss, max_norm=config.max_gradient_norm)
+    gradient_step(optimizer, loss, max_norm=config.max_gradient_norm)
     return {
         "policy_loss": policy_loss.item(),
         "value_loss": value_loss.item() * value.scale**2,
@@ -415,4 +414,4 @@ def _begin(actors: Actors, config: Any, seed: int) -> Run:
 
 def _scaled_critic_loss(value: ValueNetwork, observations: Tensor, targets: Tensor) -> Tensor:
     """The critic's loss in units of its scale."""
-    return unchecked(critic_loss)(value(observations) / value.scale, targets / value.scale)
+    return critic_loss(value(observations) / value.scale, targets / value.scale)

@@ -40,7 +40,6 @@ from rlbook_lib.checks import (
     UnitInterval,
     checked,
     settings,
-    unchecked,
 )
 from rlbook_lib.networks import ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
@@ -99,7 +98,7 @@ class PPOConfig:
     @property
     def scale(self) -> float:
         """The unit of the value network's outputs, in reward units."""
-        return unchecked(return_scale)(self.return_scale, self.gamma)
+        return return_scale(self.return_scale, self.gamma)
 
 
 # ------------------------------------------------------------------------------------------- loss, update, loop
@@ -161,12 +160,12 @@ def ppo_loss(
         advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
     log_prob = policy.log_prob_of(outputs, batch.actions)
     if config.objective == "clip":
-        surrogate = unchecked(clip_objective)(log_prob, batch.log_probs, advantages, epsilon)
+        surrogate = clip_objective(log_prob, batch.log_probs, advantages, epsilon)
     else:
         kl = policy.kl_of(batch.outputs, outputs)
-        surrogate = unchecked(kl_penalty_objective)(log_prob, batch.log_probs, advantages, kl, beta)
+        surrogate = kl_penalty_objective(log_prob, batch.log_probs, advantages, kl, beta)
     values_old = None if config.value_clip is None else batch.values
-    value_error = unchecked(value_loss)(values, batch.targets, values_old, config.value_clip)
+    value_error = value_loss(values, batch.targets, values_old, config.value_clip)
     loss = config.value_coefficient / config.scale**2 * value_error - surrogate.mean()
     if config.entropy_coefficient:
         loss = loss - config.entropy_coefficient * policy.entropy_of(outputs).mean()
@@ -204,11 +203,11 @@ def ppo_update(
     """
     done = 0
     for _ in range(config.epochs):
-        for part in unchecked(minibatches)(batch, config.minibatches, shuffle):
-            loss, outputs = unchecked(ppo_loss)(networks, part, config, epsilon, beta)
+        for part in minibatches(batch, config.minibatches, shuffle):
+            loss, outputs = ppo_loss(networks, part, config, epsilon, beta)
             if config.stop_kl is not None and _mean_kl(networks, part, outputs) > config.stop_kl:
                 return done
-            unchecked(gradient_step)(optimizer, loss, max_norm=config.max_gradient_norm)
+            gradient_step(optimizer, loss, max_norm=config.max_gradient_norm)
             done += 1
     return done
 
@@ -244,8 +243,8 @@ def iterate_ppo(
             yield run.record({})
         while run.env_steps < config.total_steps:
             rollout = actors.collector.collect()
-            batch = unchecked(prepare_batch)(rollout, actors.value, config)
-            metrics = unchecked(improve)(run, batch)
+            batch = prepare_batch(rollout, actors.value, config)
+            metrics = improve(run, batch)
             yield run.record(metrics | actors.environments.episode_metrics(), len(rollout))
 
 
@@ -269,13 +268,8 @@ def improve(run: Run, batch: PPOBatch) -> dict[str, float]:
     learning_rate = _annealed(config.learning_rate, config.learning_rate_end, left)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    done = unchecked(ppo_update)(
-        networks, optimizer, batch, config, epsilon=epsilon, beta=beta, shuffle=run.parts["shuffle"]
-    )
-    metrics = unchecked(diagnose)(networks, batch, epsilon) | {
-        "gradient_steps": float(done),
-        "learning_rate": learning_rate,
-    }
+    done = ppo_update(networks, optimizer, batch, config, epsilon=epsilon, beta=beta, shuffle=run.parts["shuffle"])
+    metrics = diagnose(networks, batch, epsilon) | {"gradient_steps": float(done), "learning_rate": learning_rate}
     if config.objective == "penalty":
         metrics["kl_coefficient"] = beta
         if config.kl_rule != "fixed":
@@ -334,13 +328,13 @@ def prepare_batch(rollout: Rollout, value_network: ValueNetwork, config: PPOConf
 
     Source: Schulman et al. (2017), equations 10 and 11; Schulman et al. (2016).
     """
-    values, next_values = unchecked(value_estimates)(rollout, value_network)
+    values, next_values = value_estimates(rollout, value_network)
     advantages, targets = gae(
         rollout.rewards, values, next_values, rollout.terminated, rollout.truncated, config.gamma, config.lam
     )
     if config.normalize == "batch":
         advantages = normalize_advantages(advantages)
-    return PPOBatch(*rollout.batch(), *map(unchecked(flatten), (values, advantages, targets)))
+    return PPOBatch(*rollout.batch(), *map(flatten, (values, advantages, targets)))
 
 
 @checked
@@ -397,8 +391,8 @@ def diagnose(networks: Network, batch: PPOBatch, epsilon: NotNegative) -> dict[s
         "entropy": policy.entropy_of(outputs).mean().item(),
         "clip_fraction": ((ratio - 1.0).abs() > epsilon).float().mean().item(),
         "surrogate": (ratio * batch.advantages).mean().item(),
-        "value_loss": unchecked(value_loss)(values, batch.targets).item(),
-        "explained_variance": unchecked(explained_variance)(batch.values, batch.targets),
+        "value_loss": value_loss(values, batch.targets).item(),
+        "explained_variance": explained_variance(batch.values, batch.targets),
     }
 
 

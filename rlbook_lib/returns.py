@@ -32,7 +32,6 @@ from rlbook_lib.checks import (
     UnitInterval,
     checked,
     library_of,
-    unchecked,
 )
 
 __all__ = [
@@ -140,7 +139,7 @@ def gae(
 
     Source: Schulman et al. (2016), section 3.
     """
-    errors = unchecked(td_residuals)(rewards, values, next_values, terminated, gamma)
+    errors = td_residuals(rewards, values, next_values, terminated, gamma)
     advantages = _reverse_scan(errors, gamma * lam, terminated | truncated)
     return advantages, advantages + values
 
@@ -201,7 +200,7 @@ def gae_recursion(
 
     Source: Schulman et al. (2016), section 3, written as a recursion.
     """
-    errors = unchecked(td_residuals)(rewards, values, next_values, terminated, gamma)
+    errors = td_residuals(rewards, values, next_values, terminated, gamma)
     library = library_of(errors)
     following = library.zeros_like(errors[0])  # A_T
     advantages = []
@@ -357,7 +356,7 @@ def k_step_advantages(
     Source: Schulman et al. (2016), equations 11 to 15.
     """
     ends = _path_ends(terminated, truncated)
-    errors = unchecked(td_residuals)(rewards, values, next_values, terminated, gamma)
+    errors = td_residuals(rewards, values, next_values, terminated, gamma)
     advantages = errors
     for _ in range(min(k, len(errors)) - 1):
         advantages = _one_step_more(errors, errors, advantages, gamma, ends)
@@ -432,7 +431,7 @@ def gae_mixture(
     Source: Schulman et al. (2016), equation 16; finite horizon as in Sutton & Barto (2018), equation 12.3.
     """
     ends = _path_ends(terminated, truncated)
-    errors = unchecked(td_residuals)(rewards, values, next_values, terminated, gamma)
+    errors = td_residuals(rewards, values, next_values, terminated, gamma)
     library = library_of(errors)
     left = _plain_scan(library.ones_like(errors), 1.0, ends)  # steps left to the end of the path
     mixture, advantages = library.zeros_like(errors), errors
@@ -464,7 +463,7 @@ def return_bound(reward_bound: NotNegative, gamma: UnitInterval) -> float:
 
     Source: the geometric series; Sutton & Barto (2018), section 3.3.
     """
-    return 0.0 if reward_bound == 0.0 else reward_bound * unchecked(effective_horizon)(gamma)
+    return 0.0 if reward_bound == 0.0 else reward_bound * effective_horizon(gamma)
 
 
 @checked

@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, log_expit
 from torch import Tensor, nn
 
-from rlbook_lib.checks import Array, Count, Floats, NotNegative, Positive, Range, Seed, checked, settings, unchecked
+from rlbook_lib.checks import Array, Count, Floats, NotNegative, Positive, Range, Seed, checked, settings
 from rlbook_lib.language_model import Completions, LanguageModel
 from rlbook_lib.text_tasks import PreferencePairs, Scorer
 from rlbook_lib.training import Adam, Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train
@@ -81,7 +81,7 @@ def bradley_terry_log_likelihood(wins: Floats[Array, "K K", Range(0)], strengths
         ValueError: fewer than two items, a non-zero diagonal.
     """
     _require_games(wins)
-    chances = unchecked(bradley_terry_probability)(strengths[:, None], strengths[None, :])  # (K, K): i beats j
+    chances = bradley_terry_probability(strengths[:, None], strengths[None, :])  # (K, K): i beats j
     return float((wins * np.log(chances)).sum())
 
 
@@ -137,7 +137,7 @@ def bradley_terry_mle(
     _require_maximum(wins)
     strengths = np.full(len(wins), 1.0 / len(wins))
     for _ in range(max_rounds):
-        new = unchecked(bradley_terry_mm_step)(wins, strengths)
+        new = bradley_terry_mm_step(wins, strengths)
         if (np.abs(new - strengths) <= tolerance * new).all():
             return new
         strengths = new
@@ -353,13 +353,13 @@ def iterate_reward_model(
     if run.update >= config.epochs:  # a state of a run that had ended
         yield run.record({})
     while run.update < config.epochs:
-        share = unchecked(learning_rate_share)(run.update, config.epochs, 1, 0.1)
+        share = learning_rate_share(run.update, config.epochs, 1, 0.1)
         losses, right = [], 0
         for index in torch.from_numpy(rng.permutation(len(pairs))).split(config.batch_size):
             part = pairs.take(index)
             chosen, rejected = model.scores(part.chosen), model.scores(part.rejected)
-            loss = unchecked(preference_loss)(chosen, rejected)
-            unchecked(gradient_step)(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
+            loss = preference_loss(chosen, rejected)
+            gradient_step(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
             losses.append(loss.item() * len(index))
             right += int((chosen > rejected).sum())
         metrics = {"loss": sum(losses) / len(pairs), "accuracy": right / len(pairs)}

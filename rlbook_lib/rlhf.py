@@ -41,7 +41,6 @@ from rlbook_lib.checks import (
     UnitInterval,
     checked,
     settings,
-    unchecked,
 )
 from rlbook_lib.data_parallel import PerProcess, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_divergence, kl_estimate
@@ -215,9 +214,7 @@ def completion_gae(
     ends[torch.arange(len(mask), device=mask.device), _last(mask)] = True
     next_values = F.pad(values[:, 1:], (0, 1))
     truncated = torch.zeros_like(ends)
-    advantages, targets = unchecked(gae)(
-        rewards.T, values.T, next_values.T, ends.T, truncated.T, gamma, lam
-    )  # time first
+    advantages, targets = gae(rewards.T, values.T, next_values.T, ends.T, truncated.T, gamma, lam)  # time first
     return advantages.T.masked_fill(~mask, 0.0), targets.T.masked_fill(~mask, 0.0)
 
 
@@ -234,8 +231,8 @@ def whiten(advantages: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> 
     Returns:
         (B, N), 0 where masked; the standard deviation divides by the number of tokens (ddof 0), plus 1e-8.
     """
-    centered = advantages - unchecked(masked_mean)(advantages, mask)
-    deviation = unchecked(masked_mean)(centered**2, mask).sqrt()
+    centered = advantages - masked_mean(advantages, mask)
+    deviation = masked_mean(centered**2, mask).sqrt()
     return (centered / (deviation + 1e-8)).masked_fill(~mask, 0.0)
 
 
@@ -266,7 +263,7 @@ def rlhf_policy_loss(
 
     Source: Schulman et al. (2017), equation 7; Ouyang et al. (2022).
     """
-    return -unchecked(clip_objective)(log_prob[mask], log_prob_old[mask], advantages[mask], clip).mean()
+    return -clip_objective(log_prob[mask], log_prob_old[mask], advantages[mask], clip).mean()
 
 
 @checked(arrays="tensors")
@@ -293,7 +290,7 @@ def rlhf_value_loss(
         ValueError: one of ``values_old`` and ``clip`` without the other.
     """
     old = None if values_old is None else values_old[mask]
-    return unchecked(value_loss)(values[mask], targets[mask], old, clip)
+    return value_loss(values[mask], targets[mask], old, clip)
 
 
 @checked(arrays="tensors")
@@ -402,19 +399,19 @@ def iterate_rlhf(
         yield run.record({})
     while run.update < config.updates:
         # sample a completion of each prompt, score it, and say of each token how good it was
-        batch = unchecked(generate)(
+        batch = generate(
             model,
             my_part(task.prompts(config.batch_size, rng, "train")),
             max_new_tokens=task.max_new_tokens,
             temperature=config.temperature,
             generator=draws.generator,
         )
-        scores = unchecked(score_with)(reward, batch)  # (B,)
+        scores = score_with(reward, batch)  # (B,)
         samples, metrics = _judge(batch, scores, value_model, reference, run.parts["beta"], config)
         if watch is not None:
             metrics |= watch(batch, scores) or {}
         # learn: the values always, the policy after its time of waiting and until it has moved far enough
-        share = unchecked(learning_rate_share)(run.update, config.updates, config.warmup, config.final_share)
+        share = learning_rate_share(run.update, config.updates, config.warmup, config.final_share)
         learns, rows, errors = run.update >= config.value_warmup, [], []
         for _ in range(config.epochs):
             order = torch.from_numpy(rng.permutation(len(batch))).to(scores.device)
@@ -428,9 +425,9 @@ def iterate_rlhf(
         metrics |= {"policy_steps": float(len(rows)), "value_loss": float(np.mean(errors))}
         metrics = mean_of_metrics(metrics)
         if config.kl_target is not None:
-            run.parts["beta"] = unchecked(adapt_beta)(run.parts["beta"], metrics["kl"], config.kl_target)
+            run.parts["beta"] = adapt_beta(run.parts["beta"], metrics["kl"], config.kl_target)
         if config.evaluate_every and (run.update + 1) % config.evaluate_every == 0:
-            metrics["accuracy"] = unchecked(evaluate_accuracy)(model, task)
+            metrics["accuracy"] = evaluate_accuracy(model, task)
         yield run.record(metrics, int(total(float(batch.mask.sum()))))
 
 
@@ -460,16 +457,16 @@ def _judge(
     config: RLHFConfig,
 ) -> tuple[_Samples, dict[str, float]]:
     """Token rewards, advantages and value targets of a round, all under the models as they are before it."""
-    log_prob_ref, _ = unchecked(completion_log_probs)(reference, batch, config.temperature)
-    rewards = unchecked(shape_rewards)(scores, batch.log_probs, log_prob_ref, batch.mask, beta)
+    log_prob_ref, _ = completion_log_probs(reference, batch, config.temperature)
+    rewards = shape_rewards(scores, batch.log_probs, log_prob_ref, batch.mask, beta)
     values = value_model.values(batch)
-    advantages, targets = unchecked(completion_gae)(rewards, values, batch.mask, config.gamma, config.lam)
+    advantages, targets = completion_gae(rewards, values, batch.mask, config.gamma, config.lam)
     metrics = {
         "reward": float(scores.mean()),
-        "kl": float(unchecked(sequence_kl)(batch.log_probs, log_prob_ref, batch.mask).mean()),
+        "kl": float(sequence_kl(batch.log_probs, log_prob_ref, batch.mask).mean()),
         "beta": beta,
         "length": float(batch.lengths.float().mean()),
-        "explained_variance": unchecked(explained_variance)(values[batch.mask], targets[batch.mask]),
+        "explained_variance": explained_variance(values[batch.mask], targets[batch.mask]),
     }
     return _Samples(batch, values, _whiten_together(advantages, batch.mask), targets), metrics
 
@@ -483,10 +480,10 @@ def _share(mask: Tensor) -> float:
 def _whiten_together(advantages: Tensor, mask: Tensor) -> Tensor:
     """``whiten`` over the tokens of all processes."""
     if processes() == 1:
-        return unchecked(whiten)(advantages, mask)
+        return whiten(advantages, mask)
     share = _share(mask)
-    centered = advantages - total(share * float(unchecked(masked_mean)(advantages, mask)))
-    deviation = math.sqrt(total(share * float(unchecked(masked_mean)(centered**2, mask))))
+    centered = advantages - total(share * float(masked_mean(advantages, mask)))
+    deviation = math.sqrt(total(share * float(masked_mean(centered**2, mask))))
     return (centered / (deviation + 1e-8)).masked_fill(~mask, 0.0)
 
 
@@ -496,9 +493,9 @@ def _value_step(
     """One gradient step; half the mean squared error before it."""
     values, mask = value_model.values(part.completions), part.completions.mask
     old = None if config.value_clip is None else part.values
-    loss = unchecked(rlhf_value_loss)(values, part.targets, mask, old, config.value_clip) * _share(mask)
-    unchecked(gradient_step)(optimizer, loss, config.value_learning_rate * share, config.max_gradient_norm)
-    return float(unchecked(rlhf_value_loss)(values.detach(), part.targets, mask))
+    loss = rlhf_value_loss(values, part.targets, mask, old, config.value_clip) * _share(mask)
+    gradient_step(optimizer, loss, config.value_learning_rate * share, config.max_gradient_norm)
+    return float(rlhf_value_loss(values.detach(), part.targets, mask))
 
 
 def _policy_step(
@@ -512,28 +509,26 @@ def _policy_step(
 ) -> dict[str, float] | None:
     """One gradient step; None, and no step, if the policy is beyond the limit already."""
     batch = part.completions
-    log_prob, entropies = unchecked(completion_log_probs)(model, batch, config.temperature)
+    log_prob, entropies = completion_log_probs(model, batch, config.temperature)
     new, old = log_prob.detach()[batch.mask], batch.log_probs[batch.mask]
     share_of_tokens = _share(batch.mask)
-    step_kl = total(
-        share_of_tokens * float(unchecked(kl_estimate)(old, new, "k3").mean())
-    )  # KL(old || new): the old one sampled
+    step_kl = total(share_of_tokens * float(kl_estimate(old, new, "k3").mean()))  # KL(old || new): the old one sampled
     if config.step_kl_limit is not None and step_kl > config.step_kl_limit:
         return None
-    entropy = unchecked(masked_mean)(entropies, batch.mask)
+    entropy = masked_mean(entropies, batch.mask)
     pretraining_loss: Tensor | float = 0.0
     if config.pretraining_coefficient > 0:
-        shown = unchecked(demonstrations)(model, task, len(batch), rng)
-        pretraining_loss = unchecked(sft_loss)(unchecked(completion_log_probs)(model, shown)[0], shown.mask)
-    loss = unchecked(total_loss)(
-        unchecked(rlhf_policy_loss)(log_prob, batch.log_probs, part.advantages, batch.mask, config.clip),
+        shown = demonstrations(model, task, len(batch), rng)
+        pretraining_loss = sft_loss(completion_log_probs(model, shown)[0], shown.mask)
+    loss = total_loss(
+        rlhf_policy_loss(log_prob, batch.log_probs, part.advantages, batch.mask, config.clip),
         entropy=entropy,
         entropy_coefficient=config.entropy_coefficient,
         pretraining_loss=pretraining_loss,
         pretraining_coefficient=config.pretraining_coefficient,
     )
     loss = loss * share_of_tokens
-    unchecked(gradient_step)(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
+    gradient_step(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
     clipped = float((torch.expm1(new - old).abs() > config.clip).float().mean())
     return {"entropy": entropy.item(), "clipped": clipped, "step_kl": step_kl}
 
@@ -607,7 +602,7 @@ def sequence_kl(
     Returns:
         (B,) nats.
     """
-    return unchecked(sequence_log_prob)(log_prob, mask) - unchecked(sequence_log_prob)(log_prob_ref, mask)
+    return sequence_log_prob(log_prob, mask) - sequence_log_prob(log_prob_ref, mask)
 
 
 # ---------------------------------------------------------------------------------- the objective, exactly
@@ -635,7 +630,7 @@ def rlhf_objective(
 
     Source: Ziegler et al. (2019), section 2.
     """
-    divergence = float(unchecked(kl_divergence)(policy, reference))
+    divergence = float(kl_divergence(policy, reference))
     return float(policy @ rewards) - (beta * divergence if beta > 0 else 0.0)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook_lib.checks import Actor, Array, Count, Environment, Seed, Settings, Values, checked, unchecked
+from rlbook_lib.checks import Actor, Array, Count, Environment, Seed, Settings, Values, checked
 from rlbook_lib.environments import VectorEnvironment, opened
 from rlbook_lib.networks import Policy, SharedPolicyValue, ValueNetwork, make_policy
 from rlbook_lib.training import pack, unpack
@@ -82,7 +82,7 @@ class Rollout:
     def batch(self) -> RolloutBatch:
         """What a loss needs, as tensors without the time axis."""
         columns = self.observations, self.actions, self.outputs, self.log_probs
-        return RolloutBatch(*map(unchecked(flatten), columns))
+        return RolloutBatch(*map(flatten, columns))
 
 
 class RolloutBatch(NamedTuple):

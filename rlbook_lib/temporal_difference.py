@@ -15,19 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook_lib.checks import (
-    ANY_FINITE,
-    Array,
-    Count,
-    Environment,
-    Flags,
-    Floats,
-    Range,
-    Seed,
-    UnitInterval,
-    checked,
-    unchecked,
-)
+from rlbook_lib.checks import ANY_FINITE, Array, Count, Environment, Flags, Floats, Range, Seed, UnitInterval, checked
 from rlbook_lib.dynamic_programming import expected_visits
 from rlbook_lib.experience import (
     JUST_BELOW_ONE,
@@ -101,7 +89,7 @@ def td_error(
 
     Source: Sutton & Barto (2018), equation 6.5.
     """
-    return unchecked(td_target)(reward, next_value, terminated, gamma) - value
+    return td_target(reward, next_value, terminated, gamma) - value
 
 
 # ---------------------------------------------------------------------- learning to act
@@ -147,9 +135,7 @@ class _Control:
         self.rule, self.gamma = rule, gamma
         self.alpha, self.epsilon = ScheduleTable("alpha", alpha), ScheduleTable("epsilon", epsilon)
         columns = ("action", "first_action") if rule == "sarsa" else ("action",)
-        self.walk = unchecked(open_walk)(
-            env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, columns=columns
-        )
+        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, columns=columns)
         self.epsilons = self.epsilon.up_to(self.walk.episodes)
         self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
         self.counts = np.zeros(self.q.size, dtype=np.int64)  # visits, if alpha is a schedule
@@ -515,7 +501,7 @@ def td_prediction(
 
     Source: Sutton & Barto (2018), section 6.1.
     """
-    return unchecked(n_step_td_prediction)(
+    return n_step_td_prediction(
         env_or_mdp,
         policy,
         episodes=episodes,
@@ -582,7 +568,7 @@ def iterate_td_prediction(
     max_steps: Count | None = None,
 ) -> Iterator[Step]:
     """``td_prediction`` as a generator: one ``Step`` per update. Same arguments."""
-    return unchecked(iterate_n_step_td_prediction)(
+    return iterate_n_step_td_prediction(
         env_or_mdp,
         policy,
         episodes=episodes,
@@ -634,7 +620,7 @@ class _Prediction:
     ) -> None:
         self.gamma, self.n = gamma, n
         self.alpha = ScheduleTable("alpha", alpha)
-        self.walk = unchecked(open_walk)(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps)
+        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps)
         self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
         self.v = np.tile(_first_guess(initial_values, self.walk), (self.walk.runs, 1))  # (R, S)
         self.counts = np.zeros(self.v.shape, dtype=np.int64)

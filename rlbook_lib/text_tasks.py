@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from scipy.special import expit
 from torch import Tensor
 
-from rlbook_lib.checks import Count, NotNegative, Seed, UnitInterval, checked, settings, unchecked
+from rlbook_lib.checks import Count, NotNegative, Seed, UnitInterval, checked, settings
 from rlbook_lib.language_model import Completions, LanguageModel, generate
 
 __all__ = [
@@ -96,7 +96,7 @@ def _draw_prompts(draw: Callable[[], str], count: int, split: Split) -> list[str
     prompts: list[str] = []
     while len(prompts) < count:
         prompt = draw()
-        if unchecked(split_of)(prompt) == split:
+        if split_of(prompt) == split:
             prompts.append(prompt)
     return prompts
 
@@ -154,7 +154,7 @@ class Sorting:
 
     def reward(self, prompt: str, text: str, finished: bool) -> float:
         """1 for the right answer that ends by itself, else 0."""
-        return unchecked(correctness_reward)(self.answer(prompt), text, finished)
+        return correctness_reward(self.answer(prompt), text, finished)
 
 
 @settings
@@ -200,8 +200,8 @@ class Arithmetic:
 
     def reward(self, prompt: str, text: str, finished: bool) -> float:
         """1 for the right answer that ends by itself, else a tenth for anything of the right form."""
-        right = unchecked(correctness_reward)(self.answer(prompt), text, finished)
-        return right if right == 1.0 else 0.1 * unchecked(format_reward)(text, finished, self.alphabet[:10])
+        right = correctness_reward(self.answer(prompt), text, finished)
+        return right if right == 1.0 else 0.1 * format_reward(text, finished, self.alphabet[:10])
 
 
 @settings
@@ -268,7 +268,7 @@ class CheckDigit:
     def reward(self, prompt: str, text: str, finished: bool) -> float:
         """1 if the text ended and the right digit follows its last "=", else 0: nothing asks for work."""
         _, sign, last = text.rpartition("=")
-        return unchecked(correctness_reward)("=" + self.answer(prompt), sign + last, finished)
+        return correctness_reward("=" + self.answer(prompt), sign + last, finished)
 
 
 class PromptFile:
@@ -312,7 +312,7 @@ class PromptFile:
                 )
             shown = prompt if template is None else template(prompt)
             if shown not in self.answers:
-                self.by_split[unchecked(split_of)(prompt)].append(shown)
+                self.by_split[split_of(prompt)].append(shown)
             self.answers[shown] = answer
         for split, prompts in self.by_split.items():
             if not prompts:
@@ -405,7 +405,7 @@ def score_completions(reward: Reward, completions: Completions) -> Tensor:
     Raises:
         RewardError: the reward raised or returned NaN or something else than a number; the sample is named.
     """
-    reward = unchecked(reward)
+    reward = reward
     scores: list[float] = []
     rows = zip(completions.prompts, completions.texts, completions.finished.tolist(), strict=True)
     for row, (prompt, text, finished) in enumerate(rows):
@@ -445,7 +445,7 @@ def score_with(reward: Reward | Scorer, completions: Completions) -> Tensor:
         RewardError: a rule raised, or a score is not a finite number; the sample is named.
     """
     if not isinstance(reward, Scorer):
-        return unchecked(score_completions)(reward, completions)
+        return score_completions(reward, completions)
     scores = reward.scores(completions)
     if not scores.isfinite().all():
         row = int((~scores.isfinite()).nonzero()[0])
@@ -473,8 +473,8 @@ def evaluate_accuracy(model: LanguageModel, task: TextTask, *, count: Count = 51
         RewardError: the task's reward raised or returned NaN; the sample is named.
     """
     prompts = task.prompts(count, np.random.default_rng(seed), "eval")
-    written = unchecked(generate)(model, prompts, max_new_tokens=task.max_new_tokens, greedy=True)
-    return int((unchecked(score_completions)(task.reward, written) >= 1).sum()) / count
+    written = generate(model, prompts, max_new_tokens=task.max_new_tokens, greedy=True)
+    return int((score_completions(task.reward, written) >= 1).sum()) / count
 
 
 # ------------------------------------------------------------------------------ preferences by a hidden score
@@ -554,8 +554,8 @@ def preference_pairs(
     rng = np.random.default_rng(seed)
     prompts = task.prompts(count, rng, split)
     seeds = [int(s) for s in rng.integers(2**31, size=2)]
-    one, two = (unchecked(generate)(model, prompts, max_new_tokens=task.max_new_tokens, seed=s) for s in seeds)
-    score_one, score_two = (unchecked(score_completions)(score, written) for written in (one, two))
+    one, two = (generate(model, prompts, max_new_tokens=task.max_new_tokens, seed=s) for s in seeds)
+    score_one, score_two = (score_completions(score, written) for written in (one, two))
     margin = (score_one - score_two).double().cpu().numpy()
     first_wins = rng.random(count) < expit(sharpness * margin)
     margins = torch.tensor(np.where(first_wins, margin, -margin), dtype=torch.float32)

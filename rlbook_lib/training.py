@@ -48,7 +48,6 @@ from rlbook_lib.checks import (
     Settings,
     UnitInterval,
     checked,
-    unchecked,
 )
 from rlbook_lib.data_parallel import add_gradients, any_process, rank
 from rlbook_lib.environments import opened
@@ -829,7 +828,7 @@ def gradient_step(
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     norm, parameters = math.nan, [p for group in optimizer.param_groups for p in group["params"]]
-    unchecked(add_gradients)(parameters)
+    add_gradients(parameters)
     if max_norm is not None:
         norm = float(nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True))
     optimizer.step()

@@ -38,7 +38,6 @@ from rlbook_lib.checks import (
     UnitInterval,
     checked,
     settings,
-    unchecked,
 )
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.dynamic_programming import advantages, expected_return, expected_visits
@@ -93,7 +92,7 @@ class TRPOConfig:
     @property
     def scale(self) -> float:
         """The unit of the value network's outputs, in reward units."""
-        return unchecked(return_scale)(self.return_scale, self.gamma)
+        return return_scale(self.return_scale, self.gamma)
 
 
 # ------------------------------------------------------------------------------------------- loss, update, loop
@@ -145,7 +144,7 @@ def trpo_step(
 
     Source: Schulman et al. (2015), section 6 and appendix C.
     """
-    parameters, loss_of = list(policy.parameters()), unchecked(surrogate_loss)
+    parameters, loss_of = list(policy.parameters()), surrogate_loss
     outputs = policy(observations)
     old_outputs = outputs.detach()
     log_prob = policy.log_prob_of(outputs, actions)
@@ -157,9 +156,7 @@ def trpo_step(
     some = slice(None, None, config.fisher_every)  # a part of the samples is enough for the curvature
     kl = policy.kl_of(old_outputs[some], policy(observations[some])).mean()
     fisher = _fisher_product(kl, parameters, config.damping)
-    full_step = unchecked(natural_gradient_step)(
-        gradient, fisher, config.delta, iterations=config.cg_iterations, tolerance=1e-4
-    )
+    full_step = natural_gradient_step(gradient, fisher, config.delta, iterations=config.cg_iterations, tolerance=1e-4)
 
     theta = _flat(parameters).detach().clone()
     old_surrogate = float(advantages.mean())
@@ -171,7 +168,7 @@ def trpo_step(
         loss = loss_of(policy.log_prob_of(outputs, actions), old_log_prob, advantages)
         return -float(loss) - old_surrogate, float(policy.kl_of(old_outputs, outputs).mean())
 
-    found = unchecked(line_search)(
+    found = line_search(
         evaluate, full_step, config.delta, factor=config.line_search_factor, tries=config.line_search_tries
     )
     if not found.accepted:
@@ -281,7 +278,7 @@ def fit_values(
         for rows in order.split(config.value_batch_size):
             errors = (value_network(observations[rows]) - targets[rows]) / value_network.scale
             loss = (errors * errors).mean()
-            unchecked(gradient_step)(optimizer, loss)
+            gradient_step(optimizer, loss)
             losses.append(loss.detach())
     return 0.5 * value_network.scale**2 * float(torch.stack(losses).mean())
 
@@ -339,7 +336,7 @@ def conjugate_gradient(
     Source: Hestenes & Stiefel (1952); Nocedal & Wright (2006), algorithm 5.2.
     """
     solution = b * 0
-    for record in unchecked(iterate_conjugate_gradient)(matvec, b, iterations, tolerance):
+    for record in iterate_conjugate_gradient(matvec, b, iterations, tolerance):
         solution = record.solution
     return solution
 
@@ -415,7 +412,7 @@ def natural_gradient_step(
     Source: Schulman et al. (2015), appendix C; Kakade (2001).
     """
     iterations = 10 * len(gradient) if iterations is None else iterations
-    direction = unchecked(conjugate_gradient)(matvec, gradient, iterations, tolerance)
+    direction = conjugate_gradient(matvec, gradient, iterations, tolerance)
     curvature = float(direction @ matvec(direction))
     return math.sqrt(2 * delta / curvature) * direction if curvature > 0 else direction * 0
 
