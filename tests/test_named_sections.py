@@ -1,22 +1,20 @@
-"""Sections of the book that assignments name by title are on the page that they are said to be on."""
+"""Sections of the book that assignments and the errata name by title are on the page that they are said to be on."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "book"))
-
-from places import read  # noqa: E402
-
 ASSIGNMENTS = sorted(path.parent for path in (ROOT / "assignments").glob("0*/rubric.md"))
 # chapter 3 ("A", "B"); chapter 4's Deeper page, "C" and "D"; Chapter 8 has the formulas ("E")
 NAMED = re.compile(r"""[Cc]hapters?\ (\d+)('s\ Deeper\ page)?[^".;]{0,24}("[^"]+"(?:(?:,|\ and)\ "[^"]+")*)""", re.X)
+
+POINTER = re.compile(r"\{doc\}`[^`<]*<(?P<page>\w+)>`(?P<rest>[^;.]*?), \"(?P<section>[^\"]+)\"")
+BOX = re.compile(r"(?m)^[`:]{3,}\{(?:admonition|dropdown)\} (?:Mistake: )?(.+)\n:class:.*\bmistake\b")
 
 
 def named(text: str) -> list[tuple[int, bool, str]]:
@@ -36,14 +34,25 @@ def texts(folder: Path) -> list[str]:
     return [*cells, (folder / "rubric.md").read_text("utf-8")]
 
 
+def markdown(page: str) -> str:
+    """The text of a chapter's page."""
+    cells = json.loads((ROOT / "chapters" / f"{page}.ipynb").read_text("utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def headings(page: str) -> list[str]:
+    return [title.strip() for title in re.findall(r"(?m)^#{1,4} (.+)", markdown(page))]
+
+
 def titles(chapter: int, deeper: bool) -> set[str]:
     """Headings of a lesson or of its Deeper page, and the bold words with which its paragraphs begin."""
-    (path,) = [
-        path for path in (ROOT / "chapters").glob(f"{chapter:02d}_*.ipynb") if path.stem.endswith("_deeper") == deeper
-    ]
-    cells = json.loads(path.read_text("utf-8"))["cells"]
-    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    return {*read(path).headings, *(bold.rstrip(".:") for bold in re.findall(r"(?m)^\*\*([^*]+)\*\*", text))}
+    pages = [path.stem for path in (ROOT / "chapters").glob(f"{chapter:02d}_*.ipynb")]
+    (page,) = [name for name in pages if name.endswith("_deeper") == deeper]
+    return {*headings(page), *(bold.rstrip(".:") for bold in re.findall(r"(?m)^\*\*([^*]+)\*\*", markdown(page)))}
+
+
+def plain(title: str) -> str:
+    return re.sub(r"[`*]", "", title.strip())
 
 
 def test_titles_are_found_in_a_text():
@@ -57,3 +66,13 @@ def test_each_section_that_an_assignment_names_is_there(folder):
     assert len(found) >= 5
     missing = [place for place in sorted(found) if place[2] not in titles(*place[:2])]
     assert not missing
+
+
+def test_pointers_of_the_errata_lead_somewhere():
+    """Each says a page and a heading, or the title of a box of mistakes, as that title begins."""
+    text = (ROOT / "chapters" / "appendix_errata.md").read_text("utf-8")
+    shown = [line for line in text.splitlines() if line.startswith("**Shown.**")]
+    pointers = [(found["page"], plain(found["section"])) for line in shown for found in POINTER.finditer(line)]
+    assert len(pointers) > 50
+    known = {page: [plain(t) for t in [*headings(page), *BOX.findall(markdown(page))]] for page, _ in pointers}
+    assert [place for place in pointers if not any(title.startswith(place[1]) for title in known[place[0]])] == []
