@@ -41,7 +41,7 @@ SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproje
 	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: always help setup book pdf zip test test-portable test-grader quick lab notebooks execute grade release lock outdated plain clean
+.PHONY: always help setup book pdf zip test test-portable test-grader quick claims lab notebooks execute grade release lock outdated plain clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -71,6 +71,9 @@ test-grader: $(READY)  ## run the grader's long tests: attacks on it, and forty 
 
 quick: $(READY)  ## run the unit tests that take no more than seconds (under 2 minutes in all)
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS) --quick
+
+claims: $(READY)  ## run the book's general sentences on seeds that were not chosen for them; SEEDS="11 12 13"
+	@$(PYTHON) tools/claims.py $(if $(SEEDS),--seeds $(SEEDS))
 
 # Copies in lab/, the reader's own: what one notebook alone cannot show is said in words, and no chapter is touched.
 # Trusted, so that stored sliders move before a cell has run.
