@@ -1,8 +1,9 @@
-"""What all tests share: no windows, one thread, the book's extensions importable."""
+"""What all tests share: no windows, one thread, the book's extensions importable, however the tests were started."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,3 +12,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "_ext"))
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as in a shell's background job; programs that a test starts would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
