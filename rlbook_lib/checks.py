@@ -46,44 +46,12 @@ from typing import (
 
 import numpy as np
 
-__all__ = [
-    "Array",
-    "Range",
-    "Finite",
-    "Positive",
-    "NotNegative",
-    "UnitInterval",
-    "OpenUnitInterval",
-    "Count",
-    "Natural",
-    "Seed",
-    "Offers",
-    "Environment",
-    "Space",
-    "Actor",
-    "Network",
-    "Values",
-    "Settings",
-    "Axes",
-    "Floats",
-    "Numbers",
-    "Probabilities",
-    "LogProbs",
-    "Integers",
-    "Flags",
-    "Mask",
-    "MaskedFloats",
-    "checked",
-    "unchecked",
-    "settings",
-    "check",
-    "library_of",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 LIBRARY = "rlbook_lib."
-Array: TypeAlias = Any  # a numpy array, a torch tensor, or numbers that make one
+# A numpy array, a torch tensor, or numbers that make one. One annotation serves the caller, who may hand in a list, and the
+# body, which gets an array, so where tensors come in nothing narrower is true of both; functions of numpy alone say NDArray.
+Array: TypeAlias = Any
 
 
 # -------------------------------------------------------------------------------------------------- one number
@@ -156,13 +124,12 @@ class Axes:
     """An array: its shape in words and what its entries are.
 
     ``"B T"`` has two axes; a letter is the same length in all arguments of a call, ``...`` the same rest of the
-    shape, ``*`` rests that broadcast together, a digit that length. An argument that is no array may fix letters by
-    its ``axes_lengths``, as an MDP does.
+    shape, ``*`` rests that broadcast together, a digit that length. The last axis of ``"T N?"`` may be missing, in all
+    arguments alike. An argument that is no array may fix letters by its ``axes_lengths``, as an MDP does.
     ``kind``: "floats" (finite), "numbers" (NaN and infinity too), "probabilities" (rows of the last axis sum to one),
     "log_probs" (finite, or -inf where the probability is 0), "integers", "flags" (True and False, or 1 and 0), "mask"
-    (flags, at least one set in each row), "masked" (floats that count where the mask of the same call is set;
-    elsewhere they become 0).
-    ``unless``: the name of a flags argument; where its flag is set, what is not finite becomes 0.
+    (flags, at least one set in each row), "masked" (floats that count where the mask of the same call is set).
+    ``unless``: the name of a flags argument; where its flag is set, the entries are not looked at.
     """
 
     words: str = "..."
@@ -210,7 +177,7 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
             tensors; if no tensor came in, a tensor that goes out becomes a numpy array, or a float if it is one number.
 
     Returns:
-        The function with its door; ``unchecked`` gives it back without.
+        The function with its door. Calls from inside the library pass beside it, unless the function is a user's.
     """
     if function is None:
         return lambda function: checked(function, arrays=arrays)  # type: ignore[call-overload]
@@ -247,14 +214,6 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
 
     guarded.__unchecked__ = function  # type: ignore[attr-defined]
     return guarded
-
-
-def unchecked(function: F) -> F:
-    """The bare formula behind a checked function or method, for loops whose data was checked before."""
-    bare = getattr(function, "__unchecked__", function)
-    if bare is not function and inspect.ismethod(function):
-        bare = types.MethodType(bare, function.__self__)
-    return cast(F, bare)
 
 
 @dataclass_transform(frozen_default=True)
@@ -456,9 +415,9 @@ def _check_arrays(
     masks = [arrays[name] for name in arrays if axes[name].kind == "mask"]
     for name, array in arrays.items():
         if axes[name].kind == "masked" and masks:
-            arrays[name] = array = _where(masks[0], array)
+            arrays[name] = array = _where(masks[0], array)  # until all bodies do it
         if axes[name].unless in arrays and not _all_finite(array):
-            arrays[name] = array = _where(~arrays[axes[name].unless], array)
+            array = _where(~arrays[axes[name].unless], array)  # only to look at; the body leaves the others out
         if axes[name].kind not in ("numbers", "flags", "mask"):
             _check_entries(name, array, axes[name])
         if axes[name].kind == "integers":
@@ -506,7 +465,7 @@ def _check_shape(name: str, shape: tuple[int, ...], words: str, lengths: dict[st
     keys = words.split()
     rest = len(shape) - len(keys) + 1  # axes that "..." or "*" stands for
     sizes: list[Any] = list(shape)
-    at = next((i for i, key in enumerate(keys) if key in ("...", "*")), None)
+    at = next((i for i, key in enumerate(keys) if key in ("...", "*") or key.endswith("?")), None)
     if at is not None and rest >= 0:
         sizes[at : at + rest] = [shape[at : at + rest]]
         if keys[at] == "*" and "*" in lengths:
@@ -516,13 +475,13 @@ def _check_shape(name: str, shape: tuple[int, ...], words: str, lengths: dict[st
             except ValueError:
                 pass  # the rests stay different, which is the error below
     known = {key: (int(key), "") if key.isdigit() else lengths[key] for key in keys if key.isdigit() or key in lengths}
-    if len(keys) != len(sizes) or any(key in known and known[key][0] != size for key, size in zip(keys, sizes)):
-        parts: list[str] = []
-        for key in keys:
-            length = known.get(key, (key, ""))[0]
-            parts += [str(n) for n in length] if isinstance(length, tuple) else [str(length)]
+    too_many = at is not None and keys[at].endswith("?") and rest > 1
+    if too_many or len(keys) != len(sizes) or any(key in known and known[key][0] != n for key, n in zip(keys, sizes)):
+        lengths_of = [known.get(key, (key, ""))[0] for key in keys]
+        wanted = _shape_in_words(lengths_of)
+        if at is not None and keys[at].endswith("?") and keys[at] not in known:
+            wanted = f"{_shape_in_words(lengths_of[:at])} or {wanted.replace('?', '')}"
         others = sorted({known[key][1] for key in known} - {""})
-        wanted = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         like = f", like {' and '.join(others)}" if others else ""
         raise ValueError(f"{name} has shape {shape}; expected {wanted}{like}")
     for key, size in zip(keys, sizes):
@@ -530,6 +489,11 @@ def _check_shape(name: str, shape: tuple[int, ...], words: str, lengths: dict[st
             raise ValueError(f"{name} has shape {shape}; expected ({', '.join(keys)})")
     if 0 in shape:
         raise ValueError(f"{name} is empty, of shape {shape}; expected at least one number")
+
+
+def _shape_in_words(lengths: Sequence[Any]) -> str:
+    parts = [str(part) for n in lengths for part in (n if isinstance(n, tuple) else [n])]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 def _as_flags(name: str, array: Any, rows: bool) -> Any:

@@ -21,24 +21,6 @@ import numpy as np
 
 from rlbook_lib.checks import Array, Floats, LogProbs, Probabilities, Range, checked, library_of
 
-__all__ = [
-    "code_length",
-    "entropy",
-    "cross_entropy",
-    "kl_divergence",
-    "gaussian_kl",
-    "jensen_shannon",
-    "kl_estimate",
-    "kl_estimate_moments",
-    "kl_gradient_of_estimate",
-    "importance_weights",
-    "importance_estimate",
-    "self_normalized_estimate",
-    "effective_sample_size",
-    "importance_variance",
-    "trajectory_ratio",
-]
-
 Rows: TypeAlias = Probabilities[Array, "* K"]  # a row is one distribution
 Deviations: TypeAlias = Floats[Array, "*", Range(0, open_low=True)]
 Base: TypeAlias = Annotated[float, Range(1, open_low=True)] | None

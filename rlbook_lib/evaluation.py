@@ -26,17 +26,6 @@ import numpy as np
 
 from rlbook_lib.checks import Array, Count, Floats, OpenUnitInterval, Seed, check, checked
 
-__all__ = [
-    "sweep",
-    "kept_run",
-    "keep_run",
-    "stored_runs",
-    "interquartile_mean",
-    "bootstrap_interval",
-    "probability_of_improvement",
-    "performance_profile",
-]
-
 Runs = dict[str, dict[str, np.ndarray]]  # case -> curve -> (seeds, points)
 
 IN_FLIGHT = 1000  # runs that a cluster is given at once, unless workers says fewer

@@ -10,8 +10,6 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-__all__: list[str] = []
-
 PYTHON = (3, 11)
 NUMPY = (2, 0)
 

@@ -9,8 +9,8 @@ somebody stopped the episode (a time limit): the next state has a value, so it i
 after it belong to another episode. When both are set the episode terminated. The last step of the buffer is
 treated like a truncation unless it terminated.
 
-numpy arrays and torch tensors go through the same lines. This module never imports torch; if a tensor comes
-in, torch is there already. Gradients flow through.
+The functions give back what came in, numpy array or torch tensor, float32 as float32; gradients flow through. This module
+never imports torch; if a tensor comes in, torch is there already.
 """
 
 from __future__ import annotations
@@ -34,30 +34,12 @@ from rlbook_lib.checks import (
     library_of,
 )
 
-__all__ = [
-    "discounted_return",
-    "discounted_returns",
-    "gae",
-    "td_residuals",
-    "gae_recursion",
-    "value_targets",
-    "normalize_advantages",
-    "n_step_returns",
-    "lambda_returns",
-    "k_step_advantages",
-    "gae_weights",
-    "mixture_weights",
-    "gae_mixture",
-    "return_bound",
-    "effective_horizon",
-]
-
 FloatArray: TypeAlias = NDArray[np.float64]
 
-# One number or flag a step, (T,) or (T, N); float32 in, float32 out. A value that is not used may be anything.
-Steps: TypeAlias = Floats[Array, "T ..."]
-NextValues: TypeAlias = Floats[Array, "T ...", Range(), "terminated"]
-Ends: TypeAlias = Flags[Array, "T ..."]
+# One number or flag a step, (T,) or (T, N). A next value that is not used, at a termination, may be anything.
+Steps: TypeAlias = Floats[Array, "T N?"]
+NextValues: TypeAlias = Floats[Array, "T N?", Range(), "terminated"]
+Ends: TypeAlias = Flags[Array, "T N?"]
 
 BLOCK = 32  # steps per block in the blocked scan: the fastest of 16, 32, 64 and 128 at (2048, 64)
 
@@ -70,10 +52,6 @@ def discounted_return(rewards: Steps, gamma: UnitInterval) -> Array:
     """The return of the first step, as the sum it is defined by: G_0 = sum over k of gamma^k r_k.
 
     Equation: eq-return
-
-    Args:
-        rewards: (T,) or (T, N), reward units; the rewards of one episode, or of N side by side.
-        gamma: discount, in [0, 1].
 
     Returns:
         A float for numpy input of shape (T,); otherwise one return per column, shape (N,), or a 0-d tensor.
@@ -92,13 +70,6 @@ def discounted_returns(rewards: Steps, gamma: UnitInterval) -> Array:
     """The return of every step of one episode, backward: G_t = r_t + gamma G_{t+1}, and G_T = 0.
 
     Equation: eq-return-recursion
-
-    Args:
-        rewards: (T,) or (T, N), reward units; the rewards of one episode, or of N side by side.
-        gamma: discount, in [0, 1].
-
-    Returns:
-        (T,) or (T, N), the same type as the rewards.
 
     Source: Sutton & Barto (2018), equation 3.9.
     """
@@ -122,8 +93,6 @@ def gae(
 
     Equation: eq-gae
 
-    delta_t = r_t + gamma V(s_{t+1}) - V(s_t), without the middle term at a termination.
-
     Args:
         rewards: (T,) or (T, N), reward units.
         values: same shape; V(s_t).
@@ -134,14 +103,13 @@ def gae(
         lam: decay of the later errors, in [0, 1]; 0 is the one-step error, 1 the sum of rewards minus V(s_t).
 
     Returns:
-        (advantages, value_targets), both (T,) or (T, N); value_targets = advantages + values, the lambda
-        return.
+        (advantages, value_targets), both (T,) or (T, N); the targets are lambda returns.
 
     Source: Schulman et al. (2016), section 3.
     """
     errors = td_residuals(rewards, values, next_values, terminated, gamma)
     advantages = _reverse_scan(errors, gamma * lam, terminated | truncated)
-    return advantages, advantages + values
+    return advantages, value_targets(advantages, values)
 
 
 @checked(arrays="either")
@@ -154,19 +122,9 @@ def td_residuals(
 
     A truncation needs no flag here: the value of the real next state is used, as at every other step.
 
-    Args:
-        rewards: (T,) or (T, N), reward units.
-        values: same shape; V(s_t).
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
-        terminated: same shape, 0 or 1; the step led into a terminal state.
-        gamma: discount, in [0, 1].
-
-    Returns:
-        (T,) or (T, N), the same type as the rewards.
-
     Source: Schulman et al. (2016), section 3.
     """
-    return rewards + gamma * next_values * ~terminated - values
+    return rewards + gamma * _following(next_values, terminated) - values
 
 
 @checked(arrays="either")
@@ -186,29 +144,10 @@ def gae_recursion(
     The second term is left out where the episode ends, whether it terminated or was truncated: what follows
     belongs to another episode. gae computes the same numbers in blocks, which is faster for long buffers.
 
-    Args:
-        rewards: (T,) or (T, N), reward units.
-        values: same shape; V(s_t).
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
-        terminated: same shape, 0 or 1; the step led into a terminal state.
-        truncated: same shape, 0 or 1; the episode was stopped after this step.
-        gamma: discount, in [0, 1].
-        lam: decay of the later errors, in [0, 1].
-
-    Returns:
-        (T,) or (T, N), the same type as the rewards.
-
     Source: Schulman et al. (2016), section 3, written as a recursion.
     """
     errors = td_residuals(rewards, values, next_values, terminated, gamma)
-    library = library_of(errors)
-    following = library.zeros_like(errors[0])  # A_T
-    advantages = []
-    for t in reversed(range(len(errors))):
-        goes_on = ~(terminated[t] | truncated[t])
-        following = errors[t] + gamma * lam * following * goes_on
-        advantages.append(following)
-    return library.stack(advantages[::-1])
+    return _plain_scan(errors, gamma * lam, terminated | truncated)
 
 
 @checked(arrays="either")
@@ -218,13 +157,6 @@ def value_targets(advantages: Steps, values: Steps) -> Array:
     Equation: eq-value-target
 
     With generalized advantages this is the lambda return. The targets are constants: detach them.
-
-    Args:
-        advantages: (T,) or (T, N), reward units.
-        values: same shape; V(s_t), the values that the advantages were computed with.
-
-    Returns:
-        (T,) or (T, N).
 
     Source: Schulman et al. (2016), section 5, with Sutton & Barto (2018), equation 12.3.
     """
@@ -238,12 +170,8 @@ def normalize_advantages(advantages: Steps, *, ddof: Literal[0, 1] = 0, epsilon:
     Equation: eq-advantage-normalization
 
     Args:
-        advantages: (T,) or (T, N), reward units.
         ddof: 0 divides the sum of squares by the number of advantages, 1 by one less.
-        epsilon: added to the standard deviation, so that equal advantages give 0; above 0, reward units.
-
-    Returns:
-        The same shape, without a unit.
+        epsilon: added to the standard deviation, so that equal advantages give 0; reward units.
 
     Raises:
         ValueError: no more than ddof advantages.
@@ -269,21 +197,10 @@ def n_step_returns(
 
     Equation: eq-n-step-return
 
-    Args:
-        rewards: (T,) or (T, N), reward units.
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
-        terminated: same shape, 0 or 1; the step led into a terminal state.
-        truncated: same shape, 0 or 1; the episode was stopped after this step.
-        gamma: discount, in [0, 1].
-        n: number of rewards, 1 or more.
-
-    Returns:
-        (T,) or (T, N), the same type as the rewards.
-
     Source: Sutton & Barto (2018), equation 7.1.
     """
     ends = _path_ends(terminated, truncated)
-    one_step = rewards + gamma * next_values * ~terminated
+    one_step = rewards + gamma * _following(next_values, terminated)
     if n >= len(rewards):  # every path ends before n rewards are counted: run the recursion to its end
         return _reverse_scan(library_of(rewards).where(ends, one_step, rewards), gamma, ends)
     returns = one_step
@@ -304,20 +221,12 @@ def lambda_returns(
     r_t + gamma V(s_{t+1}) at a truncation or at the end of the buffer, r_t at a termination.
 
     Args:
-        rewards: (T,) or (T, N), reward units.
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
-        terminated: same shape, 0 or 1; the step led into a terminal state.
-        truncated: same shape, 0 or 1; the episode was stopped after this step.
-        gamma: discount, in [0, 1].
         lam: mixing weight, in [0, 1]; 0 is the one-step target, 1 counts all rewards.
-
-    Returns:
-        (T,) or (T, N), the same type as the rewards.
 
     Source: Sutton & Barto (2018), equations 12.2 and 12.3.
     """
     ends = _path_ends(terminated, truncated)
-    bootstrap = gamma * next_values * ~terminated
+    bootstrap = gamma * _following(next_values, terminated)
     known = library_of(rewards).where(ends, rewards + bootstrap, rewards + (1.0 - lam) * bootstrap)
     return _reverse_scan(known, gamma * lam, ends)
 
@@ -341,18 +250,6 @@ def k_step_advantages(
 
     The values in between cancel, so that k rewards, the value after them and -V(s_t) are left.
 
-    Args:
-        rewards: (T,) or (T, N), reward units.
-        values: same shape; V(s_t).
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
-        terminated: same shape, 0 or 1; the step led into a terminal state.
-        truncated: same shape, 0 or 1; the episode was stopped after this step.
-        gamma: discount, in [0, 1].
-        k: number of errors, 1 or more.
-
-    Returns:
-        (T,) or (T, N), the same type as the rewards.
-
     Source: Schulman et al. (2016), equations 11 to 15.
     """
     ends = _path_ends(terminated, truncated)
@@ -369,11 +266,6 @@ def gae_weights(gamma: UnitInterval, lam: UnitInterval, horizon: Count) -> Float
 
     Equation: eq-gae-weights
 
-    Args:
-        gamma: discount, in [0, 1].
-        lam: decay of the later errors, in [0, 1].
-        horizon: number of weights, 1 or more.
-
     Returns:
         (horizon,) weights, the first is 1. They are no average: their sum goes to 1 / (1 - gamma lam).
 
@@ -387,8 +279,7 @@ def mixture_weights(lam: UnitInterval, horizon: Count) -> FloatArray:
     """The weight of each k-step advantage in the mixture: (1 - lam) lam^(k-1); what is left, to the longest.
 
     Args:
-        lam: mixing weight, in [0, 1].
-        horizon: number of steps to the end of the episode or of the buffer, 1 or more.
+        horizon: number of steps to the end of the episode or of the buffer.
 
     Returns:
         (horizon,) weights that sum to one; entry k - 1 belongs to k steps, the last is lam^(horizon - 1).
@@ -416,32 +307,18 @@ def gae_mixture(
 
     This is the definition, in about T^2 operations: gae gives the same numbers in T.
 
-    Args:
-        rewards: (T,) or (T, N), reward units.
-        values: same shape; V(s_t).
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
-        terminated: same shape, 0 or 1; the step led into a terminal state.
-        truncated: same shape, 0 or 1; the episode was stopped after this step.
-        gamma: discount, in [0, 1].
-        lam: mixing weight, in [0, 1].
-
-    Returns:
-        (T,) or (T, N), the same type as the rewards.
-
     Source: Schulman et al. (2016), equation 16; finite horizon as in Sutton & Barto (2018), equation 12.3.
     """
-    ends = _path_ends(terminated, truncated)
-    errors = td_residuals(rewards, values, next_values, terminated, gamma)
-    library = library_of(errors)
-    left = _plain_scan(library.ones_like(errors), 1.0, ends)  # steps left to the end of the path
-    mixture, advantages = library.zeros_like(errors), errors
-    for k in range(1, len(errors) + 1):
-        weight = library.full_like(errors, lam ** (k - 1))  # all that is left, where k steps are the longest
-        weight[left > k] *= 1.0 - lam
-        weight[left < k] = 0.0
-        mixture = mixture + weight * advantages
-        advantages = _one_step_more(errors, errors, advantages, gamma, ends)
-    return mixture
+    library, steps = library_of(rewards), len(rewards)
+    left = _plain_scan(
+        library.ones_like(rewards), 1.0, _path_ends(terminated, truncated)
+    )  # steps to the end of the path
+    table = np.zeros((steps, steps))  # row h - 1: the weights of k = 1, 2, ... where h steps are left
+    for row in range(steps):
+        table[row, : row + 1] = mixture_weights(lam, row + 1)
+    weights = library.asarray(table, dtype=rewards.dtype, device=rewards.device)[library.asarray(left - 1, dtype=int)]
+    buffer = (rewards, values, next_values, terminated, truncated)
+    return sum(weights[..., k] * k_step_advantages(*buffer, gamma, k + 1) for k in range(steps))
 
 
 # ------------------------------------------------------------------------- how far a discount looks ahead
@@ -454,12 +331,10 @@ def return_bound(reward_bound: NotNegative, gamma: UnitInterval) -> float:
     Equation: eq-return-bound
 
     Args:
-        reward_bound: r_max, reward units, 0 or more.
-        gamma: discount, in [0, 1]. At gamma = 1 no finite bound holds for every length, and the result is inf
-            (unless all rewards are 0).
+        reward_bound: r_max, reward units.
 
     Returns:
-        r_max / (1 - gamma).
+        r_max / (1 - gamma); inf at gamma = 1, where no finite bound holds for every length (0 if r_max is 0).
 
     Source: the geometric series; Sutton & Barto (2018), section 3.3.
     """
@@ -472,11 +347,8 @@ def effective_horizon(gamma: UnitInterval) -> float:
 
     Equation: eq-effective-horizon
 
-    Args:
-        gamma: discount, in [0, 1]; 1 gives inf.
-
     Returns:
-        1 / (1 - gamma), in steps. It is also the mean length of an episode that goes on with probability
+        1 / (1 - gamma), in steps; inf at gamma = 1. It is also the mean length of an episode that goes on with probability
         gamma after every step.
 
     Source: the geometric series.
@@ -485,6 +357,11 @@ def effective_horizon(gamma: UnitInterval) -> float:
 
 
 # ------------------------------------------------------------------------------------------ the recursion
+
+
+def _following(next_values: Array, terminated: Array) -> Array:
+    """V(s_{t+1}) where something follows, else 0, whatever stood there."""
+    return library_of(next_values).where(terminated, 0.0, next_values)
 
 
 def _path_ends(terminated: Array, truncated: Array) -> Array:
@@ -513,7 +390,7 @@ def _reverse_scan(terms: Array, factor: float, ends: Array | None = None) -> Arr
 
 
 def _plain_scan(terms: Array, factor: float, ends: Array) -> Array:
-    """The recursion as it is written: one step at a time."""
+    """One step at a time: the recursion as it is written, for short buffers and where gradients flow."""
     library = library_of(terms)
     decay = library.full_like(terms, factor) * ~ends  # 0 where nothing of the same episode follows
     total = library.zeros_like(terms[0])

@@ -1,5 +1,6 @@
 """Tests of ``rlbook_lib.returns``: each formula against its definition, written out as sums."""
 
+import inspect
 import json
 import math
 import subprocess
@@ -14,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlbook_lib import returns
 from rlbook_lib.returns import (
     BLOCK,
     discounted_return,
@@ -487,6 +489,21 @@ def test_bad_input_is_named(name, value, kind):
         del arguments["lam"]
         with pytest.raises(ValueError, match=f"^{name} "):
             n_step_returns(**arguments, n=2)
+
+
+BY_STEP = [f for f in vars(returns).values() if "Steps" in getattr(f, "__annotations__", {}).values()]
+
+
+@pytest.mark.parametrize("function", BY_STEP)
+def test_a_third_axis_is_refused_by_name(function):
+    """Time first: (T,) or (T, N), in every function that takes one number a step."""
+    numbers = {"gamma": 0.9, "lam": 0.9, "n": 2, "k": 2}
+    arrays = [p for p in inspect.signature(function).parameters if p not in (*numbers, "ddof", "epsilon")]
+    others = {p: numbers[p] for p in inspect.signature(function).parameters if p in numbers}
+    for wrong in arrays:
+        arguments = {p: np.zeros((2, 2, 2) if p == wrong else (2, 2)) for p in arrays}
+        with pytest.raises(ValueError, match=rf"^{wrong} has shape \(2, 2, 2\); expected \((T,|2, 2\))"):
+            function(**arguments, **others)
 
 
 @pytest.mark.parametrize("bound", [0.0, 1.0])
