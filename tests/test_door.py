@@ -7,15 +7,31 @@ import ast
 import dataclasses
 import inspect
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 
+from rlbook_lib import checks, dynamic_programming as dp, monte_carlo as mc, temporal_difference as td
 from rlbook_lib.checks import Axes, Offers, Range, check, kinds_of
+from rlbook_lib.dqn import DQNConfig, train_dqn
+from rlbook_lib.fine_tuning import SFTConfig, train_sft
+from rlbook_lib.gradient_estimators import policy_gradient_exact, trajectory_gradient
+from rlbook_lib.grpo import GRPOConfig, train_grpo
+from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig
+from rlbook_lib.maze import Maze
+from rlbook_lib.policy_gradient import A2CConfig, ReinforceConfig, train_a2c, train_reinforce
+from rlbook_lib.ppo import PPOConfig, train_ppo
+from rlbook_lib.reward_model import RewardModel, RewardModelConfig, train_reward_model
+from rlbook_lib.rlhf import RLHFConfig, train_rlhf
+from rlbook_lib.text_tasks import Sorting, preference_pairs
+from rlbook_lib.trpo import TRPOConfig, train_trpo
 from tests.test_library import LISTED, PACKAGE
 
 # Names that are let in unchecked, and why. "module.Class.*" stands for all methods of a class.
@@ -289,3 +305,76 @@ def test_an_algorithm_opens_with_its_settings_or_its_formula(name: str) -> None:
     first = next(node for node in tree(name).body if isinstance(node, ast.ClassDef | ast.FunctionDef))
     is_formula = "Equation:" in (ast.get_docstring(first) or "")
     assert is_formula or first.name.endswith("Config"), f"line {first.lineno}: {first.name}"
+
+
+# ------------------------------------------------------------------------ what the library hands to its own functions
+
+KNOWN = {
+    # one advantage for each row, against its tokens: the formula of one token is elementwise, and broadcasts
+    *(f"grpo: ppo.clip_objective({name}) Tensor torch.float32 -> ValueError" for name in ("log_prob", "advantage")),
+    "grpo: ppo.clip_objective(log_prob_old) Tensor torch.float32 -> ValueError",
+    # zeroed where the mask is not set, which the body does, too
+    "rlhf: fine_tuning.masked_mean(x) Tensor torch.float32 -> Tensor torch.float32",
+}
+
+
+def short_runs() -> None:
+    """A few updates of every learner."""
+    mdp, uniform = Maze("L2", slip=0.2).to_mdp(0.9), np.full((6, 4), 0.25)
+    for solve in (dp.value_iteration, dp.policy_iteration, dp.modified_policy_iteration):
+        policy_gradient_exact(mdp, np.zeros((6, 4)) + solve(mdp).values[:, None])
+    for learn in (td.q_learning, td.sarsa, td.expected_sarsa):
+        for env, runs in ((mdp, 2), (mdp, 1), (Maze("L2"), 1)):
+            learn(env, episodes=3, gamma=0.9, alpha=0.1, epsilon=0.1, seed=0, runs=runs, history=True)
+    for predict in (mc.monte_carlo_prediction, partial(td.td_prediction, alpha=0.1)):
+        predict(mdp, uniform, episodes=3, gamma=0.9, seed=0)
+    mc.monte_carlo_control(mdp, episodes=3, gamma=0.9, epsilon=0.1, seed=0)
+    trajectory_gradient(mdp, np.zeros((6, 4)), 2, "gae", lam=0.9, baseline="none")
+    size = dict(total_steps=256, copies=4, hidden=(8,))
+    for env in ("CartPole-v1", "Pendulum-v1"):
+        train_ppo(env, PPOConfig(**size, steps=32), seed=0)
+        train_trpo(env, TRPOConfig(**size, steps=32), seed=0)
+        train_a2c(env, A2CConfig(**size), seed=0)
+    for psi, baseline in (("return", "none"), ("reward_to_go", "optimal"), ("reward_to_go", "value")):
+        train_reinforce("CartPole-v1", ReinforceConfig(total_steps=99, episodes=2, psi=psi, baseline=baseline), seed=0)
+    train_dqn("CartPole-v1", DQNConfig(**size, learning_starts=64, batch_size=32, n_step=3), seed=0)
+    task = Sorting()
+    model = Transformer(CharTokenizer(task.alphabet), TransformerConfig(width=16, layers=1, heads=2), seed=0)
+    pairs = preference_pairs(model, task, 16, seed=0)
+    train_sft(model, task, SFTConfig(updates=2, batch_size=8), seed=0)
+    train_reward_model(RewardModel(model), pairs, RewardModelConfig(epochs=1, batch_size=8), seed=0)
+    train_rlhf(model, task, RLHFConfig(updates=2, batch_size=8, minibatches=2), seed=0)
+    train_grpo(model, task, GRPOConfig(updates=2, prompts=4, group=4, minibatches=2, beta=0.1), seed=0)
+
+
+def test_calls_from_inside_hand_over_what_the_door_would_make_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They pass beside the door, so a list, an int or an array among tensors would reach the formula as it is."""
+    found: set[str] = set()
+
+    def spy(look: Callable[..., Any], call: tuple[Any, ...]) -> Any:
+        door = sys._getframe(2)
+        caller = str(door.f_back and door.f_back.f_globals["__name__"])
+        came = call[0] if look is together else {call[0]: call[1]}
+        inside = door.f_code.co_name == "guarded" and caller.startswith("rlbook_lib.")
+        try:
+            result = look(*call)
+        except (TypeError, ValueError) as error:
+            if not inside:
+                raise
+            became, result = dict.fromkeys(came, error), came if look is together else call[1]
+        else:
+            became = result if look is together else {call[0]: result}
+        for name in (name for name in came if inside and came[name] is not became[name]):
+            kinds = [f"{type(x[name]).__name__} {getattr(x[name], 'dtype', '')}".strip() for x in (came, became)]
+            same = kinds[0] == kinds[1] and bool(np.all(np.asarray(came[name] == became[name])))
+            if not same and kinds != ["tuple", "list"]:  # either is a sequence
+                called = f"{door.f_locals['function'].__module__}.{door.f_locals['function'].__qualname__}({name})"
+                found.add(f"{caller}: {called} {' -> '.join(kinds)}".replace("rlbook_lib.", ""))
+        return result
+
+    one, together = checks.check, checks._check_arrays
+    monkeypatch.setattr(checks, "LIBRARY", "nobody is inside")
+    monkeypatch.setattr(checks, "check", lambda *call: spy(one, call))
+    monkeypatch.setattr(checks, "_check_arrays", lambda *call: spy(together, call))
+    short_runs()
+    assert found <= KNOWN, "\n".join(sorted(found - KNOWN))
