@@ -36,6 +36,7 @@ from rlbook_lib.checks import Count, Environment, Seed, Space, checked
 
 Array = NDArray[Any]
 Tensor = torch.Tensor
+Restart = Callable[[Array], Any]
 
 
 # ---------------------------------------------------------------------- what all environments share
@@ -93,65 +94,40 @@ class VectorEnvironment:
 
     @checked
     def generator(self, seed: Seed) -> np.random.Generator | torch.Generator:
-        """What draws actions here: a generator of numpy, or of torch on the device.
-
-        Args:
-            seed: a non-negative integer.
-
-        Returns:
-            A new generator.
-        """
+        """What draws actions here: a new generator of numpy, or of torch on the device."""
         return torch.Generator(self.device).manual_seed(seed) if self.in_tensors else np.random.default_rng(seed)
 
     def reset(self) -> Any:
-        """Start a new episode in every copy.
-
-        Returns:
-            (N, d) float32 observations.
-        """
+        """Start a new episode in every copy: (N, d) float32 observations."""
         raise NotImplementedError
 
     def step(self, actions: Any) -> VectorStep:
         """Take one action in every copy; where an episode ends, start the next one.
 
         Args:
-            actions: (N,) integers from 0, or (N, a) floats.
-
-        Returns:
-            A ``VectorStep``.
+            actions: (N,) integers from 0 for a Discrete space; (N, a) floats for a Box.
 
         Raises:
-            ValueError: actions of another shape or kind, or out of range; a NaN or an observation outside
-                its space from the environment; no ``reset`` before.
+            ValueError: actions of another shape or kind, or out of range; from the environment a NaN (the message
+                names environment, copy and step) or an observation outside its space; no ``reset`` before.
         """
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to go on from here, bit for bit.
-
-        Returns:
-            Tensors and plain data.
-        """
+        """Everything needed to go on from here, bit for bit: tensors and plain data."""
         raise NotImplementedError
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from where ``state`` was taken; ``observations`` then holds the current ones.
-
-        Args:
-            state: from ``state()`` of an environment made alike.
+        """Go on from where ``state()`` was called; ``observations`` then holds the current ones.
 
         Raises:
-            ValueError: a state of another environment or of another number of copies.
+            ValueError: a state of another kind of environment or of another number of copies.
         """
         raise NotImplementedError
 
     def pop_episodes(self) -> tuple[Array, Array]:
-        """Episodes that ended since the last call, in order of their ends.
-
-        Returns:
-            (returns, lengths): undiscounted returns, (E,) floats, and numbers of steps, (E,) integers.
-        """
+        """Undiscounted returns (E,) and lengths (E,) of the episodes that ended since the last call, in that order."""
         finished, self._finished = self._finished, []
         if not finished:
             return np.zeros(0), np.zeros(0, dtype=np.int64)
@@ -159,11 +135,7 @@ class VectorEnvironment:
         return np.concatenate(returns), np.concatenate(lengths)
 
     def episode_metrics(self) -> dict[str, float]:
-        """Means over the episodes that ended since the last call; nothing if none did.
-
-        Returns:
-            "episode_return", undiscounted, and "episode_length".
-        """
+        """Means over the episodes that ended since the last call; nothing if none did."""
         returns, lengths = self.pop_episodes()
         if not len(returns):
             return {}
@@ -176,6 +148,22 @@ class VectorEnvironment:
         return f"{type(self).__name__}({self.name!r}, copies={self.copies})"
 
     # what subclasses use
+
+    def _stepped(
+        self, next_observations: Array, rewards: Array, terminated: Array, truncated: Array, restart: Restart
+    ) -> VectorStep:
+        """The record of a step; ``restart`` makes the first observations of the copies that ended."""
+        truncated = truncated & ~terminated
+        ended = (terminated | truncated).nonzero()[0]
+        self._count(rewards, ended)
+        self._require_finite("the reward", rewards)
+        self._require_finite("the observation", next_observations)
+        self.observations = next_observations
+        if ended.size:
+            self.observations = next_observations.copy()
+            self.observations[ended] = self._encode(restart(ended))
+            self._require_finite("the first observation", self.observations)
+        return VectorStep(self.observations, rewards, terminated, truncated, next_observations)
 
     def _count(self, rewards: Array, ended: Array) -> None:
         """Add rewards to the running returns; file the episodes that ended."""
@@ -197,12 +185,7 @@ class VectorEnvironment:
         actions = np.asarray(actions)
         if isinstance(self.action_space, Discrete):
             choices = int(self.action_space.n)
-            if (
-                actions.shape != (self.copies,)
-                or actions.dtype.kind not in "iu"
-                or actions.min() < 0
-                or actions.max() >= choices
-            ):
+            if not _are_numbers_of_choices(actions, self.copies, 0, choices):
                 raise ValueError(
                     f"{self.name}: actions must be ({self.copies},) integers from 0 to "
                     f"{choices - 1}, got {_described(actions)}"
@@ -229,12 +212,7 @@ class VectorEnvironment:
         if isinstance(space, Discrete):
             first, size = int(space.start), int(space.n)
             index = np.asarray(observations)
-            if (
-                index.shape != (n,)
-                or index.dtype.kind not in "iu"
-                or index.min() < first
-                or index.max() >= first + size
-            ):
+            if not _are_numbers_of_choices(index, n, first, size):
                 raise ValueError(
                     f"{self.name}: observations must be integers from {first} to "
                     f"{first + size - 1}, got {observations!r}"
@@ -278,6 +256,12 @@ def _require_same_kind(environment: Any, state: dict[str, Any]) -> None:
             f"the state belongs to {theirs[0]}({theirs[1]!r}, copies={theirs[2]}), "
             f"this is {ours[0]}({ours[1]!r}, copies={ours[2]})"
         )
+
+
+def _are_numbers_of_choices(index: Array, n: int, first: int, size: int) -> bool:
+    """Whether these are n integers, each one of ``size`` from ``first`` on."""
+    is_row = index.shape == (n,) and index.dtype.kind in "iu"
+    return bool(is_row and first <= index.min() and index.max() < first + size)
 
 
 def _described(array: Array) -> str:
@@ -356,28 +340,14 @@ class BatchedCartPole(VectorEnvironment):
         self.physics = np.zeros((4, copies))  # position, speed, angle, angular speed of every copy
 
     def reset(self) -> Array:
-        """Start a new episode in every copy: all four numbers uniform in [-0.05, 0.05].
-
-        Returns:
-            (N, 4) float32 observations.
-        """
+        """Start a new episode in every copy: all four numbers uniform in [-0.05, 0.05]."""
         self.physics = self._starts(self.copies)
         self._lengths[:] = 0
         self.observations = self.physics.T.astype(np.float32)
         return self.observations
 
     def step(self, actions: Any) -> VectorStep:
-        """Push every cart for one time step of 0.02 s; where an episode ends, start the next one.
-
-        Args:
-            actions: (N,) integers, 0 left, 1 right.
-
-        Returns:
-            A ``VectorStep``.
-
-        Raises:
-            ValueError: actions of another shape or kind; no ``reset`` before.
-        """
+        """Push every cart, 0 left or 1 right, for one time step of 0.02 s; where an episode ends, start the next one."""
         actions, angle = self._usable_actions(actions), self.physics[2]
         change = cartpole_change(self.physics, actions, np.cos(angle), np.sin(angle))
         physics = np.array(change)  # (4, N)
@@ -401,11 +371,7 @@ class BatchedCartPole(VectorEnvironment):
         return VectorStep(self.observations, self._ones, terminated, truncated, next_observations)
 
     def state(self) -> dict[str, Any]:
-        """Positions, clocks and the generator.
-
-        Returns:
-            Tensors and plain data.
-        """
+        """Positions, clocks and the generator."""
         return {
             **self._base_state(),
             "physics": torch.tensor(self.physics),
@@ -415,14 +381,7 @@ class BatchedCartPole(VectorEnvironment):
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from where ``state`` was taken.
-
-        Args:
-            state: from ``state()`` of a CartPole with as many copies.
-
-        Raises:
-            ValueError: a state of another environment or of another number of copies.
-        """
+        """Go on from where ``state()`` was called."""
         self._load_base_state(state)
         self._rng.bit_generator.state = state["generator"]
         self.physics = state["physics"].numpy().copy()
@@ -475,11 +434,7 @@ class TorchCartPole(VectorEnvironment):
         self._finished = deque(maxlen=self.kept_steps)  # (N,) lengths where ended, else 0
 
     def reset(self) -> Tensor:
-        """Start a new episode in every copy.
-
-        Returns:
-            (N, 4) float32 observations on the device.
-        """
+        """Start a new episode in every copy: (N, 4) float32 observations on the device."""
         self.physics = self._starts()
         self._lengths = torch.zeros_like(self._lengths)
         self.observations = self.physics.T.contiguous()
@@ -487,14 +442,10 @@ class TorchCartPole(VectorEnvironment):
 
     @torch.no_grad()
     def step(self, actions: Tensor) -> VectorStep:
-        """Push every cart for one time step; where an episode ends, start the next one.
+        """Push every cart; where an episode ends, start the next one.
 
         Args:
-            actions: (N,) integers on the device, 0 left, 1 right; the values are not checked, for that would
-                wait for the device.
-
-        Returns:
-            A ``VectorStep`` of tensors on the device.
+            actions: (N,) integers on the device; their values are not checked, for that would wait for the device.
 
         Raises:
             ValueError: actions of another shape or kind; no ``reset`` before.
@@ -519,11 +470,7 @@ class TorchCartPole(VectorEnvironment):
         return VectorStep(self.observations, self._ones, terminated, truncated, moved.T.contiguous())
 
     def pop_episodes(self) -> tuple[Array, Array]:
-        """Episodes that ended since the last call, within the last 1000 steps. Waits for the device.
-
-        Returns:
-            (returns, lengths): (E,) floats and (E,) integers, numpy.
-        """
+        """Returns and lengths as above, of the last 1000 steps at most. Waits for the device."""
         if not self._finished:
             return np.zeros(0), np.zeros(0, dtype=np.int64)
         lengths = torch.stack(list(self._finished)).cpu().numpy().ravel().astype(np.int64)
@@ -532,11 +479,7 @@ class TorchCartPole(VectorEnvironment):
         return lengths.astype(float), lengths
 
     def state(self) -> dict[str, Any]:
-        """Positions, clocks and the generator.
-
-        Returns:
-            Tensors (on the CPU) and plain data.
-        """
+        """Positions, clocks and the generator, on the CPU."""
         return {
             "kind": type(self).__name__,
             "name": self.name,
@@ -552,14 +495,7 @@ class TorchCartPole(VectorEnvironment):
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from where ``state`` was taken.
-
-        Args:
-            state: from ``state()`` of a TorchCartPole with as many copies on the same kind of device.
-
-        Raises:
-            ValueError: a state of another environment, number of copies or kind of device.
-        """
+        """Go on from where ``state()`` was called, on the same kind of device, else ValueError."""
         _require_same_kind(self, state)
         if state["device"] != self.device.type:
             raise ValueError(
@@ -621,29 +557,14 @@ class GymnasiumEnvironments(VectorEnvironment):
         self._actions: list[list[Any]] = [[] for _ in self.environments]  # of the episodes under way
 
     def reset(self) -> Array:
-        """Start a new episode in every copy.
-
-        Returns:
-            (N, d) float32 observations.
-        """
+        """Start a new episode in every copy: (N, d) float32 observations."""
         self._forget_episodes()
         self.observations = self._encode([self._start_next(copy) for copy in range(self.copies)])
         self._require_finite("the first observation", self.observations)
         return self.observations
 
     def step(self, actions: Any) -> VectorStep:
-        """Take one action in every copy; where an episode ends, start the next one.
-
-        Args:
-            actions: (N,) integers from 0 for a Discrete space; (N, a) floats for a Box.
-
-        Returns:
-            A ``VectorStep``.
-
-        Raises:
-            ValueError: actions of another shape or kind, or out of range; a NaN reward or observation (the
-                message names environment, copy and step); no ``reset`` before.
-        """
+        """Take one action in every copy; where an episode ends, start the next one."""
         actions = self._usable_actions(actions)
         rewards, terminated, truncated = np.empty(self.copies), *np.zeros((2, self.copies), dtype=bool)
         seen = []
@@ -652,25 +573,11 @@ class GymnasiumEnvironments(VectorEnvironment):
             self._actions[copy].append(action)
             observation, rewards[copy], terminated[copy], truncated[copy], _ = environment.step(action)
             seen.append(observation)
-        truncated &= ~terminated
-        next_observations = self._encode(seen)  # (N, d)
-        ended = (terminated | truncated).nonzero()[0]
-        self._count(rewards, ended)
-        self._require_finite("the reward", rewards)
-        self._require_finite("the observation", next_observations)
-        self.observations = next_observations
-        if ended.size:
-            self.observations = next_observations.copy()
-            self.observations[ended] = self._encode([self._start_next(copy) for copy in ended])
-            self._require_finite("the first observation", self.observations)
-        return VectorStep(self.observations, rewards, terminated, truncated, next_observations)
+        restart: Restart = lambda ended: [self._start_next(copy) for copy in ended]
+        return self._stepped(self._encode(seen), rewards, terminated, truncated, restart)
 
     def state(self) -> dict[str, Any]:
-        """For each copy the number of its episode and the actions so far.
-
-        Returns:
-            Tensors and plain data.
-        """
+        """For each copy the number of its episode and the actions so far."""
         return {
             **self._base_state(),
             "seed": self._seed,
@@ -681,15 +588,7 @@ class GymnasiumEnvironments(VectorEnvironment):
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
-        """Replay the episode under way in every copy.
-
-        Args:
-            state: from ``state()`` of the same environment with as many copies.
-
-        Raises:
-            ValueError: a state of another environment or of another number of copies, or an environment
-                that is not deterministic given its seed.
-        """
+        """Replay the episode under way in every copy; ValueError if it does not end where it did."""
         self._load_base_state(state)
         self._seed = state["seed"]
         self._episode = np.array(state["episode"])
@@ -761,9 +660,8 @@ class GymnasiumVector(VectorEnvironment):
     - SAME_STEP: like here; the final observation is in the info.
     - DISABLED: the caller resets what ended, with ``reset(options={"reset_mask": ...})``; done here.
     - NEXT_STEP: the step after an end only resets: its action is ignored and its "transition" never
-      happened. Learning from it is a mistake. Here the copies that ended are reset at once, so that no such
-      step is ever made. That works for Gymnasium's own SyncVectorEnv, AsyncVectorEnv (with shared memory) and
-      CartPole; another environment that resets in this way is refused.
+      happened. Learning from it is a mistake. Gymnasium's SyncVectorEnv and AsyncVectorEnv (with shared memory) take
+      a mask all the same, so that no such step is ever made; another environment that resets in this way is refused.
 
     Args:
         environment: a ``gymnasium.vector.VectorEnv``.
@@ -775,174 +673,97 @@ class GymnasiumVector(VectorEnvironment):
 
     @checked
     def __init__(self, environment: VectorEnv[Any, Any, Any], *, seed: Seed) -> None:
-        single = getattr(environment.unwrapped, "envs", [environment])[0]
-        super().__init__(
-            _name_of(single),
-            environment.num_envs,
-            environment.single_observation_space,
-            environment.single_action_space,
-        )
+        inner = environment.unwrapped
+        spaces = environment.single_observation_space, environment.single_action_space
+        super().__init__(_name_of(getattr(inner, "envs", [environment])[0]), environment.num_envs, *spaces)
         self.environment, self._seed = environment, seed % 2**31
-        self._mode = _autoreset_mode(environment, self.name)
+        mode, kind = environment.metadata.get("autoreset_mode"), type(environment).__name__
+        if mode is None:
+            raise ValueError(
+                f"{self.name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are real; {ANOTHER_WAY}"
+            )
+        self._same_step = AutoresetMode(mode) is AutoresetMode.SAME_STEP
+        takes_mask = isinstance(inner, SyncVectorEnv) or (isinstance(inner, AsyncVectorEnv) and inner.shared_memory)
+        if AutoresetMode(mode) is AutoresetMode.NEXT_STEP and not takes_mask:
+            raise ValueError(
+                f"{self.name}: {kind} resets in the step after an end (NEXT_STEP), so that some of its steps are not "
+                f"transitions; {ANOTHER_WAY}, or make it with autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP"
+            )
 
     def reset(self) -> Array:
-        """Start a new episode in every copy.
-
-        Returns:
-            (N, d) float32 observations.
-        """
+        """Start a new episode in every copy: (N, d) float32 observations."""
         self._forget_episodes()
-        first = not hasattr(self, "observations")
-        observations, _ = self.environment.reset(seed=self._seed if first else None)
+        observations, _ = self.environment.reset(seed=None if hasattr(self, "observations") else self._seed)
         self.observations = self._encode(observations)
         self._require_finite("the first observation", self.observations)
         return self.observations
 
     def step(self, actions: Any) -> VectorStep:
-        """Take one action in every copy; where an episode ends, start the next one.
-
-        Args:
-            actions: (N,) integers from 0 for a Discrete space; (N, a) floats for a Box.
-
-        Returns:
-            A ``VectorStep``.
-
-        Raises:
-            ValueError: actions of another shape or kind, or out of range; a NaN reward or observation (the
-                message names environment, copy and step); no ``reset`` before; an environment that does not
-                keep to its way of resetting.
-        """
-        real_actions = self._real_actions(self._usable_actions(actions))
-        observations, rewards, terminated, truncated, info = self.environment.step(real_actions)
-        rewards, terminated = np.array(rewards, dtype=float), np.array(terminated, dtype=bool)
-        truncated = np.array(truncated, dtype=bool) & ~terminated
-        ended = terminated | truncated
-        self.observations = next_observations = self._encode(observations)  # (N, d)
-        if ended.any():
-            if self._mode is AutoresetMode.SAME_STEP:
-                next_observations = next_observations.copy()
-                next_observations[ended] = self._final_observations(info, ended)
-            else:
-                self.observations = self._restart(ended)
-        self._count(rewards, ended.nonzero()[0])
-        self._require_finite("the reward", rewards)
-        self._require_finite("the observation", next_observations)
-        self._require_finite("the first observation", self.observations)
-        return VectorStep(self.observations, rewards, terminated, truncated, next_observations)
+        """Take one action in every copy; where an episode ends, start the next one."""
+        actions, space = self._usable_actions(actions), self.action_space
+        if isinstance(space, Discrete):
+            actions = actions.astype(np.int64) + int(space.start)
+        else:
+            actions = actions.astype(space.dtype).reshape(self.copies, *space.shape)
+        observations, rewards, *flags, info = self.environment.step(actions)
+        terminated, truncated = (np.array(flag, dtype=bool) for flag in flags)
+        next_observations, restart = self._encode(observations), self._reset_masked
+        if self._same_step and (ended := terminated | truncated).any():
+            final = list(info.get("final_obs", np.full(self.copies, None))[ended])
+            if any(observation is None for observation in final):
+                raise ValueError(
+                    f"{self.name}: resets in the same step, but its info has no 'final_obs'; "
+                    "without the final observation a truncation cannot be learned from"
+                )
+            next_observations[ended] = self._encode(final)
+            restart = lambda ended: observations[ended]
+        return self._stepped(next_observations, np.array(rewards, dtype=float), terminated, truncated, restart)
 
     def state(self) -> dict[str, Any]:
-        """Only for Gymnasium's CartPole, whose state can be read.
-
-        Returns:
-            Tensors and plain data.
-
-        Raises:
-            ValueError: another environment: its state cannot be read from outside.
-        """
-        cartpole = self._cartpole()
-        if not hasattr(self, "observations"):
-            raise ValueError(f"{self.name}: call reset() before state()")
-        return {
-            **self._base_state(),
-            "physics": torch.tensor(cartpole.state),
-            "clock": torch.tensor(cartpole.steps),
-            "generator": cartpole.np_random.bit_generator.state,
-        }
+        """No state of a caller's environment can be read from outside: ValueError."""
+        raise ValueError(
+            f"{self.name}: the state of {type(self.environment).__name__} cannot be read from "
+            f"outside, so a run in it cannot be resumed exactly; {ANOTHER_WAY}"
+        )
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
-        """Only for Gymnasium's CartPole.
-
-        Args:
-            state: from ``state()`` of the same environment with as many copies.
-
-        Raises:
-            ValueError: another environment, or a state that does not belong here.
-        """
-        cartpole = self._cartpole()
-        self._load_base_state(state)
-        cartpole.reset(seed=0)
-        cartpole.np_random.bit_generator.state = state["generator"]
-        cartpole.state, cartpole.steps = state["physics"].numpy().copy(), state["clock"].numpy().copy()
-        self.observations = self._encode(cartpole.state.T)
+        """ValueError, as ``state``."""
+        self.state()
 
     def close(self) -> None:
         """Close the environment."""
         self.environment.close()
 
-    def _real_actions(self, actions: Array) -> Array:
-        space = self.action_space
-        if isinstance(space, Discrete):
-            return actions.astype(np.int64) + int(space.start)
-        return actions.astype(space.dtype).reshape(self.copies, *space.shape)
-
-    def _final_observations(self, info: dict[str, Any], ended: Array) -> Array:
-        final = info.get("final_obs")
-        if final is None or any(final[copy] is None for copy in ended.nonzero()[0]):
+    def _reset_masked(self, ended: Array) -> Any:
+        """The first observations of the copies that ended; all others must stay as they are."""
+        mask = np.zeros(self.copies, dtype=bool)
+        mask[ended] = True
+        observations, _ = self.environment.reset(options={"reset_mask": mask.copy()})
+        if not np.array_equal(self._encode(observations)[~mask], self.observations[~mask]):
             raise ValueError(
-                f"{self.name}: resets in the same step, but its info has no 'final_obs'; "
-                "without the final observation a truncation cannot be learned from"
+                f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies outside the mask; {ANOTHER_WAY}"
             )
-        return self._encode([final[copy] for copy in ended.nonzero()[0]])
-
-    def _restart(self, ended: Array) -> Array:
-        """Reset the copies that ended, and only those; all current observations."""
-        environment: Any = self.environment
-        if _is_cartpole(environment):  # its reset knows no mask
-            count = int(ended.sum())
-            environment.state[:, ended] = environment.np_random.uniform(environment.low, environment.high, (4, count))
-            environment.steps[ended] = 0
-            environment.prev_done[:] = False
-            return self._encode(environment.state.T)
-        observations, _ = environment.reset(options={"reset_mask": ended.copy()})
-        observations = self._encode(observations)
-        if not np.array_equal(observations[~ended], self.observations[~ended]):
-            raise ValueError(
-                f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies "
-                f"outside the mask; {HOW_TO_MAKE}"
-            )
-        return observations
-
-    def _cartpole(self) -> Any:
-        if _is_cartpole(self.environment):
-            return self.environment
-        raise ValueError(
-            f"{self.name}: the state of {type(self.environment).__name__} cannot be read from "
-            f"outside, so a run in it cannot be resumed exactly; {HOW_TO_MAKE}"
-        )
+        return observations[mask]
 
 
-HOW_TO_MAKE = (
+ANOTHER_WAY = (
     "pass the environment's id or a constructor, or make it with "
     "gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync')"
 )
 
 
-def _is_cartpole(environment: Any) -> bool:
-    """Whether it is Gymnasium's vector CartPole itself, whose state can be read and set."""
-    return type(environment) is CartPoleVectorEnv
-
-
-def _autoreset_mode(environment: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:
-    """How the environment resets; an error where that cannot be made exact."""
-    mode = environment.metadata.get("autoreset_mode")
-    if mode is None:
+def _batched(environment: CartPoleVectorEnv, seed: int) -> BatchedCartPole:
+    """The batched CartPole in place of Gymnasium's, whose reset knows no mask; one with other numbers is refused."""
+    limit = environment.max_episode_steps
+    usual = vars(CartPoleVectorEnv(environment.num_envs, limit, environment.render_mode))
+    changed = [name for name, value in vars(environment).items() if np.isscalar(value) and value != usual.get(name)]
+    if changed:
         raise ValueError(
-            f"{name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are real; {HOW_TO_MAKE}"
+            f"CartPole-v1: {', '.join(changed)} of CartPoleVectorEnv are not the usual ones, and it resets in the step "
+            f"after an end (NEXT_STEP), so that some of its steps are not transitions; {ANOTHER_WAY}"
         )
-    mode, inner = AutoresetMode(mode), environment.unwrapped
-    own_reset = (
-        _is_cartpole(environment)
-        or isinstance(inner, SyncVectorEnv)
-        or (isinstance(inner, AsyncVectorEnv) and inner.shared_memory)
-    )
-    if mode is AutoresetMode.NEXT_STEP and not own_reset:
-        raise ValueError(
-            f"{name}: {type(environment).__name__} resets in the step after an end (NEXT_STEP), "
-            f"so that some of its steps are not transitions; {HOW_TO_MAKE}, or make it with "
-            "autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP"
-        )
-    return mode
+    return BatchedCartPole(environment.num_envs, seed=seed, max_steps=limit)
 
 
 # ---------------------------------------------------------------------- the front door
@@ -950,14 +771,7 @@ def _autoreset_mode(environment: VectorEnv[Any, Any, Any], name: str) -> Autores
 
 @checked
 def is_ready_made(env: Any) -> bool:
-    """Whether ``env`` is a vector environment already: who made it closes it.
-
-    Args:
-        env: whatever a trainer was given.
-
-    Returns:
-        True or False.
-    """
+    """Whether ``env``, whatever a trainer was given, is a vector environment already: who made it closes it."""
     return isinstance(env, (VectorEnvironment, VectorEnv))
 
 
@@ -966,25 +780,22 @@ def vectorize(env: Environment, copies: Count = 16, *, seed: Seed) -> VectorEnvi
     """Copies of an environment side by side, with the resets of this module.
 
     Args:
-        env: a Gymnasium id ("CartPole-v1" gives the batched one); a constructor of a Gymnasium environment; a
-            ``gymnasium.vector.VectorEnv``, whose own number of copies counts; or a ``VectorEnvironment``,
-            which comes back as it is.
-        copies: N, at least 1.
-        seed: a non-negative integer.
-
-    Returns:
-        A ``VectorEnvironment``.
+        env: a Gymnasium id; a constructor of a Gymnasium environment; a ``gymnasium.vector.VectorEnv``, whose own
+            number of copies counts; or a ``VectorEnvironment``, which comes back as it is. "CartPole-v1" gives the
+            batched one, and so does Gymnasium's vector CartPole: some of its own steps are no transitions.
+        copies: N.
 
     Raises:
         ValueError: an unknown id; spaces neither Box nor Discrete; a vector environment that resets in a way
             that cannot be made exact.
-        TypeError: something else than the above.
     """
     if isinstance(env, VectorEnvironment):
         return env
     if isinstance(env, VectorEnv):
         if type(env) is SyncVectorEnv:  # its environments can be stepped directly
             return GymnasiumEnvironments(env.envs, seed=seed)
+        if type(env) is CartPoleVectorEnv:
+            return _batched(env, seed)
         return GymnasiumVector(env, seed=seed)
     if isinstance(env, str):
         if env == "CartPole-v1":
@@ -1001,17 +812,7 @@ def vectorize(env: Environment, copies: Count = 16, *, seed: Seed) -> VectorEnvi
 @checked
 @contextmanager
 def opened(env: Environment, copies: Count = 16, *, seed: Seed) -> Iterator[VectorEnvironment]:
-    """``with opened(...) as environments``: the same, closed afterwards unless they came ready-made.
-
-    Args:
-        env, copies, seed: as for ``vectorize``.
-
-    Yields:
-        A ``VectorEnvironment``.
-
-    Raises:
-        ValueError, TypeError: as ``vectorize``.
-    """
+    """``with opened(...) as environments``: as ``vectorize``, closed afterwards unless they came ready-made."""
     environments = vectorize(env, copies, seed=seed)
     try:
         yield environments

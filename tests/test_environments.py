@@ -12,7 +12,6 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rlbook_lib.environments import (
     BatchedCartPole,
     GymnasiumEnvironments,
-    GymnasiumVector,
     VectorStep,
     TorchCartPole,
     VectorEnvironment,
@@ -292,35 +291,38 @@ def test_every_transition_is_real(name):
 
 
 def test_gymnasiums_vector_cartpole_makes_no_dummy_transition():
-    original = gymnasium.make_vec("CartPole-v1", num_envs=8)
+    original = gymnasium.make_vec("CartPole-v1", num_envs=8, max_episode_steps=20)
     assert original.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     environment, rng = vectorize(original, seed=0), np.random.default_rng(0)
-    assert isinstance(environment, GymnasiumVector) and environment.copies == 8
-    now, length = environment.reset(), np.zeros(8, dtype=int)
+    assert environment.copies == 8
+    length = np.zeros(8, dtype=int)
+    environment.reset()
+    original.reset(seed=0)
     for _ in range(300):
         actions = rng.integers(2, size=8)
-        step = environment.step(actions)
-        state = now.T.astype(float)
-        change = cartpole_change(state, actions.astype(float), np.cos(state[2]), np.sin(state[2]))
-        np.testing.assert_allclose(step.next_observations, (state + 0.02 * np.array(change)).T, rtol=1e-4, atol=1e-6)
-        assert (step.rewards == 1).all() and not original.prev_done.any()
+        original.state, original.prev_done[:] = environment.physics.copy(), False
+        step, (theirs, _, terminated, _, _) = environment.step(actions), original.step(actions)
+        np.testing.assert_allclose(step.next_observations, theirs, rtol=2e-7, atol=1e-9)
+        np.testing.assert_array_equal(step.terminated, terminated)
         length += 1
+        np.testing.assert_array_equal(step.truncated, (length == 20) & ~terminated)
         ended = step.terminated | step.truncated
-        assert (np.abs(step.observations[ended]) <= 0.05).all()
+        assert (step.rewards == 1).all() and (np.abs(step.observations[ended]) <= 0.05).all()
         length[ended] = 0
-        np.testing.assert_array_equal(original.steps, length)
-        now = step.observations
     _, lengths = environment.pop_episodes()
     assert lengths.sum() + length.sum() == 8 * 300
 
 
-def test_gymnasiums_vector_cartpole_is_truncated_at_its_limit():
-    environment = vectorize(gymnasium.make_vec("CartPole-v1", num_envs=3, max_episode_steps=20), seed=0)
-    observations = environment.reset()
-    for t in range(1, 61):
-        step = environment.step(balance(observations))
-        observations = step.observations
-        assert (step.truncated == (t % 20 == 0)).all() and not step.terminated.any()
+@pytest.mark.parametrize(
+    "change", [{"gravity": 1.6}, {"_sutton_barto_reward": True}, {"kinematics_integrator": "semi"}]
+)
+def test_a_vector_cartpole_of_other_numbers_is_not_taken_for_the_usual_one(change):
+    original = gymnasium.make_vec("CartPole-v1", num_envs=2)
+    vars(original).update(change)
+    with pytest.raises(
+        ValueError, match=rf"CartPole-v1: {next(iter(change))} of .* not the usual.*pass the environment's id"
+    ):
+        vectorize(original, seed=0)
 
 
 class NextStep(VectorEnv):
