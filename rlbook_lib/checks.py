@@ -13,8 +13,9 @@ An annotation says what comes in, and the reader, the type checker and the API p
         steps: Count = 64
         objective: Literal["clip", "penalty"] = "clip"
 
-Calls from inside the library reach the bare function: its data was checked when it came in. Every error names the argument,
-what came and what is expected: a TypeError for the wrong kind of thing, a ValueError for a wrong value.
+Calls from inside the library reach the bare function: its data was checked when it came in. The door only checks and
+converts; what a mask or a flag excuses is left out by the bodies. Every error names the argument, what came and what
+is expected: a TypeError for the wrong kind of thing, a ValueError for a wrong value.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ import numpy as np
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 LIBRARY = "rlbook_lib."
-# A numpy array, a torch tensor, or numbers that make one. One annotation serves the caller, who may hand in a list, and the
-# body, which gets an array, so where tensors come in nothing narrower is true of both; functions of numpy alone say NDArray.
+# A numpy array, a torch tensor, or numbers that make one. One annotation serves the caller, who may hand in a list, and
+# the body, which gets an array: where tensors come in nothing narrower is true of both. Functions of numpy alone may say
+# NDArray, and mypy sees their bodies.
 Array: TypeAlias = Any
 
 
@@ -97,7 +99,7 @@ Seed = Annotated[int, Range(0)]
 
 @dataclass(frozen=True)
 class Offers:
-    """Any object that has these attributes, or text, or a function, where those stand for one; ``says`` names it in errors."""
+    """Any object with these attributes, or text, or a function, where those stand for one; ``says`` names it in errors."""
 
     says: str
     names: tuple[str, ...]
@@ -141,6 +143,8 @@ class Axes:
 if TYPE_CHECKING:  # to the type checker they are Annotated: Floats[Array, "B T"] is an Array
     from typing import Annotated as Flags, Annotated as Floats, Annotated as Integers, Annotated as LogProbs
     from typing import Annotated as Mask, Annotated as MaskedFloats, Annotated as Numbers, Annotated as Probabilities
+
+    __all__ = ["Flags", "Floats", "Integers", "LogProbs", "Mask", "MaskedFloats", "Numbers", "Probabilities"]
 else:
 
     class _Kind:
@@ -151,13 +155,8 @@ else:
             array, words, *limits = parts
             return Annotated[array, Axes(words, self.kind, *limits)]
 
-    Floats, Numbers, Integers, Flags = _Kind("floats"), _Kind("numbers"), _Kind("integers"), _Kind("flags")
-    Probabilities, LogProbs, Mask, MaskedFloats = (
-        _Kind("probabilities"),
-        _Kind("log_probs"),
-        _Kind("mask"),
-        _Kind("masked"),
-    )
+    Floats, Numbers, Integers, Flags = map(_Kind, ("floats", "numbers", "integers", "flags"))
+    Probabilities, LogProbs, Mask, MaskedFloats = map(_Kind, ("probabilities", "log_probs", "mask", "masked"))
 
 
 # ---------------------------------------------------------------------------------------------------- decorators
@@ -443,9 +442,7 @@ def _tensor(name: str, value: Any, kind: str, device: Any = None) -> Any:
 
     if not isinstance(value, torch.Tensor):
         array = _ndarray(name, value, kind)
-        if (
-            array.ndim == 0 and kind == "floats" and device is not None
-        ):  # a number takes the type of the tensors around it
+        if array.ndim == 0 and kind == "floats" and device is not None:  # it takes the type of the tensors around it
             return torch.tensor(float(array), device=device)
         return torch.as_tensor(array, device=device)
     if value.is_complex() or (value.dtype == torch.bool and kind not in ("flags", "mask")):

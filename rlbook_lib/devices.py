@@ -39,9 +39,6 @@ def choose_device(name: str = "auto") -> torch.device:
     Args:
         name: "auto" (a CUDA GPU if there is one, else the CPU), or a device's name: "cpu", "cuda", "cuda:1".
 
-    Returns:
-        The device.
-
     Raises:
         ValueError: the name is unknown, or this machine has no such device.
     """
@@ -56,23 +53,13 @@ def choose_device(name: str = "auto") -> torch.device:
 
 @checked
 def use_threads(n: Count = 1) -> None:
-    """Let torch compute with ``n`` threads; the small networks of this book are fastest with one.
-
-    Args:
-        n: at least 1.
-    """
+    """Let torch compute with ``n`` threads; the small networks of this book are fastest with one."""
     torch.set_num_threads(n)
 
 
 @checked
 def describe_machine(device: Device = None) -> dict[str, str]:
-    """What a measurement was made on, as plain data.
-
-    Args:
-        device: where tensors lived; None is the CPU.
-
-    Returns:
-        The names of the device and the processor, and the versions of Python, torch and numpy.
+    """What a measurement was made on: the names of device and processor, the versions of Python, torch and numpy.
 
     Raises:
         ValueError: this machine has no such device.
@@ -116,13 +103,7 @@ def _processor() -> str:
 
 @checked
 def peak_memory(device: Device = None) -> int:
-    """The most memory in use so far, in bytes.
-
-    Args:
-        device: a GPU, for what torch took of its memory; None or "cpu", for this process.
-
-    Returns:
-        Bytes.
+    """The most memory in use so far, in bytes: what torch took of a GPU's, or that of this process.
 
     Raises:
         ValueError: this machine has no such device.
@@ -225,15 +206,7 @@ def gpu_run(
 def make_record(
     name: str, experiment: Callable[[torch.device], dict[str, Any]], device: torch.device
 ) -> dict[str, Any]:
-    """Run an experiment and describe the run.
-
-    Args:
-        name: of the recording.
-        experiment: as in ``gpu_run``.
-        device: where to run it; "cpu" marks the record as a rehearsal.
-
-    Returns:
-        The record, plain data.
+    """Run an experiment as ``gpu_run`` does, and describe the run; the device "cpu" marks the record as a rehearsal.
 
     Raises:
         ValueError: the name has other characters, or the experiment returns something else.
@@ -270,13 +243,7 @@ def make_record(
 
 @checked
 def read_record(path: Path) -> dict[str, Any]:
-    """A record from its file.
-
-    Args:
-        path: a file that ``tools/record_gpu_run.py`` wrote.
-
-    Returns:
-        The record.
+    """A record from the file that ``tools/record_gpu_run.py`` wrote.
 
     Raises:
         ValueError: the file is damaged, or was not made on a GPU.

@@ -37,8 +37,8 @@ def code_length(p: Floats[Array, "...", Range(0, 1)], base: Base = None) -> Arra
     Equation: eq-code-length
 
     Args:
-        p: probabilities, any shape, in [0, 1]; they need not sum to one.
-        base: of the logarithm, above 1; None is e (nats), 2 gives bits.
+        p: probabilities; they need not sum to one.
+        base: of the logarithm; None is e (nats), 2 gives bits. Here and below.
 
     Returns:
         The same shape; 0 for a certain outcome, inf for an impossible one. A float for a number.
@@ -58,7 +58,6 @@ def entropy(p: Rows, base: Base = None) -> Array:
 
     Args:
         p: (K,) or (..., K), probabilities, each row sums to one.
-        base: of the logarithm, above 1; None is e (nats), 2 gives bits.
 
     Returns:
         One entropy per row, between 0 and log K; a float for numpy input of shape (K,).
@@ -75,9 +74,8 @@ def cross_entropy(p: Rows, q: Rows, base: Base = None) -> Array:
     Equation: eq-cross-entropy
 
     Args:
-        p: (K,) or (..., K), the distribution the outcomes come from; each row sums to one.
+        p: (K,) or (..., K), the distribution the outcomes come from.
         q: of a shape that goes with p, the distribution the code is made for.
-        base: of the logarithm, above 1; None is e (nats), 2 gives bits.
 
     Returns:
         One number per row, H(p) or more; inf where q gives 0 to an outcome that p can have.
@@ -97,9 +95,8 @@ def kl_divergence(p: Rows, q: Rows, base: Base = None) -> Array:
     Equation: eq-kl
 
     Args:
-        p: (K,) or (..., K), the distribution the outcomes come from; each row sums to one.
+        p: (K,) or (..., K), the distribution the outcomes come from.
         q: of a shape that goes with p.
-        base: of the logarithm, above 1; None is e (nats), 2 gives bits.
 
     Returns:
         One number per row: 0 where p = q, positive elsewhere, inf where q gives 0 to an outcome that p can
@@ -124,10 +121,7 @@ def gaussian_kl(mean_p: Floats[Array, "*"], std_p: Deviations, mean_q: Floats[Ar
     Each component adds log(std_q / std_p) + (std_p^2 + (mean_p - mean_q)^2) / (2 std_q^2) - 1/2.
 
     Args:
-        mean_p: (d,) or (..., d), or a number for one component.
-        std_p: standard deviations, positive; a shape that goes with mean_p.
-        mean_q: a shape that goes with mean_p.
-        std_q: standard deviations, positive; a shape that goes with mean_p.
+        mean_p, std_p, mean_q, std_q: (d,) or (..., d), or numbers for one component, of shapes that go together.
 
     Returns:
         The sum over the last axis; a float where all arguments are numbers or numpy vectors.
@@ -145,19 +139,13 @@ def jensen_shannon(p: Rows, q: Rows, base: Base = None) -> Array:
 
     Equation: eq-jensen-shannon
 
-    Args:
-        p: (K,) or (..., K), each row sums to one.
-        q: of a shape that goes with p.
-        base: of the logarithm, above 1; None is e (nats), 2 gives bits.
-
     Returns:
         One number per row, between 0 (p = q) and log 2 (no outcome in common).
 
     Source: Lin (1991).
     """
     middle = (p + q) / 2
-    kl = kl_divergence
-    return (kl(p, middle) + kl(q, middle)) / 2 / _unit(base)
+    return (kl_divergence(p, middle, base) + kl_divergence(q, middle, base)) / 2
 
 
 def _unit(base: float | None) -> float:
@@ -181,7 +169,6 @@ def kl_estimate(log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, ".
     Args:
         log_prob: log p(x) of samples x ~ p, any shape, finite, nats.
         log_prob_ref: log ref(x) of the same samples, same shape; -inf where ref cannot have x.
-        kind: "k1", "k2" or "k3".
 
     Returns:
         One estimate per sample, nats; inf where ref cannot have the sample. A float for numbers.
@@ -210,10 +197,7 @@ def kl_estimate_moments(
     """The exact mean and variance of one estimate of KL(p || ref), over samples of p or of something else.
 
     Args:
-        p: (K,), sums to one.
-        ref: (K,), sums to one; positive where outcomes are sampled.
-        kind: "k1", "k2" or "k3".
-        sampling: (K,), the distribution the samples really come from, positive only where p is; None is p.
+        sampling: the distribution the samples really come from, positive only where p is; None is p.
             With an older policy in its place, no estimator has the divergence as its mean.
 
     Returns:
@@ -248,9 +232,8 @@ def kl_gradient_of_estimate(
     nothing at all for k1, the gradient of KL(p || ref) for k2, that of KL(ref || p) for k3.
 
     Args:
-        logits: (K,) or (..., K), finite; p = softmax(logits).
+        logits: (K,) or (..., K); p = softmax(logits).
         logits_ref: same shape; ref = softmax(logits_ref).
-        kind: "k1", "k2" or "k3".
 
     Returns:
         The expected gradient with respect to the logits, the same shape.
@@ -388,9 +371,9 @@ def importance_variance(
     Equation: eq-importance-variance
 
     Args:
-        p: (K,), the target, sums to one.
-        q: (K,), the proposal, sums to one; positive wherever p f is not 0 (the support condition).
-        values: (K,), f(x) of each outcome, finite. All ones give the variance of the weights.
+        p: the target.
+        q: the proposal, positive wherever p f is not 0 (the support condition).
+        values: f(x) of each outcome. All ones give the variance of the weights.
 
     Returns:
         The variance, a float (or a 0-d tensor); that of a mean of n samples is n times smaller. With q = p
@@ -410,7 +393,7 @@ def importance_variance(
 
 
 @checked(arrays="either")
-def trajectory_ratio(log_prob: LogProbs[Array, "T ..."], log_prob_old: Floats[Array, "T ..."]) -> Array:
+def trajectory_ratio(log_prob: LogProbs[Array, "T N?"], log_prob_old: Floats[Array, "T N?"]) -> Array:
     """The ratio of two policies' probabilities of the same path: the product of the ratios of its actions.
 
     Equation: eq-trajectory-ratio

@@ -179,10 +179,10 @@ class VectorEnvironment:
         """``reset`` gives up the episodes under way."""
         self._returns[:], self._lengths[:] = 0.0, 0
 
-    def _usable_actions(self, actions: Any) -> Array:
+    def _usable_actions(self, given: Any) -> Array:
         if not hasattr(self, "observations"):
             raise ValueError(f"{self.name}: call reset() before the first step()")
-        actions = np.asarray(actions)
+        actions: Array = np.asarray(given)
         if isinstance(self.action_space, Discrete):
             choices = int(self.action_space.n)
             if not _are_numbers_of_choices(actions, self.copies, 0, choices):
@@ -217,7 +217,8 @@ class VectorEnvironment:
                     f"{self.name}: observations must be integers from {first} to "
                     f"{first + size - 1}, got {observations!r}"
                 )
-            return np.eye(size, dtype=np.float32)[index - first]
+            one_hot: Array = np.eye(size, dtype=np.float32)[index - first]
+            return one_hot
         try:
             return np.array(observations, dtype=np.float32).reshape(n, self.observation_size)
         except (TypeError, ValueError):
@@ -330,6 +331,8 @@ class BatchedCartPole(VectorEnvironment):
     Source: Gymnasium's CartPole-v1.
     """
 
+    observations: Array
+
     @checked
     def __init__(self, copies: Count, *, seed: Seed, max_steps: Count = 500) -> None:
         super().__init__("CartPole-v1", copies, Box(-_HIGH, _HIGH), Discrete(2))
@@ -347,7 +350,7 @@ class BatchedCartPole(VectorEnvironment):
         return self.observations
 
     def step(self, actions: Any) -> VectorStep:
-        """Push every cart, 0 left or 1 right, for one time step of 0.02 s; where an episode ends, start the next one."""
+        """Push every cart, 0 left or 1 right, for 0.02 s; where an episode ends, start the next one."""
         actions, angle = self._usable_actions(actions), self.physics[2]
         change = cartpole_change(self.physics, actions, np.cos(angle), np.sin(angle))
         physics = np.array(change)  # (4, N)
@@ -388,8 +391,8 @@ class BatchedCartPole(VectorEnvironment):
         if state["running"]:
             self.observations = self.physics.T.astype(np.float32)
 
-    def _usable_actions(self, actions: Any) -> Array:
-        actions = np.asarray(actions)
+    def _usable_actions(self, given: Any) -> Array:
+        actions: Array = np.asarray(given)
         # one pass instead of two: the bits of zeros and ones, or-ed together, are zero or one
         if (
             actions.shape == (self.copies,)
@@ -420,6 +423,7 @@ class TorchCartPole(VectorEnvironment):
     Source: Gymnasium's CartPole-v1.
     """
 
+    observations: Tensor
     in_tensors = True
     kept_steps = 1000  # pop_episodes looks back at most so many steps
 
@@ -535,6 +539,8 @@ class GymnasiumEnvironments(VectorEnvironment):
         ValueError: no environment, or spaces that differ between copies or are neither Box nor Discrete.
         TypeError: something that is not a Gymnasium environment.
     """
+
+    observations: Array
 
     @checked
     def __init__(
@@ -671,6 +677,8 @@ class GymnasiumVector(VectorEnvironment):
         ValueError: a way of resetting that cannot be made exact; spaces neither Box nor Discrete.
     """
 
+    observations: Array
+
     @checked
     def __init__(self, environment: VectorEnv[Any, Any, Any], *, seed: Seed) -> None:
         inner = environment.unwrapped
@@ -680,7 +688,8 @@ class GymnasiumVector(VectorEnvironment):
         mode, kind = environment.metadata.get("autoreset_mode"), type(environment).__name__
         if mode is None:
             raise ValueError(
-                f"{self.name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are real; {ANOTHER_WAY}"
+                f"{self.name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are real; "
+                + ANOTHER_WAY
             )
         self._same_step = AutoresetMode(mode) is AutoresetMode.SAME_STEP
         takes_mask = isinstance(inner, SyncVectorEnv) or (isinstance(inner, AsyncVectorEnv) and inner.shared_memory)
@@ -742,7 +751,8 @@ class GymnasiumVector(VectorEnvironment):
         observations, _ = self.environment.reset(options={"reset_mask": mask.copy()})
         if not np.array_equal(self._encode(observations)[~mask], self.observations[~mask]):
             raise ValueError(
-                f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies outside the mask; {ANOTHER_WAY}"
+                f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies outside the mask; "
+                + ANOTHER_WAY
             )
         return observations[mask]
 

@@ -19,14 +19,16 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rlbook_lib.checks import Array, Count, Floats, OpenUnitInterval, Seed, check, checked
+from rlbook_lib.checks import Count, Floats, OpenUnitInterval, Seed, check, checked
 
-Runs = dict[str, dict[str, np.ndarray]]  # case -> curve -> (seeds, points)
+FloatArray: TypeAlias = NDArray[np.float64]
+Runs = dict[str, dict[str, FloatArray]]  # case -> curve -> (seeds, points)
 
 IN_FLIGHT = 1000  # runs that a cluster is given at once, unless workers says fewer
 CHUNK = 4_000_000  # numbers held at once while resampling: 32 MB
@@ -150,19 +152,19 @@ Cluster = tuple[Callable[..., Any], Callable[[list[Any]], Iterable[Any]], Callab
 
 def _dask() -> Cluster:
     """How the Dask cluster of this process takes a run, waits for any of several, and gives its result."""
-    from distributed import get_client, wait
+    import distributed
 
     try:
         client = (
-            get_client()
-        )  # it makes the run of a worker that died again, as often as its setting allowed-failures says
+            distributed.get_client()
+        )  # makes the run of a worker that died again, as often as its allowed-failures says
     except ValueError as error:
         raise ValueError(
             "backend is 'dask', and this process is connected to no cluster; expected a distributed.Client"
         ) from error
     return (
         lambda *call: client.submit(_one_run, *call, pure=False),
-        lambda tasks: wait(tasks, return_when="FIRST_COMPLETED").done,
+        lambda tasks: distributed.wait(tasks, return_when="FIRST_COMPLETED").done,
         lambda task: task.result(),
     )
 
@@ -255,16 +257,7 @@ def _path(folder: Path, case: str, seed: int) -> Path:
 
 @checked
 def kept_run(folder: str | Path, case: str, seed: Seed) -> dict[str, Any]:
-    """What a sweep stored of a run.
-
-    Args:
-        folder: of the sweep.
-        case: of its configs.
-        seed: of the run.
-
-    Returns:
-        "arguments", "curves" and "cpu_seconds"; nothing if there is no file, or no whole one.
-    """
+    """What a sweep stored of a run: "arguments", "curves" and "cpu_seconds"; nothing without a whole file."""
     try:
         row = json.loads(_path(Path(folder), case, seed).read_text("utf-8"))
         return row if isinstance(row, dict) and {"arguments", "curves", "cpu_seconds"} <= row.keys() else {}
@@ -277,7 +270,6 @@ def keep_run(folder: str | Path, row: dict[str, Any]) -> None:
     """Store a run as a sweep does: the whole file or none.
 
     Args:
-        folder: of the sweep.
         row: "case", "seed", "arguments", "curves" and "cpu_seconds".
 
     Raises:
@@ -285,9 +277,8 @@ def keep_run(folder: str | Path, row: dict[str, Any]) -> None:
     """
     path = _path(Path(folder), row["case"], row["seed"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(
-        f"{path.stem}-{uuid.uuid4().hex}.part"
-    )  # of this call alone: another program may write the same run
+    # of this call alone: another program may write the same run
+    part = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.part")
     try:
         part.write_text(json.dumps(row), "utf-8")
         os.replace(part, path)
@@ -329,7 +320,7 @@ def _found(path: Path) -> Path:
     return next((place for place in places if place.is_file()), path)
 
 
-def _curves(runs: dict[str, Any], case: str) -> dict[str, np.ndarray]:
+def _curves(runs: dict[str, Any], case: str) -> dict[str, FloatArray]:
     """Runs of one case side by side; each must have the same curves."""
     seeds = sorted(runs, key=int)
     for seed in seeds:
@@ -352,7 +343,7 @@ def _curves(runs: dict[str, Any], case: str) -> dict[str, np.ndarray]:
 
 
 @checked
-def interquartile_mean(x: Floats[Array, "..."], axis: int | None = 0) -> Any:
+def interquartile_mean(x: Floats[FloatArray, "..."], axis: int | None = 0) -> Any:
     """The mean of the middle half: the lowest and the highest quarter of the runs are left out.
 
     Less easily moved by one lucky or broken run than the mean, and less noisy than the median.
@@ -377,7 +368,7 @@ def interquartile_mean(x: Floats[Array, "..."], axis: int | None = 0) -> Any:
 
 @checked
 def bootstrap_interval(
-    x: Floats[Array, "..."],
+    x: Floats[FloatArray, "..."],
     statistic: Callable[..., Any] = np.mean,
     level: OpenUnitInterval = 0.95,
     resamples: Count = 2000,
@@ -393,10 +384,8 @@ def bootstrap_interval(
     Args:
         x: results, with the runs along ``axis``, at least 2; for curves (runs, points).
         statistic: a function of an array and the keyword ``axis``, such as np.mean or interquartile_mean.
-        level: the probability the interval aims at, in (0, 1).
-        resamples: how often the runs are drawn again, 1 or more.
-        seed: 0 or more; the same seed gives the same interval.
-        axis: the axis of the runs.
+        level: the probability the interval aims at.
+        resamples: how often the runs are drawn again.
 
     Returns:
         (low, high), each x without the axis of the runs; floats if nothing is left.
@@ -420,13 +409,14 @@ def bootstrap_interval(
     return (float(low), float(high)) if low.ndim == 0 else (low, high)
 
 
-def _resampled(x: np.ndarray, statistic: Callable[..., Any], chosen: np.ndarray) -> np.ndarray:
+def _resampled(x: FloatArray, statistic: Callable[..., Any], chosen: NDArray[np.int64]) -> FloatArray:
     """The statistic of each row of chosen runs: (chunk, ...)."""
     if statistic is np.mean:  # a weighted sum: one matrix product, with how often each run was drawn
         chunk, runs = chosen.shape
         flat = (chosen + runs * np.arange(chunk)[:, None]).ravel()
         counts = np.bincount(flat, minlength=chunk * runs).reshape(chunk, runs)
-        return (counts / runs @ x.reshape(runs, -1)).reshape((chunk,) + x.shape[1:])
+        means: FloatArray = (counts / runs @ x.reshape(runs, -1)).reshape((chunk,) + x.shape[1:])
+        return means
     results = np.asarray(statistic(x[chosen], axis=1))  # x[chosen] is (chunk, runs, ...)
     expected = (len(chosen),) + x.shape[1:]
     if results.shape != expected:
@@ -434,7 +424,7 @@ def _resampled(x: np.ndarray, statistic: Callable[..., Any], chosen: np.ndarray)
     return results
 
 
-def _runs_first(x: np.ndarray, axis: int) -> np.ndarray:
+def _runs_first(x: FloatArray, axis: int) -> FloatArray:
     """The results in double precision, with the runs along the first axis: (runs, ...)."""
     if not -x.ndim <= axis < x.ndim:
         raise ValueError(f"axis is {axis}; expected one of the {x.ndim} axes of x")
@@ -442,15 +432,12 @@ def _runs_first(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 @checked
-def probability_of_improvement(x: Floats[Array, "N ..."], y: Floats[Array, "M ..."]) -> float:
+def probability_of_improvement(x: Floats[FloatArray, "N ..."], y: Floats[FloatArray, "M ..."]) -> float:
     """How often a run of one method beats a run of the other, drawn at random; a tie counts one half.
 
     Args:
         x: results of the first method, (N,) runs, or (N, tasks): the mean over tasks is taken.
         y: results of the second, (M,) or (M, tasks).
-
-    Returns:
-        A probability; 0.5 says that neither is better.
 
     Raises:
         ValueError: x and y have other tasks.
@@ -462,15 +449,8 @@ def probability_of_improvement(x: Floats[Array, "N ..."], y: Floats[Array, "M ..
 
 
 @checked
-def performance_profile(x: Floats[Array, "..."], thresholds: Floats[Array, "K"]) -> np.ndarray:
+def performance_profile(x: Floats[FloatArray, "..."], thresholds: Floats[FloatArray, "K"]) -> FloatArray:
     """The share of runs (and tasks) with a result above each threshold: the whole distribution as one falling curve.
-
-    Args:
-        x: results, any shape.
-        thresholds: (K,).
-
-    Returns:
-        Shares in [0, 1], (K,).
 
     Source: Agarwal et al. (2021), section 4.2.
     """

@@ -20,7 +20,6 @@ from torch import Tensor
 from rlbook_lib.checks import (
     Array,
     Count,
-    Flags,
     Floats,
     Integers,
     Numbers,
@@ -34,7 +33,7 @@ from rlbook_lib.checks import (
 from rlbook_lib.dynamic_programming import action_values, expected_visits, policy_evaluation, q_from_values
 from rlbook_lib.mdp import MDP, Trajectory, enumerate_trajectories
 from rlbook_lib.networks import softmax_log_probs
-from rlbook_lib.returns import NextValues, Steps, gae, lambda_returns, n_step_returns, td_residuals
+from rlbook_lib.returns import Ends, NextValues, Steps, gae, lambda_returns, n_step_returns, td_residuals
 
 FloatArray: TypeAlias = NDArray[np.float64]
 PsiFunction: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64], FloatArray], ArrayLike]
@@ -47,9 +46,11 @@ EXACT_KINDS: tuple[str, ...] = get_args(ExactKind)
 BASELINES: tuple[str, ...] = get_args(Baseline)
 TAKES_BASELINE = ("return", "reward_to_go", "action_value")
 
-PolicyTable: TypeAlias = Integers[Array, "S"] | Probabilities[Array, "S A"]
-Logits: TypeAlias = Floats[Array, "S A"]  # of a softmax policy, one row per state
-StateBaseline: TypeAlias = Baseline | Floats[Array, ""] | Floats[Array, "S"]
+PolicyTable: TypeAlias = Integers[NDArray[np.int64], "S"] | Probabilities[FloatArray, "S A"]
+Logits: TypeAlias = Floats[FloatArray, "S A"]  # of a softmax policy, one row per state
+StateValues: TypeAlias = Floats[FloatArray, "S"]
+StateBaseline: TypeAlias = Baseline | Floats[FloatArray, ""] | StateValues
+StepNumbers: TypeAlias = Numbers[Array, "T N?"]
 
 
 # ---------------------------------------------------------------------- scores
@@ -57,40 +58,31 @@ StateBaseline: TypeAlias = Baseline | Floats[Array, ""] | Floats[Array, "S"]
 
 @checked
 def softmax_policy(logits: Logits) -> FloatArray:
-    """Probabilities of a softmax policy with one row of logits per state.
-
-    Args:
-        logits: preferences, (S, A).
-
-    Returns:
-        (S, A), rows that sum to one.
+    """Probabilities of a softmax policy, (S, A), with one row of logits per state.
 
     Source: Sutton & Barto (2018), equation 13.2.
     """
-    return np.exp(softmax_log_probs(logits.astype(float)))
+    probabilities: FloatArray = np.exp(softmax_log_probs(logits.astype(float)))
+    return probabilities
 
 
 @checked
-def softmax_score(logits: Floats[Array, "A"] | Logits) -> FloatArray:
+def softmax_score(logits: Floats[FloatArray, "A"] | Logits) -> FloatArray:
     """Gradient of each log-probability by the logits of its own row: ``1[b = a] - pi(b | s)``.
 
     Equation: eq-softmax-score
-
-    Args:
-        logits: preferences, (A,) or (S, A).
 
     Returns:
         (A, A) or (S, A, A): entry [..., a, b] is the derivative of log pi(a | s) by logit b.
 
     Source: Sutton & Barto (2018), exercise 13.3.
     """
-    probabilities = np.exp(softmax_log_probs(logits.astype(float)))
-    return np.eye(logits.shape[-1]) - probabilities[..., None, :]  # (..., A, A)
+    return np.eye(logits.shape[-1]) - softmax_policy(logits)[..., None, :]  # (..., A, A)
 
 
 @checked
 def gaussian_score(
-    mean: Floats[Array, "*"], log_std: Floats[Array, "*"], actions: Floats[Array, "*"]
+    mean: Floats[FloatArray, "*"], log_std: Floats[FloatArray, "*"], actions: Floats[FloatArray, "*"]
 ) -> tuple[FloatArray, FloatArray]:
     """Gradient of a normal log-density by its mean and by the logarithm of its standard deviation.
 
@@ -98,13 +90,8 @@ def gaussian_score(
 
     Equation: eq-gaussian-score
 
-    Args:
-        mean: (..., d), action units.
-        log_std: broadcasts against mean.
-        actions: broadcasts against mean, action units.
-
     Returns:
-        (by mean, by log_std), both of the common shape.
+        (by mean, by log_std), both of the arguments' common shape.
 
     Source: Williams (1992), section 6.
     """
@@ -114,21 +101,22 @@ def gaussian_score(
 
 
 @checked
-def log_derivative_gradient(logits: Floats[Array, "A"], payoffs: Floats[Array, "A"]) -> FloatArray:
+def log_derivative_gradient(logits: Floats[FloatArray, "... A"], payoffs: Floats[FloatArray, "... A"]) -> FloatArray:
     """Gradient of ``E[h(a)]`` by the logits, as an expectation to sample from: ``E[h(a) grad log p(a)]``.
 
     Equation: eq-log-derivative
 
     Args:
-        logits: of the distribution p, (A,).
-        payoffs: h(a), (A,), any unit.
+        logits: of the distribution p, (A,), or of one in each row.
+        payoffs: h(a), same shape, any unit.
 
     Returns:
-        (A,): the gradient.
+        The gradient, same shape.
 
     Source: Williams (1992), section 4.
     """
-    return (softmax_policy(logits) * payoffs) @ softmax_score(logits)
+    gradient: FloatArray = np.einsum("...a,...ab->...b", softmax_policy(logits) * payoffs, softmax_score(logits))
+    return gradient
 
 
 @checked
@@ -139,15 +127,9 @@ def expected_score(logits: Logits) -> FloatArray:
 
     Equation: eq-expected-score
 
-    Args:
-        logits: (S, A).
-
-    Returns:
-        (S, A): the mean of the gradient by the row's logits.
-
     Source: Sutton & Barto (2018), section 13.4.
     """
-    return np.einsum("sa,sab->sb", softmax_policy(logits), softmax_score(logits))
+    return log_derivative_gradient(logits, np.ones(logits.shape))
 
 
 # ---------------------------------------------------------------------- the gradient by states
@@ -164,9 +146,6 @@ def discounted_state_distribution(mdp: MDP, policy: PolicyTable) -> FloatArray:
     Args:
         mdp: the process, with gamma below 1.
         policy: (S,) integers or (S, A) probabilities.
-
-    Returns:
-        (S,): probabilities.
 
     Raises:
         ValueError: gamma is 1, where the sum has no such scale.
@@ -187,7 +166,7 @@ def policy_gradient_exact(mdp: MDP, logits: Logits) -> FloatArray:
 
     Args:
         mdp: the process. At gamma = 1, d(s) / (1 - gamma) is the expected number of visits.
-        logits: of the softmax policy, (S, A).
+        logits: of the policy.
 
     Returns:
         (S, A): the gradient by the logits, reward units; zero in terminal states.
@@ -198,13 +177,12 @@ def policy_gradient_exact(mdp: MDP, logits: Logits) -> FloatArray:
     Source: Sutton et al. (2000), theorem 1.
     """
     policy = softmax_policy(logits)
-    q_values, visits = action_values(mdp, policy), expected_visits(mdp, policy)
-    by_state = np.einsum("sa,sa,sab->sb", policy, q_values, softmax_score(logits))
-    return np.where(mdp.terminal[:, None], 0.0, visits[:, None] * by_state)
+    by_state = log_derivative_gradient(logits, action_values(mdp, policy))
+    return np.where(mdp.terminal[:, None], 0.0, expected_visits(mdp, policy)[:, None] * by_state)
 
 
 @checked
-def td_advantage(mdp: MDP, values: Floats[Array, "S"]) -> FloatArray:
+def td_advantage(mdp: MDP, values: StateValues) -> FloatArray:
     """What the one-step error is on average: ``r(s, a) + gamma sum_s' P(s'|s, a) V(s') - V(s)``.
 
     With the policy's own values this is its advantage; with other values it is biased by what they are off.
@@ -212,8 +190,7 @@ def td_advantage(mdp: MDP, values: Floats[Array, "S"]) -> FloatArray:
     Equation: eq-td-advantage
 
     Args:
-        mdp: the process.
-        values: V, (S,), reward units; terminal states are worth 0 whatever stands there.
+        values: V, reward units; terminal states are worth 0 whatever stands there.
 
     Returns:
         (S, A); 0 in terminal states.
@@ -240,7 +217,7 @@ def trajectory_gradient(
     horizon: Count,
     psi: SampledKind | ExactKind | PsiFunction = "reward_to_go",
     *,
-    values: Floats[Array, "S"] | None = None,
+    values: StateValues | None = None,
     lam: UnitInterval | None = None,
     n: Count | None = None,
     baseline: StateBaseline = "none",
@@ -289,7 +266,7 @@ def gradient_samples(
     horizon: Count,
     psi: SampledKind | ExactKind | PsiFunction = "reward_to_go",
     *,
-    values: Floats[Array, "S"] | None = None,
+    values: StateValues | None = None,
     lam: UnitInterval | None = None,
     n: Count | None = None,
     baseline: StateBaseline = "none",
@@ -362,8 +339,9 @@ def _enumerated_weights(
         return [np.asarray(psi(*path), dtype=float) for path in paths]
     v = np.where(mdp.terminal, 0.0, policy_evaluation(mdp, policy) if values is None else values)
     if psi in EXACT_KINDS:
-        q_values = action_values(mdp, policy)
-        table = q_values if psi == "action_value" else q_values - policy_evaluation(mdp, policy)[:, None]
+        table = (
+            action_values(mdp, policy) if psi == "action_value" else td_advantage(mdp, policy_evaluation(mdp, policy))
+        )
         cores = [table[states[:-1], actions] for states, actions, _ in paths]
     else:
         cores = [_core_of_path(mdp, psi, states, rewards, v, lam, n) for states, _, rewards in paths]
@@ -381,17 +359,10 @@ def _core_of_path(
         return rewards
     terminated = mdp.terminal[states[1:]]
     bootstraps = kind not in ("return", "reward_to_go")  # those are of the trajectory as cut
-    return _core(
-        kind,
-        rewards,
-        v[states[:-1]],
-        v[states[1:]] if bootstraps else np.zeros(len(rewards)),
-        terminated,
-        np.zeros(len(rewards), dtype=bool),
-        mdp.gamma,
-        lam,
-        n,
-    )
+    following = v[states[1:]] if bootstraps else np.zeros(len(rewards))
+    truncated = np.zeros(len(rewards), dtype=bool)
+    core: FloatArray = _core(kind, rewards, v[states[:-1]], following, terminated, truncated, mdp.gamma, lam, n)
+    return core
 
 
 def _state_baseline(
@@ -414,7 +385,8 @@ def _state_baseline(
         b = v
     elif isinstance(baseline, str) and baseline == "optimal":
         _require_takes_baseline(psi, TAKES_BASELINE[1:])  # R(tau) holds past rewards too
-        b = optimal_baseline(1 - 2 * policy + (policy**2).sum(1, keepdims=True), action_values(mdp, policy), policy)
+        squared_scores = 1 - 2 * policy + (policy**2).sum(1, keepdims=True)
+        b = np.asarray(optimal_baseline(squared_scores, action_values(mdp, policy), policy))
     return np.broadcast_to(b, (mdp.n_states,))
 
 
@@ -422,7 +394,7 @@ def _state_baseline(
 
 
 @checked
-def gradient_estimate(scores: Floats[Array, "T N ..."], psi: Floats[Array, "T N"]) -> FloatArray:
+def gradient_estimate(scores: Floats[FloatArray, "T N ..."], psi: Floats[FloatArray, "T N"]) -> FloatArray:
     """The estimate from N trajectories: the mean over them of ``sum_t Psi_t grad log pi(a_t | s_t)``.
 
     Equation: eq-gradient-estimator
@@ -431,17 +403,15 @@ def gradient_estimate(scores: Floats[Array, "T N ..."], psi: Floats[Array, "T N"
         scores: (T, N, ...): grad log pi of each step, in any parameters.
         psi: (T, N): weights; 0 after a trajectory's end.
 
-    Returns:
-        (...): the gradient's estimate.
-
     Source: Schulman et al. (2016), equation 1.
     """
-    return np.einsum("tn,tn...->...", psi, scores) / psi.shape[1]
+    mean: FloatArray = np.einsum("tn,tn...->...", psi, scores) / psi.shape[1]
+    return mean
 
 
 @checked
 def gradient_variance(
-    gradients: Floats[Array, "K ..."], probabilities: Probabilities[Array, "K"] | None = None
+    gradients: Floats[FloatArray, "K ..."], probabilities: Probabilities[FloatArray, "K"] | None = None
 ) -> float:
     """Total variance of gradient samples: ``E|g|^2 - |E g|^2``, the trace of their covariance.
 
@@ -463,10 +433,10 @@ def gradient_variance(
 
 @checked
 def optimal_baseline(
-    squared_scores: Floats[Array, "... K", Range(-1e-12)],
-    returns: Floats[Array, "... K"],
-    probabilities: Probabilities[Array, "... K"] | None = None,
-) -> Any:
+    squared_scores: Floats[FloatArray, "... K", Range(-1e-12)],
+    returns: Floats[FloatArray, "... K"],
+    probabilities: Probabilities[FloatArray, "... K"] | None = None,
+) -> FloatArray | float:
     """The b that makes ``(G - b) grad log pi`` vary least: ``E[|grad log pi|^2 G] / E[|grad log pi|^2]``.
 
     Equation: eq-optimal-baseline
@@ -493,8 +463,8 @@ def n_step_advantage(
     rewards: Steps,
     values: Steps,
     next_values: NextValues,
-    terminated: Flags[Array, "T ..."],
-    truncated: Flags[Array, "T ..."],
+    terminated: Ends,
+    truncated: Ends,
     gamma: UnitInterval,
     n: Count,
 ) -> Array:
@@ -502,13 +472,7 @@ def n_step_advantage(
 
     Equation: eq-n-step-advantage
 
-    Args:
-        rewards, values, next_values, terminated, truncated: (T,) or (T, N), as for ``returns.gae``.
-        gamma: discount, in [0, 1].
-        n: number of rewards, 1 or more; fewer where the episode or the buffer ends first.
-
-    Returns:
-        (T,) or (T, N), the same type as the rewards.
+    Fewer rewards count where the episode or the buffer ends first; the arguments are those of ``returns.gae``.
 
     Source: Mnih et al. (2016), section 4.
     """
@@ -519,18 +483,18 @@ def n_step_advantage(
 def psi_weights(
     kind: SampledKind,
     rewards: Steps,
-    terminated: Flags[Array, "T ..."],
-    truncated: Flags[Array, "T ..."],
+    terminated: Ends,
+    truncated: Ends,
     *,
-    values: Numbers[Array, "T ..."] | None = None,
+    values: StepNumbers | None = None,
     next_values: NextValues | None = None,
     gamma: UnitInterval,
     lam: UnitInterval | None = None,
     n: Count | None = None,
     baseline: Baseline = "none",
     discount_time: bool = False,
-    mask: Flags[Array, "T ..."] | None = None,
-    squared_scores: Numbers[Array, "T ..."] | None = None,
+    mask: Ends | None = None,
+    squared_scores: StepNumbers | None = None,
 ) -> Array:
     """The weight Psi_t of each step's score in the gradient's estimate.
 
@@ -540,26 +504,24 @@ def psi_weights(
         kind: "return": R(tau), the discounted return of the whole episode, at every step of it;
             "reward_to_go": G_t; "td_error": delta_t; "n_step": n-step advantage; "gae": generalized
             advantage.
-        rewards: (T,) or (T, N), reward units.
-        terminated, truncated: same shape, flags 0 or 1, as in ``returns``.
+        rewards, terminated, truncated: (T,) or (T, N), as for ``returns.gae``.
         values: V(s_t), same shape; for the last three kinds and the baseline "value".
         next_values: V(s_{t+1}) of the real next states, same shape; for the last three kinds. The first two
             bootstrap with them at truncations and at the buffer's end; without them, nothing comes after.
-        gamma: discount, in [0, 1].
-        lam: for "gae", in [0, 1].
-        n: for "n_step", 1 or more.
+        lam: for "gae".
+        n: for "n_step".
         baseline: subtracted from the first two kinds: "none"; "mean", the mean of all weights (which contains
             the step's own, and so shrinks the gradient by a factor 1 - 1/N for N one-step episodes); "value",
             V(s_t); "optimal", the number of least variance as estimated from the same steps.
         discount_time: multiply by gamma^t, t counted from the start of the episode (or of the buffer).
             Without it the estimate is the usual one, not of the gradient of J. No effect on "return", which
             has it.
-        mask: same shape, flags 0 or 1, not all 0; weights are 0 where it is 0, and such steps count for no
+        mask: same shape, not all 0; weights are 0 where it is 0, and such steps count for no
             baseline.
         squared_scores: |grad log pi|^2 of each step, same shape; for the baseline "optimal".
 
     Returns:
-        (T,) or (T, N), the same type as the rewards; no gradient flows through, they are constants.
+        As the rewards; no gradient flows through, they are constants.
 
     Raises:
         ValueError: something missing, a mask that is all 0, or a baseline for a kind that has one built in.
@@ -646,5 +608,6 @@ def _require_takes_baseline(kind: str, kinds: tuple[str, ...]) -> None:
         raise ValueError(f"baseline is not 'none'; expected 'none' for {kind!r}, only {takers} take this one")
 
 
-def _on_cpu(array: Array) -> NDArray[Any]:
-    return array.cpu().numpy() if isinstance(array, Tensor) else array
+def _on_cpu(array: Array) -> FloatArray:
+    on_cpu: FloatArray = array.cpu().numpy() if isinstance(array, Tensor) else array
+    return on_cpu

@@ -1,7 +1,7 @@
 """What has to be installed, and one clear sentence where it is missing or too old (every chapter).
 
-The package calls ``check_installation`` before any other module is imported. So that an old Python can read this module and say
-that it is old, nothing here is newer than Python 3.9, and numpy is not imported at its top.
+The package calls ``check_installation`` before any other module is imported. So that an old Python can read this
+module and say that it is old, nothing here is newer than Python 3.9, and numpy is not imported at its top.
 """
 
 from __future__ import annotations
@@ -15,27 +15,10 @@ NUMPY = (2, 0)
 
 # Chapters 1 to 4 need no torch; these modules do.
 NEED_TORCH = frozenset(
-    [
-        "devices",
-        "networks",
-        "environments",
-        "data_parallel",
-        "training",
-        "replay_buffer",
-        "dqn",
-        "rollout",
-        "gradient_estimators",
-        "policy_gradient",
-        "trpo",
-        "ppo",
-        "language_model",
-        "text_tasks",
-        "fine_tuning",
-        "reward_model",
-        "rlhf",
-        "grpo",
-        "grpo_command",
-    ]
+    """
+    devices networks environments data_parallel training replay_buffer dqn rollout gradient_estimators
+    policy_gradient trpo ppo language_model text_tasks fine_tuning reward_model rlhf grpo grpo_command
+    """.split()
 )
 
 
@@ -68,7 +51,7 @@ def is_installed(name: str) -> bool:
 
 
 class TorchWatch:
-    """An entry of ``sys.meta_path`` that finds nothing; asked for a module that needs torch where there is none, it says so."""
+    """An entry of ``sys.meta_path`` that finds nothing; asked for a module that needs torch, it says what to do."""
 
     @staticmethod
     def find_spec(fullname: str, path: object = None, target: object = None) -> None:
@@ -83,4 +66,4 @@ def check_installation() -> None:
     check_python()
     check_numpy()
     if not is_installed("torch") and TorchWatch not in sys.meta_path:
-        sys.meta_path.insert(0, TorchWatch)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, TorchWatch)

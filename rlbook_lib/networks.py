@@ -60,12 +60,6 @@ def softmax_log_probs(logits: Floats[Array, "... A"]) -> Array:
 
     Equation: eq-softmax-policy
 
-    Args:
-        logits: preferences z, (..., A), any finite numbers; a numpy array or a tensor.
-
-    Returns:
-        Log-probabilities of the same shape; their exponentials sum to one along the last axis.
-
     Source: Sutton & Barto (2018), equation 13.2.
     """
     if isinstance(logits, Tensor):
@@ -81,14 +75,6 @@ def gaussian_log_prob(
     """Log-density of actions under independent normal distributions, summed over the action's components.
 
     Equation: eq-gaussian-policy
-
-    Args:
-        mean: (..., d), action units.
-        log_std: logarithm of the standard deviation, (..., d) or (d,).
-        actions: (..., d), action units.
-
-    Returns:
-        (...,): the log-density of each action.
 
     Source: Williams (1992), section 6; Sutton & Barto (2018), equation 13.19.
     """
@@ -107,13 +93,8 @@ def mlp(
 
     Args:
         sizes: of the input, of each hidden layer, of the output; (in, out) alone is one linear layer.
-        activation: between the layers, "tanh" or "relu".
         output_gain: scale of the last layer's weights; the others have sqrt(2). A small one makes all outputs
             start close to 0: a policy that starts close to uniform.
-        seed: of the weights.
-
-    Returns:
-        Linear layers and activations in turn.
 
     Raises:
         ValueError: fewer than two sizes.
@@ -144,12 +125,6 @@ def numpy_forward(network: nn.Sequential) -> NumpyForward:
 
     It is always current, also after the weights were replaced or the network was copied. Only on a CPU.
 
-    Args:
-        network: linear layers, tanh and ReLU, as ``mlp`` makes them.
-
-    Returns:
-        A callable.
-
     Raises:
         ValueError: the network holds another kind of layer, none at all, or a linear one without a bias.
     """
@@ -157,11 +132,7 @@ def numpy_forward(network: nn.Sequential) -> NumpyForward:
 
 
 class NumpyForward:
-    """What ``numpy_forward`` returns.
-
-    Args:
-        network: linear layers, tanh and ReLU.
-    """
+    """What ``numpy_forward`` returns."""
 
     @checked
     def __init__(self, network: nn.Sequential) -> None:
@@ -237,7 +208,8 @@ class _Perceptron(nn.Module):
         weight = self._fast.layers[0][0]
         with torch.no_grad():
             rows = torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)
-            return self.network(rows).cpu().numpy()
+            outputs: FloatArray = self.network(rows).cpu().numpy()
+        return outputs
 
     def _rows(self, observations: Array) -> FloatArray:
         """Observations as float32 rows (n, observation_size), checked; integers (n,) become one-hot rows."""
@@ -247,7 +219,8 @@ class _Perceptron(nn.Module):
         if array.ndim == 1 and array.dtype.kind in "iu":
             if array.size and not 0 <= array.min() <= array.max() < self.observation_size:
                 raise ValueError(f"observations is {array}; expected 0..{self.observation_size - 1}")
-            return np.eye(self.observation_size, dtype=np.float32)[array]
+            one_hot: FloatArray = np.eye(self.observation_size, dtype=np.float32)[array]
+            return one_hot
         if array.ndim == 0 or array.ndim == 1 or math.prod(array.shape[1:]) != self.observation_size:
             raise ValueError(f"observations has shape {array.shape}; expected (n, {self.observation_size})")
         rows = array.reshape(len(array), self.observation_size).astype(np.float32, copy=False)
@@ -264,11 +237,9 @@ class CategoricalPolicy(_Perceptron):
 
     Args:
         observation_size: numbers in one observation.
-        n_actions: A, at least 1.
+        n_actions: A.
         hidden: sizes of the hidden layers; () makes the logits linear in the observation, which for one-hot
-            observations is a table.
-        activation: "tanh" or "relu".
-        seed: of the weights.
+            observations is a table. Here and in the networks below.
         output_gain: scale of the last layer; small, so that all actions start about equally likely.
 
     Source: Sutton & Barto (2018), section 13.1.
@@ -294,7 +265,8 @@ class CategoricalPolicy(_Perceptron):
 
     def outputs_of(self, raw: Tensor) -> Tensor:
         """Outputs from what the perceptron computed: logits to log-probabilities."""
-        return torch.log_softmax(raw, -1)
+        log_probs: Tensor = softmax_log_probs(raw)
+        return log_probs
 
     def log_prob_of(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """``log pi(a | s)``, (n,), from outputs (n, A) and actions (n,)."""
@@ -309,18 +281,10 @@ class CategoricalPolicy(_Perceptron):
         return (old_outputs.exp() * (old_outputs - outputs)).sum(-1)
 
     def act(self, observations: Array, greedy: bool = True, rng: np.random.Generator | None = None) -> Array:
-        """Actions (n,) for observations (n, d): the likeliest, or drawn when ``greedy`` is False.
-
-        Args:
-            observations: (n, d), or integers (n,) where observations are Discrete.
-            greedy: take the first likeliest action.
-            rng: needed when ``greedy`` is False.
-
-        Returns:
-            Integers (n,).
+        """Actions (n,) for observations (n, d), or (n,) integers where Discrete: the first likeliest, or drawn.
 
         Raises:
-            ValueError: observations of another shape, or no ``rng`` to draw with.
+            ValueError: observations of another shape, or no ``rng`` to draw with when ``greedy`` is False.
         """
         rows = self._rows(observations)
         if greedy:
@@ -330,12 +294,7 @@ class CategoricalPolicy(_Perceptron):
     def sample(self, observations: FloatArray, rng: np.random.Generator) -> tuple[Array, Array, Array]:
         """Draw actions: (actions (n,), their log-probabilities (n,), outputs (n, A)), unchecked and in numpy.
 
-        Args:
-            observations: (n, d) float32.
-            rng: one uniform number a row decides: the cumulative probabilities are inverted.
-
-        Returns:
-            Three numpy arrays.
+        One uniform number a row decides: the cumulative probabilities are inverted.
         """
         outputs = self._raw(observations)  # logits (n, A), ours to change
         outputs -= np.maximum.reduce(outputs, -1, keepdims=True)
@@ -369,12 +328,8 @@ class GaussianPolicy(_Perceptron):
     Args:
         observation_size: numbers in one observation.
         action_size: d.
-        hidden: sizes of the hidden layers; () makes the mean linear in the observation.
-        activation: "tanh" or "relu".
-        seed: of the weights.
         initial_log_std: where the logarithms of the standard deviations start.
         low, high: bounds of an action, numbers or (d,), or None.
-        output_gain: scale of the last layer.
 
     Raises:
         ValueError: bounds that do not fit.
@@ -417,7 +372,8 @@ class GaussianPolicy(_Perceptron):
     def log_prob_of(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """``log pi(a | s)``, (n,), from outputs (n, 2 d) and actions (n, d)."""
         mean, log_std = outputs.chunk(2, -1)
-        return gaussian_log_prob(mean, log_std, actions)
+        log_prob: Tensor = gaussian_log_prob(mean, log_std, actions)
+        return log_prob
 
     def entropy_of(self, outputs: Tensor) -> Tensor:
         """Differential entropy of each row's distribution in nats, (n,)."""
@@ -431,32 +387,12 @@ class GaussianPolicy(_Perceptron):
         return (log_std - old_log_std + 0.5 * (ratio + distance - 1)).sum(-1)
 
     def act(self, observations: Array, greedy: bool = True, rng: np.random.Generator | None = None) -> Array:
-        """Actions (n, d) within the bounds: the mean, or drawn with ``rng`` when ``greedy`` is False.
-
-        Args:
-            observations: (n, d), or integers (n,) where observations are Discrete.
-            greedy: take the mean.
-            rng: needed when ``greedy`` is False.
-
-        Returns:
-            Float32 (n, d).
-
-        Raises:
-            ValueError: observations of another shape, or no ``rng`` to draw with.
-        """
+        """Actions (n, d) float32 within the bounds: the mean, or drawn; else as ``CategoricalPolicy.act``."""
         rows = self._rows(observations)
         return self.for_environment(self._raw(rows) if greedy else self.sample(rows, _needed(rng))[0])
 
     def sample(self, observations: FloatArray, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Draw unclipped actions: (actions (n, d), log-densities (n,), outputs (n, 2 d)), in numpy.
-
-        Args:
-            observations: (n, d) float32.
-            rng: of the normal numbers.
-
-        Returns:
-            Three numpy arrays.
-        """
+        """Draw unclipped actions: (actions (n, d), log-densities (n,), outputs (n, 2 d)), unchecked and in numpy."""
         mean = self._raw(observations)
         log_std = np.broadcast_to(self.log_std.detach().cpu().numpy(), mean.shape)
         actions = mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32)
@@ -485,7 +421,8 @@ Policy: TypeAlias = CategoricalPolicy | GaussianPolicy
 def _needed(rng: np.random.Generator | None) -> np.random.Generator:
     if rng is None:
         raise ValueError("rng is None; expected a numpy Generator to draw with, since greedy is False")
-    return check("rng", rng, np.random.Generator)
+    generator: np.random.Generator = check("rng", rng, np.random.Generator)
+    return generator
 
 
 def _bound(name: str, value: FloatArray | None, size: int) -> FloatArray | None:
@@ -505,9 +442,6 @@ class ValueNetwork(_Perceptron):
 
     Args:
         observation_size: numbers in one observation.
-        hidden: sizes of the hidden layers; () makes the value linear in the observation.
-        activation: "tanh" or "relu".
-        seed: of the weights.
         scale: size of typical returns, so that the perceptron itself computes numbers around one.
     """
 
@@ -538,16 +472,7 @@ class ValueNetwork(_Perceptron):
 
 
 class QNetwork(_Perceptron):
-    """Action values ``Q(s, a)`` in units of return: a scale times a perceptron, one output for each action.
-
-    Args:
-        observation_size: numbers in one observation.
-        n_actions: A, at least 1.
-        hidden: sizes of the hidden layers; () with one-hot observations is a table.
-        activation: "tanh" or "relu".
-        seed: of the weights.
-        scale: size of typical returns.
-    """
+    """Action values ``Q(s, a)`` in units of return: a scale times a perceptron, one output for each action."""
 
     @checked
     def __init__(
@@ -565,7 +490,8 @@ class QNetwork(_Perceptron):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Action values (n, A) for observations (n, d); with gradients."""
-        return self.scale * self.network(observations)
+        values: Tensor = self.scale * self.network(observations)
+        return values
 
     def numpy(self, observations: FloatArray) -> FloatArray:
         """Action values (n, A) for observations (n, d) float32, in numpy and unchecked."""
@@ -576,17 +502,8 @@ class QNetwork(_Perceptron):
     ) -> Array:
         """Actions (n,): the first best, or epsilon-greedy with ``rng`` when ``greedy`` is False.
 
-        Args:
-            observations: (n, d), or integers (n,) where observations are Discrete.
-            greedy: take the best action.
-            rng: needed when ``greedy`` is False.
-            epsilon: chance of a uniformly drawn action, in [0, 1]; only used when ``greedy`` is False.
-
-        Returns:
-            Integers (n,).
-
         Raises:
-            ValueError: observations of another shape, no ``rng`` to draw with, or epsilon out of range.
+            ValueError: as ``CategoricalPolicy.act``, or epsilon, the chance of a uniformly drawn action, out of range.
         """
         best = self._raw(self._rows(observations)).argmax(-1)
         if greedy:
@@ -604,8 +521,8 @@ class SharedPolicyValue(nn.Module):
 
     Args:
         policy: a policy with at least one hidden layer; its hidden layers become the trunk.
-        scale: of the values, as in ``ValueNetwork``.
         seed: of the value head's weights.
+        scale: of the values, as in ``ValueNetwork``.
 
     Raises:
         ValueError: the policy has no hidden layer.
@@ -640,15 +557,8 @@ class SharedPolicyValue(nn.Module):
 def observation_size(observation_space: Space, env: str = "the environment") -> int:
     """How many numbers describe one observation: those of a Box, or the one-hot row of a Discrete space.
 
-    Args:
-        observation_space: of a single environment.
-        env: its name, for the error.
-
-    Returns:
-        The number, at least 1.
-
     Raises:
-        ValueError: another kind of space.
+        ValueError: another kind of space; ``env`` names the environment.
     """
     from gymnasium.spaces import Box, Discrete
 
@@ -670,36 +580,18 @@ def make_policy(
     initial_log_std: Finite = 0.0,
     env: str = "the environment",
 ) -> Policy:
-    """The policy that an action space asks for: categorical if it is Discrete, Gaussian if it is a Box.
-
-    Args:
-        observation_space, action_space: of a single environment: Box or Discrete, and Discrete or Box.
-        hidden: sizes of the hidden layers.
-        activation: "tanh" or "relu".
-        seed: of the weights.
-        initial_log_std: of a Gaussian policy.
-        env: the environment's name, for errors.
-
-    Returns:
-        A ``CategoricalPolicy`` or a ``GaussianPolicy`` with the space's bounds.
+    """The policy that an action space asks for: categorical if Discrete, Gaussian within its bounds if a Box.
 
     Raises:
-        ValueError: another kind of space.
+        ValueError: another kind of space; ``env`` names the environment.
     """
     from gymnasium.spaces import Box, Discrete
 
     size = observation_size(observation_space, env)
+    layers: dict[str, Any] = {"hidden": hidden, "activation": activation, "seed": seed}
     if isinstance(action_space, Discrete):
-        return CategoricalPolicy(size, int(action_space.n), hidden=hidden, activation=activation, seed=seed)
+        return CategoricalPolicy(size, int(action_space.n), **layers)
     if isinstance(action_space, Box) and action_space.dtype.kind == "f" and math.prod(action_space.shape) > 0:
-        return GaussianPolicy(
-            size,
-            math.prod(action_space.shape),
-            hidden=hidden,
-            activation=activation,
-            seed=seed,
-            initial_log_std=initial_log_std,
-            low=action_space.low,
-            high=action_space.high,
-        )
+        layers |= {"initial_log_std": initial_log_std, "low": action_space.low, "high": action_space.high}
+        return GaussianPolicy(size, math.prod(action_space.shape), **layers)
     raise ValueError(f"{env} has the action space {action_space}; expected Discrete or a Box of real numbers")

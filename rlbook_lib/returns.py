@@ -9,8 +9,8 @@ somebody stopped the episode (a time limit): the next state has a value, so it i
 after it belong to another episode. When both are set the episode terminated. The last step of the buffer is
 treated like a truncation unless it terminated.
 
-The functions give back what came in, numpy array or torch tensor, float32 as float32; gradients flow through. This module
-never imports torch; if a tensor comes in, torch is there already.
+The functions give back what came in, numpy array or torch tensor, float32 as float32; gradients flow through.
+This module never imports torch; if a tensor comes in, torch is there already.
 """
 
 from __future__ import annotations
@@ -310,9 +310,7 @@ def gae_mixture(
     Source: Schulman et al. (2016), equation 16; finite horizon as in Sutton & Barto (2018), equation 12.3.
     """
     library, steps = library_of(rewards), len(rewards)
-    left = _plain_scan(
-        library.ones_like(rewards), 1.0, _path_ends(terminated, truncated)
-    )  # steps to the end of the path
+    left = _plain_scan(library.ones_like(rewards), 1.0, _path_ends(terminated, truncated))  # steps to the path's end
     table = np.zeros((steps, steps))  # row h - 1: the weights of k = 1, 2, ... where h steps are left
     for row in range(steps):
         table[row, : row + 1] = mixture_weights(lam, row + 1)

@@ -455,7 +455,7 @@ HALF = [0.5, 0.5]
         (lambda: effective_sample_size([0.0, 0.0]), ValueError, "all 0"),
         (lambda: effective_sample_size([[1.0, 0.0], [2.0, 0.0]]), ValueError, "all 0"),
         (lambda: effective_sample_size([-1.0, 2.0]), ValueError, "weights holds -1; expected"),
-        (lambda: trajectory_ratio(0.0, 0.0), ValueError, r"log_prob has shape \(\); expected \(T, ...\)"),
+        (lambda: trajectory_ratio(0.0, 0.0), ValueError, r"log_prob has shape \(\); expected \(T,\) or \(T, N\)"),
         (lambda: trajectory_ratio([0.0], [-math.inf]), ValueError, "log_prob_old"),
     ],
 )
