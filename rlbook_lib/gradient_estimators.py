@@ -31,7 +31,7 @@ from rlbook_lib.checks import (
     library_of,
 )
 from rlbook_lib.dynamic_programming import action_values, expected_visits, policy_evaluation, q_from_values
-from rlbook_lib.mdp import MDP, Trajectory, enumerate_trajectories
+from rlbook_lib.mdp import MDP, enumerate_trajectories
 from rlbook_lib.networks import softmax_log_probs
 from rlbook_lib.returns import Ends, NextValues, Steps, gae, lambda_returns, n_step_returns, td_residuals
 
@@ -143,10 +143,6 @@ def discounted_state_distribution(mdp: MDP, policy: PolicyTable) -> FloatArray:
 
     Equation: eq-state-distribution
 
-    Args:
-        mdp: the process, with gamma below 1.
-        policy: (S,) integers or (S, A) probabilities.
-
     Raises:
         ValueError: gamma is 1, where the sum has no such scale.
 
@@ -164,9 +160,7 @@ def policy_gradient_exact(mdp: MDP, logits: Logits) -> FloatArray:
 
     Equation: eq-policy-gradient-theorem
 
-    Args:
-        mdp: the process. At gamma = 1, d(s) / (1 - gamma) is the expected number of visits.
-        logits: of the policy.
+    At gamma = 1, d(s) / (1 - gamma) is the expected number of visits.
 
     Returns:
         (S, A): the gradient by the logits, reward units; zero in terminal states.
@@ -272,22 +266,31 @@ def gradient_samples(
     baseline: StateBaseline = "none",
     discount_time: bool = True,
 ) -> tuple[FloatArray, FloatArray]:
-    """Every trajectory's ``sum_t Psi_t grad log pi(a_t | s_t)``, and its probability.
+    """Every trajectory's ``sum_t Psi_t grad log pi(a_t | s_t)``, (K, S, A), and its probability, (K,).
 
-    Args:
-        mdp, logits, horizon, psi, values, lam, n, baseline, discount_time: as for ``trajectory_gradient``.
-
-    Returns:
-        (gradients (K, S, A), probabilities (K,)) of all K trajectories.
+    The arguments are those of ``trajectory_gradient``.
     """
     policy, scores = softmax_policy(logits), softmax_score(logits)  # (S, A), (S, A, A)
     trajectories = enumerate_trajectories(mdp, policy, horizon)
     probabilities = np.array([trajectory.probability for trajectory in trajectories])
-    weights = _enumerated_weights(mdp, policy, trajectories, psi, values, lam, n, baseline, discount_time)
+    paths = [(np.array(x.states), np.array(x.actions, int), np.array(x.rewards, float)) for x in trajectories]
+    if callable(psi):
+        weights = [np.asarray(psi(*path), dtype=float) for path in paths]
+    else:
+        v = np.where(mdp.terminal, 0.0, policy_evaluation(mdp, policy) if values is None else values)
+        if psi in EXACT_KINDS:
+            exact = policy_evaluation(mdp, policy)
+            table = action_values(mdp, policy) if psi == "action_value" else td_advantage(mdp, exact)
+            cores = [table[states[:-1], actions] for states, actions, _ in paths]
+        else:
+            cores = [_core_of_path(mdp, psi, states, rewards, v, lam, n) for states, _, rewards in paths]
+        b = _state_baseline(mdp, policy, psi, cores, probabilities, v, baseline)
+        weights = [core - b[states[:-1]] for core, (states, _, _) in zip(cores, paths)]
+        if discount_time and psi != "return":
+            weights = [weight * mdp.gamma ** np.arange(len(weight)) for weight in weights]
     gradients = np.zeros((len(trajectories), *logits.shape))
-    for gradient, trajectory, weight in zip(gradients, trajectories, weights):
-        states = list(trajectory.states[:-1])
-        np.add.at(gradient, states, weight[:, None] * scores[states, list(trajectory.actions)])
+    for gradient, (states, actions, _), weight in zip(gradients, paths, weights):
+        np.add.at(gradient, states[:-1], weight[:, None] * scores[states[:-1], actions])
     return gradients, probabilities
 
 
@@ -300,13 +303,8 @@ def causality(mdp: MDP, logits: Logits, horizon: Count) -> FloatArray:
 
     Equation: eq-reward-to-go
 
-    Args:
-        mdp: a small process.
-        logits: of the softmax policy, (S, A).
-        horizon: H, steps after which a trajectory is cut.
-
     Returns:
-        (H, H, S, A): entry [t, k].
+        (H, H, S, A): entry [t, k], where H is the horizon, the steps after which a trajectory is cut.
 
     Source: Baxter & Bartlett (2001); Sutton & Barto (2018), section 13.3.
     """
@@ -317,38 +315,6 @@ def causality(mdp: MDP, logits: Logits, horizon: Count) -> FloatArray:
             for k, reward in enumerate(rewards):
                 products[t, k, state] += probability * reward * scores[state, action]
     return products
-
-
-def _enumerated_weights(
-    mdp: MDP,
-    policy: FloatArray,
-    trajectories: list[Trajectory],
-    psi: str | PsiFunction,
-    values: FloatArray | None,
-    lam: float | None,
-    n: int | None,
-    baseline: str | FloatArray,
-    discount_time: bool,
-) -> list[FloatArray]:
-    """Psi_t of every step of every trajectory, (T,) each."""
-    paths = [
-        tuple(np.array(x, dtype=kind) for x, kind in zip(trajectory[:3], (np.int64, np.int64, float)))
-        for trajectory in trajectories
-    ]
-    if callable(psi):
-        return [np.asarray(psi(*path), dtype=float) for path in paths]
-    v = np.where(mdp.terminal, 0.0, policy_evaluation(mdp, policy) if values is None else values)
-    if psi in EXACT_KINDS:
-        table = (
-            action_values(mdp, policy) if psi == "action_value" else td_advantage(mdp, policy_evaluation(mdp, policy))
-        )
-        cores = [table[states[:-1], actions] for states, actions, _ in paths]
-    else:
-        cores = [_core_of_path(mdp, psi, states, rewards, v, lam, n) for states, _, rewards in paths]
-    discounts = [mdp.gamma ** np.arange(len(core)) for core in cores]
-    b = _state_baseline(mdp, policy, psi, cores, [t.probability for t in trajectories], v, baseline)
-    weights = [core - b[path[0][:-1]] for core, path in zip(cores, paths)]
-    return [w * d for w, d in zip(weights, discounts)] if discount_time and psi != "return" else weights
 
 
 def _core_of_path(
@@ -366,27 +332,21 @@ def _core_of_path(
 
 
 def _state_baseline(
-    mdp: MDP,
-    policy: FloatArray,
-    psi: str,
-    cores: list[FloatArray],
-    chances: list[float],
-    v: FloatArray,
-    baseline: str | FloatArray,
+    mdp: MDP, policy: FloatArray, psi: str, cores: list[FloatArray], chances: FloatArray, v: FloatArray, baseline: Any
 ) -> FloatArray:
     """b(s), (S,)."""
-    b = np.zeros(()) if isinstance(baseline, str) else baseline
-    if not (isinstance(baseline, str) and baseline == "none"):
-        _require_takes_baseline(psi, TAKES_BASELINE)
-    if isinstance(baseline, str) and baseline == "mean":
-        lengths = sum(p * len(core) for p, core in zip(chances, cores))
-        b = np.array(sum(p * core.sum() for p, core in zip(chances, cores)) / lengths)
-    elif isinstance(baseline, str) and baseline == "value":
+    b, kind = baseline, baseline if isinstance(baseline, str) else "given"
+    if kind != "none":  # R(tau) holds past rewards too, for which there is no best b(s)
+        _require_takes_baseline(psi, TAKES_BASELINE[1:] if kind == "optimal" else TAKES_BASELINE)
+    if kind == "none":
+        b = 0.0
+    elif kind == "mean":
+        b = sum(p * core.sum() for p, core in zip(chances, cores)) / (chances @ [len(core) for core in cores])
+    elif kind == "value":
         b = v
-    elif isinstance(baseline, str) and baseline == "optimal":
-        _require_takes_baseline(psi, TAKES_BASELINE[1:])  # R(tau) holds past rewards too
+    elif kind == "optimal":
         squared_scores = 1 - 2 * policy + (policy**2).sum(1, keepdims=True)
-        b = np.asarray(optimal_baseline(squared_scores, action_values(mdp, policy), policy))
+        b = optimal_baseline(squared_scores, action_values(mdp, policy), policy)
     return np.broadcast_to(b, (mdp.n_states,))
 
 
