@@ -21,10 +21,14 @@ LEARNING = (
 )  # the modules that may load torch
 
 
+def tree_of(name: str) -> ast.Module:
+    return ast.parse((PACKAGE / f"{name}.py").read_text("utf-8"))
+
+
 def imported_modules(name: str) -> set[str]:
     """The library's modules that a module names in an import, wherever the import stands."""
     found = set()
-    for node in ast.walk(ast.parse((PACKAGE / f"{name}.py").read_text("utf-8"))):
+    for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.ImportFrom) and node.module:
             parts = node.module.split(".")
             if parts[0] == "rlbook_lib":
@@ -71,7 +75,7 @@ def defined_names(name: str) -> set[str]:
             elif isinstance(node, ast.If):
                 walk(node.body + node.orelse)
 
-    walk(ast.parse((PACKAGE / f"{name}.py").read_text("utf-8")).body)
+    walk(tree_of(name).body)
     return found
 
 
@@ -121,6 +125,40 @@ def test_public_functions_are_documented_and_typed(name):
         ]
         assert not untyped, f"{key}: no type for {[p.name for p in untyped]}"
         assert signature.return_annotation is not signature.empty, f"{key}: no type for what it returns"
+
+
+# ------------------------------------------------------------------------------------------------ rules of the house
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_module_is_read_in_one_sitting(name):
+    assert len((PACKAGE / f"{name}.py").read_text("utf-8").splitlines()) <= 1000
+
+
+@pytest.mark.parametrize("name", [name for name in LISTED if name != "checks"])
+def test_calls_inside_the_library_read_as_formulas(name):
+    """No wrapper around a function, and no way past the door but the one that the door knows."""
+    words = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree_of(name))}
+    assert not words & {"unchecked", "__unchecked__", "__wrapped__"}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_config_says_beside_each_field_what_it_is(name):
+    """One style: ``#:`` on the field's line, or above it."""
+    lines = ["", *(PACKAGE / f"{name}.py").read_text("utf-8").splitlines()]
+    configs = [node for node in tree_of(name).body if isinstance(node, ast.ClassDef) and node.name.endswith("Config")]
+    for field in (node for config in configs for node in config.body if isinstance(node, ast.AnnAssign)):
+        beside = [line for line in lines[field.lineno : field.end_lineno + 1] if "  #: " in line]
+        assert beside or lines[field.lineno - 1].strip().startswith("#:"), (
+            f"line {field.lineno}: {ast.unparse(field.target)}"
+        )
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_what_iterates_or_trains_takes_its_seed_by_name(name):
+    for key, function in public_functions(name):
+        seed = inspect.signature(function).parameters.get("seed") if key.startswith(("iterate_", "train_")) else None
+        assert seed is None or seed.kind is seed.KEYWORD_ONLY, key
 
 
 def test_importing_the_library_is_cheap():

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
-from gae import GAMMA, LAM, make_buffer
+from gae import GAMMA, LAM, gae_loop, make_buffer
 from q_learning import ENVIRONMENTS, SETTINGS, read_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -74,23 +74,7 @@ scan(np.ones((4, 2), np.float32), np.float32(0.5))
 """
 
 
-# ------------------------------------------------------------------------------------------------ the three loops
-
-
-def gae_loop(rewards, values, next_values, terminated, truncated, gamma, decay):
-    """Advantages and targets, (T, N) each: error and recursion together, one number at a time."""
-    advantages, targets, following = np.empty_like(rewards), np.empty_like(rewards), np.zeros_like(rewards[0])
-    for t in range(len(rewards) - 1, -1, -1):
-        for n in range(rewards.shape[1]):
-            advantage = rewards[t, n]
-            if not terminated[t, n]:
-                advantage += gamma * next_values[t, n]
-            advantage -= values[t, n]
-            if not (terminated[t, n] or truncated[t, n]):
-                advantage += decay * following[n]
-            following[n] = advantages[t, n] = advantage
-            targets[t, n] = advantage + values[t, n]
-    return advantages, targets
+# ----------------------------------------------------------------- the loops; that of the advantages is in gae.py
 
 
 def cartpole_loop(before, actions, lengths, max_steps, after, observations, terminated, truncated):

@@ -9,7 +9,7 @@ first. Writes ``tools/bench/results/gae.json``, which a page prints, or the file
 
     python tools/bench/gae.py --peers FOLDER --output gae_epyc.json
 
-adds the library on tensors, the loop of compiled.py, a jitted scan of JAX (the arrays already on its device;
+adds the library on tensors, the same loop compiled, a jitted scan of JAX (the arrays already on its device;
 unrolling it gained nothing), and the buffer of Stable-Baselines3, whose rewards carry what it has no argument for. FOLDER comes from
 ``pip install --target FOLDER jax==0.10.2 numba==0.68.1 numpy==2.4.6`` and, with ``--no-deps``, stable-baselines3==2.9.2.
 """
@@ -62,6 +62,22 @@ def lean_loop(rewards, values, next_values, terminated, truncated):
     return advantages, advantages + values
 
 
+def gae_loop(rewards, values, next_values, terminated, truncated, gamma, decay):
+    """Advantages and targets, (T, N) each: error and recursion together, one number at a time."""
+    advantages, targets, following = np.empty_like(rewards), np.empty_like(rewards), np.zeros_like(rewards[0])
+    for t in range(len(rewards) - 1, -1, -1):
+        for n in range(rewards.shape[1]):
+            advantage = rewards[t, n]
+            if not terminated[t, n]:
+                advantage += gamma * next_values[t, n]
+            advantage -= values[t, n]
+            if not (terminated[t, n] or truncated[t, n]):
+                advantage += decay * following[n]
+            following[n] = advantages[t, n] = advantage
+            targets[t, n] = advantage + values[t, n]
+    return advantages, targets
+
+
 def library(rewards, values, next_values, terminated, truncated):
     """The public function, checks included."""
     return gae(rewards, values, next_values, terminated, truncated, GAMMA, LAM)
@@ -72,7 +88,6 @@ def peer_cases(buffer):
     import jax
     import numba
     import torch
-    from compiled import gae_loop
     from gymnasium.spaces import Box
     from stable_baselines3.common.buffers import RolloutBuffer
 
