@@ -144,6 +144,7 @@ def test_a_balanced_pole_is_truncated_after_500_steps(make):
         lambda: TorchCartPole(3, seed=0, device="cpu", max_steps=20),
         lambda: vectorize(lambda: gymnasium.make("CartPole-v1", max_episode_steps=20), 3, seed=0),
         lambda: vectorize(gymnasium.make_vec("CartPole-v1", num_envs=3, max_episode_steps=20), seed=0),
+        lambda: vectorize(transformed(gymnasium.make_vec("CartPole-v1", 3, "sync", max_episode_steps=20)), seed=0),
     ],
 )
 def test_a_reset_gives_up_the_episodes_under_way(make):

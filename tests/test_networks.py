@@ -392,6 +392,7 @@ def test_action_values_and_how_they_act():
 @pytest.mark.parametrize("make", [categorical, gaussian])
 def test_policy_and_value_share_their_hidden_layers(make):
     both = SharedPolicyValue(make(hidden=(8, 5)), seed=1, scale=3.0)
+    assert both.value.scale == 3.0
     x = torch.tensor(rows())
     outputs, values = both(x)
     assert torch.equal(outputs, both.policy(x)) and torch.equal(values, both.value(x))
@@ -418,7 +419,7 @@ def test_the_action_space_picks_the_policy():
     box = gym.spaces.Box(-1, 1, (2, 3))
     policy = make_policy(box, gym.spaces.Discrete(5), hidden=(3,), activation="relu", seed=0)
     assert isinstance(policy, CategoricalPolicy)
-    assert (policy.observation_size, policy.n_actions) == (6, 5)
+    assert (policy.observation_size, policy.n_actions) == (6, 5) and isinstance(policy.network[1], torch.nn.ReLU)
     actions = gym.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32))
     policy = make_policy(gym.spaces.Discrete(7), actions, seed=0, initial_log_std=-1.0)
     assert isinstance(policy, GaussianPolicy)
