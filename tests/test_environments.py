@@ -663,26 +663,6 @@ def test_torch_cartpole_checks_what_costs_nothing():
             environment.step(actions)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda **k: BatchedCartPole(**k),
-        lambda **k: TorchCartPole(device="cpu", **k),
-        lambda **k: vectorize("CartPole-v1", **k),
-        lambda **k: vectorize(Maze, **k),
-    ],
-)
-def test_bad_numbers(make):
-    for arguments, kind, words in (
-        ({"copies": 0, "seed": 0}, ValueError, "copies"),
-        ({"copies": 2.0, "seed": 0}, TypeError, "copies"),
-        ({"copies": 2, "seed": -1}, ValueError, "seed"),
-        ({"copies": 2, "seed": 0.5}, TypeError, "seed"),
-    ):
-        with pytest.raises(kind, match=words):
-            make(**arguments)
-
-
 def test_bad_environments():
     for env in ("NoSuch-v0", "not an id at all", "CartPole-v9"):
         with pytest.raises(ValueError, match="which Gymnasium cannot make"):

@@ -660,11 +660,8 @@ FLAT = np.zeros(3)
         ),
         (lambda: causality(MDP0, np.zeros((6, 2)), 2), "logits has shape"),
         (lambda: td_advantage(MDP0, np.zeros(3)), r"values has shape \(3,\); expected \(7,\), like mdp"),
-        (lambda: trajectory_gradient(MDP0, LOGITS0, 0), "horizon is 0"),
-        (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "returns"), "psi is 'returns'; expected one of 'return'"),
         (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "gae"), "lam is None"),
         (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "n_step"), "n is None"),
-        (lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline="best"), "baseline is 'best'; expected one of 'none'"),
         (
             lambda: trajectory_gradient(MDP0, LOGITS0, 3, baseline=[1.0, 2.0]),
             r"baseline has shape \(2,\); expected \(7,\)",
@@ -673,11 +670,8 @@ FLAT = np.zeros(3)
         (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "return", baseline="optimal"), "expected 'none' for 'return'"),
         (lambda: trajectory_gradient(MDP0, LOGITS0, 3, "td_error", values=np.zeros(3)), "values has shape"),
         (lambda: gradient_estimate(np.zeros((3, 2)), np.zeros((2, 3))), "psi has shape"),
-        (lambda: gradient_variance(np.zeros((2, 2)), [0.5, 0.6]), "probabilities has a row that sums to 1.1"),
         (lambda: optimal_baseline([-1.0, 1.0], [1.0, 2.0]), "squared_scores holds -1; expected"),
-        (lambda: optimal_baseline([1.0, 1.0], [1.0, 2.0], [1.0, 1.0]), "probabilities has a row that sums to 2"),
         (lambda: n_step_advantage(FLAT, np.zeros(2), FLAT, FLAT, FLAT, 0.9, 1), "values has shape"),
-        (lambda: psi_weights("q", FLAT, FLAT, FLAT, gamma=0.9), "kind is 'q'"),
         (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, lam=0.9), "values is None"),
         (lambda: psi_weights("gae", FLAT, FLAT, FLAT, gamma=0.9, values=FLAT, next_values=FLAT), "lam is None"),
         (
@@ -688,10 +682,6 @@ FLAT = np.zeros(3)
         ),
         (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="optimal"), "squared_scores is None"),
         (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value"), "values is None"),
-        (
-            lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=np.array([0.5, 1, 1])),
-            "mask holds values other",
-        ),
         (
             lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=FLAT, baseline="mean"),
             "mask is 0 everywhere",

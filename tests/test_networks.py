@@ -223,9 +223,6 @@ def test_a_copied_policy_acts_with_its_own_weights():
     [
         (lambda: mlp((4,), seed=0), ValueError, r"sizes is \[4\]; expected at least"),
         (lambda: mlp((4, 0, 2), seed=0), ValueError, r"sizes\[1\] is 0"),
-        (lambda: mlp((4, 2), activation="gelu", seed=0), ValueError, "activation is 'gelu'"),
-        (lambda: CategoricalPolicy(4, 2, hidden=64, seed=0), TypeError, "hidden is 64"),
-        (lambda: numpy_forward(nn.Linear(2, 2)), TypeError, "network is Linear.*; expected a Sequential"),
         (lambda: numpy_forward(nn.Sequential()), ValueError, "at least one linear layer"),
         (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2, bias=False))), ValueError, "biases"),
         (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2), nn.GELU())), ValueError, "network holds GELU"),
@@ -234,10 +231,8 @@ def test_a_copied_policy_acts_with_its_own_weights():
             ValueError,
             "low is 1.0; expected at most high, -1.0",
         ),
-        (lambda: GaussianPolicy(4, 1, seed=0, low="a"), TypeError, "low is 'a'"),
         (lambda: GaussianPolicy(4, 3, seed=0, low=[0, 0]), ValueError, "low is .*; expected one number or 3"),
         (lambda: GaussianPolicy(4, 1, seed=0, high=math.nan), ValueError, "high is nan; expected one number or 1"),
-        (lambda: SharedPolicyValue(None, seed=0), TypeError, "policy is None"),
         (lambda: SharedPolicyValue(CategoricalPolicy(4, 2, hidden=(), seed=0), seed=0), ValueError, "hidden"),
         (lambda: CategoricalPolicy(1, 2, seed=0).act([["a"]]), TypeError, "observations has type"),
         (
