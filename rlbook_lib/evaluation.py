@@ -58,12 +58,10 @@ def sweep(
         train: called as ``train(seed, **config)``; returns curves by name, numbers in a list or an array (points,).
             A cluster's workers get the function itself if it stands in a notebook or the main program, and else import it.
         configs: case -> keyword arguments of ``train``: numbers, strings, lists, and dataclasses of them.
-        seeds: non-negative integers.
         folder: one folder a case, one JSON file a seed; made where it is missing.
         workers: processes; default: one for each core.
         backend: "loky": processes here; "sequential": one after another, in this process; "dask" or "ray": on the
             cluster that this process is connected to. A cluster makes the run of a worker that died again elsewhere.
-        progress: show a progress bar.
 
     Returns:
         What ``stored_runs`` returns: case -> curve -> (seeds, points).

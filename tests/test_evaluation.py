@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -191,13 +192,16 @@ def walk(seed, length=5, scale=1.0, pause=0.0):
 CONFIGS = {"short": {"length": 3}, "0.5, wide/deep": {"length": 4, "scale": 0.5}}
 
 
-def test_a_sweep_holds_every_case_and_seed(tmp_path):
+def test_a_sweep_holds_every_case_and_seed_and_leaves_the_threads_as_they_were(tmp_path):
+    threads = torch.get_num_threads() + 1
+    torch.set_num_threads(threads)
     runs = sweep(walk, CONFIGS, [4, 0], folder=tmp_path, backend="sequential", progress=False)
-    assert list(runs) == list(CONFIGS)
+    assert list(runs) == list(CONFIGS) and torch.get_num_threads() == threads
     for case, config in CONFIGS.items():
         assert runs[case]["seeds"].tolist() == [0, 4]
         for row, seed in zip(runs[case]["place"], (0, 4), strict=True):
             assert np.array_equal(row, walk(seed, **config)["place"])
+    torch.set_num_threads(threads - 1)
     assert len(list(tmp_path.rglob("*.json"))) == 4 and not list(tmp_path.rglob("*.part"))
 
 
@@ -214,7 +218,7 @@ def test_what_is_kept_is_not_run_again_unless_its_config_changed(tmp_path):
 
     again(CONFIGS, [0, 1])
     assert calls == [(3, 0), (4, 0), (3, 1), (4, 1)]
-    again(CONFIGS, [0, 1, 2])
+    again(CONFIGS, [0, 1, 2, 2])
     assert calls == [(3, 2), (4, 2)]
     again(CONFIGS | {"short": {"length": 7}}, [0])
     assert calls == [(7, 0)]
