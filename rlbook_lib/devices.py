@@ -181,8 +181,7 @@ def gpu_run(
         None if there is neither a GPU nor a recording.
 
     Raises:
-        ValueError: the name has other characters, the experiment returns something else, or the recording is
-            damaged.
+        ValueError: another kind of name or result, or a recording that is damaged.
     """
     path = RECORDINGS / f"{_word(name)}.json"
     if torch.cuda.is_available():

@@ -231,9 +231,7 @@ def kl_gradient_of_estimate(
     gradient of its mean. It is E[c(x) grad log p(x)] with c = 1 for k1, -log u for k2 and 1 - u for k3:
     nothing at all for k1, the gradient of KL(p || ref) for k2, that of KL(ref || p) for k3.
 
-    Args:
-        logits: (K,) or (..., K); p = softmax(logits).
-        logits_ref: same shape; ref = softmax(logits_ref).
+    Here p = softmax(logits) and ref = softmax(logits_ref).
 
     Returns:
         The expected gradient with respect to the logits, the same shape.
@@ -266,8 +264,7 @@ def importance_weights(log_prob: LogProbs[Array, "..."], log_prob_proposal: Floa
     Equation: eq-importance-weights
 
     Args:
-        log_prob: log p(x) under the target of samples x ~ q, any shape; -inf where p cannot have x.
-        log_prob_proposal: log q(x) under the proposal they came from, same shape, finite.
+        log_prob, log_prob_proposal: log p(x) and log q(x) of samples x ~ q; -inf where p cannot have x.
 
     Returns:
         One weight per sample, 0 or more, same shape; its mean over q is 1 if q can have all that p can.
@@ -290,9 +287,8 @@ def importance_estimate(
     whether that holds; ``importance_variance`` checks it for distributions that are written out.
 
     Args:
-        values: f(x) of samples x ~ q, samples first: (n,) or (n, ...), finite.
-        log_prob: log p(x) of the samples, (n,).
-        log_prob_proposal: log q(x) of the samples, (n,), finite.
+        values: f(x) of samples x ~ q, samples first: (n,) or (n, ...).
+        log_prob, log_prob_proposal: log p(x) and log q(x) of the samples.
 
     Returns:
         The estimate: a float, or the shape that is left without the samples' axis.
@@ -311,13 +307,7 @@ def self_normalized_estimate(
 
     Equation: eq-self-normalized
 
-    Args:
-        values: f(x) of samples x ~ q, samples first: (n,) or (n, ...), finite.
-        log_prob: log p(x) of the samples, (n,); a constant that is missing cancels.
-        log_prob_proposal: log q(x) of the samples, (n,), finite; likewise.
-
-    Returns:
-        The estimate: a float, or the shape that is left without the samples' axis.
+    The arguments are those of ``importance_estimate``; a constant that is missing in the log-probabilities cancels.
 
     Raises:
         ValueError: all weights are 0.
@@ -343,9 +333,6 @@ def effective_sample_size(weights: Floats[Array, "n ...", Range(0)]) -> Array:
     """How many equally weighted samples are worth as much: (sum w)^2 / sum w^2, from 1 to n.
 
     Equation: eq-effective-sample-size
-
-    Args:
-        weights: (n,) or (n, ...), samples first; 0 or more, finite, not all 0.
 
     Returns:
         A float, or one number for each of the other axes; a factor on all weights cancels.
@@ -401,8 +388,7 @@ def trajectory_ratio(log_prob: LogProbs[Array, "T N?"], log_prob_old: Floats[Arr
     The start and the transitions are the same under both policies, and cancel.
 
     Args:
-        log_prob: log pi(a_t | s_t) under the policy asked about, (T,) or (T, N), time first.
-        log_prob_old: the same under the policy that acted, same shape, finite.
+        log_prob, log_prob_old: log pi(a_t | s_t) under the policy asked about and the one that acted, time first.
 
     Returns:
         A float, or (N,): one ratio for each path.

@@ -228,12 +228,12 @@ class VectorEnvironment:
                 f"{type(observations[0]).__name__} of shape {shapes}"
             ) from None
 
+    def _named_state(self) -> dict[str, Any]:
+        return {"kind": type(self).__name__, "name": self.name, "copies": self.copies, "steps": self.steps}
+
     def _base_state(self) -> dict[str, Any]:
         return {
-            "kind": type(self).__name__,
-            "name": self.name,
-            "copies": self.copies,
-            "steps": self.steps,
+            **self._named_state(),
             "finished": [(torch.tensor(r), torch.tensor(n)) for r, n in self._finished],
             "returns": torch.tensor(self._returns),
             "lengths": torch.tensor(self._lengths),
@@ -302,8 +302,7 @@ def cartpole_change(state: Any, actions: Any, cos: Any, sin: Any) -> tuple[Any, 
     Args:
         state: (4, N) position (m), speed (m/s), angle (rad), angular speed (rad/s); an array or a tensor.
         actions: (N,) floats, 0 push left, 1 push right.
-        cos: cosine of the angles, (N,).
-        sin: sine of the angles, (N,).
+        cos, sin: of the angles, (N,).
 
     Returns:
         Four time derivatives, (N,) each.
@@ -324,8 +323,8 @@ class BatchedCartPole(VectorEnvironment):
     The state is float64, like Gymnasium's; observations are float32.
 
     Args:
-        copies: N, at least 1.
-        seed: a non-negative integer; feeds the starts of all episodes.
+        copies: N.
+        seed: feeds the starts of all episodes.
         max_steps: time limit of an episode, in steps.
 
     Source: Gymnasium's CartPole-v1.
@@ -410,17 +409,10 @@ class BatchedCartPole(VectorEnvironment):
 class TorchCartPole(VectorEnvironment):
     """CartPole-v1 for thousands of copies on a device: actions in, a ``Step`` of tensors out, no waiting.
 
-    The same equations as ``BatchedCartPole``. The state is float32, not float64: many GPUs compute float64
+    The same equations as ``BatchedCartPole``, on any device. The state is float32, not float64: many GPUs compute float64
     at a small fraction of the speed, and policies see float32 anyway. A step differs from the float64 one by
     rounding, about 1e-7. ``step`` never asks the device for a result, so the CPU can run ahead of the GPU.
 
-    Args:
-        copies: N, at least 1.
-        seed: a non-negative integer.
-        device: where the state lives, for example "cuda" or "cpu".
-        max_steps: time limit of an episode, in steps.
-
-    Source: Gymnasium's CartPole-v1.
     """
 
     observations: Tensor
@@ -485,10 +477,7 @@ class TorchCartPole(VectorEnvironment):
     def state(self) -> dict[str, Any]:
         """Positions, clocks and the generator, on the CPU."""
         return {
-            "kind": type(self).__name__,
-            "name": self.name,
-            "copies": self.copies,
-            "steps": self.steps,
+            **self._named_state(),
             "device": self.device.type,
             "physics": self.physics.cpu().clone(),
             "lengths": self._lengths.cpu().clone(),
@@ -532,12 +521,10 @@ class GymnasiumEnvironments(VectorEnvironment):
 
     Args:
         environments: the N environments, or constructors without arguments.
-        seed: a non-negative integer.
         name: for error messages; None takes the environment's id or class name.
 
     Raises:
         ValueError: no environment, or spaces that differ between copies or are neither Box nor Discrete.
-        TypeError: something that is not a Gymnasium environment.
     """
 
     observations: Array
@@ -669,9 +656,7 @@ class GymnasiumVector(VectorEnvironment):
       happened. Learning from it is a mistake. Gymnasium's SyncVectorEnv and AsyncVectorEnv (with shared memory) take
       a mask all the same, so that no such step is ever made; another environment that resets in this way is refused.
 
-    Args:
-        environment: a ``gymnasium.vector.VectorEnv``.
-        seed: a non-negative integer for its first reset.
+    ``seed`` is for the first reset.
 
     Raises:
         ValueError: a way of resetting that cannot be made exact; spaces neither Box nor Discrete.

@@ -348,13 +348,7 @@ def interquartile_mean(x: Floats[FloatArray, "..."], axis: int | None = 0) -> An
 
     Args:
         x: results, with the runs along ``axis``; n runs, of which floor(n / 4) are dropped at each end.
-        axis: the axis of the runs; None takes all numbers together.
-
-    Returns:
-        x without that axis; a float if nothing is left.
-
-    Raises:
-        ValueError: no such axis.
+        axis: None takes all numbers together.
 
     Source: Agarwal et al. (2021), section 4.
     """
@@ -433,12 +427,7 @@ def _runs_first(x: FloatArray, axis: int) -> FloatArray:
 def probability_of_improvement(x: Floats[FloatArray, "N ..."], y: Floats[FloatArray, "M ..."]) -> float:
     """How often a run of one method beats a run of the other, drawn at random; a tie counts one half.
 
-    Args:
-        x: results of the first method, (N,) runs, or (N, tasks): the mean over tasks is taken.
-        y: results of the second, (M,) or (M, tasks).
-
-    Raises:
-        ValueError: x and y have other tasks.
+    The results are (runs,), or (runs, tasks): the mean over tasks is taken.
 
     Source: Agarwal et al. (2021), section 4.3.
     """

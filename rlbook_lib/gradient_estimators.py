@@ -223,22 +223,17 @@ def trajectory_gradient(
 
     Args:
         mdp: a small process; the number of trajectories grows exponentially with the horizon.
-        logits: of the softmax policy, (S, A).
         horizon: steps after which a trajectory is cut; where all end by then, nothing is.
         psi: "return": R(tau), at every step; "reward_to_go": G_t; "action_value": Q(s_t, a_t); "advantage":
             A(s_t, a_t); "td_error", "n_step", "gae": with ``values``; or a function of one trajectory's
             states (T+1,), actions (T,) and rewards (T,) that gives its weights (T,), used as they are.
-        values: V(s), (S,), for the last three kinds and the baseline "value"; None: the policy's exact ones.
-        lam: for "gae".
-        n: for "n_step".
+        values: V(s), for the last three kinds and the baseline "value"; None: the policy's exact ones.
+        lam, n: for "gae" and for "n_step".
         baseline: subtracted from "return", "reward_to_go" and "action_value": "none"; "mean", the mean weight
             of a step; "value", V(s_t); "optimal" (not for "return"), the b(s) of least variance
             (``optimal_baseline`` in each state; exact if no state is visited twice); a number; or b(s), (S,).
         discount_time: multiply Psi_t by gamma^t, as the gradient of the discounted J asks; "return" has the
             factor already.
-
-    Returns:
-        Mean (S, A) and total variance of the estimate from one trajectory, in reward units and their square.
 
     Raises:
         ValueError: a baseline for a kind that has one built in, or lam or n missing.
@@ -378,11 +373,11 @@ def gradient_variance(
     Equation: eq-gradient-variance
 
     Args:
-        gradients: (K, ...): one gradient per trajectory.
-        probabilities: (K,); None means 1/K each.
+        gradients: one gradient per trajectory.
+        probabilities: None means 1/K each.
 
     Returns:
-        The sum of the variances of all components, 0 or more. A mean of N samples has 1/N of it.
+        The sum of the variances of all components. A mean of N samples has 1/N of it.
 
     Source: Greensmith, Bartlett & Baxter (2004).
     """
@@ -402,9 +397,9 @@ def optimal_baseline(
     Equation: eq-optimal-baseline
 
     Args:
-        squared_scores: (..., K): |grad log pi|^2 of each of K actions or samples, 0 or more.
-        returns: (..., K): their returns or action values, reward units.
-        probabilities: (..., K) that sum to one along the last axis; None means 1/K each.
+        squared_scores: |grad log pi|^2 of each of K actions or samples.
+        returns: their returns or action values, reward units.
+        probabilities: None means 1/K each.
 
     Returns:
         (...): b, reward units; a float where there is one. The mean return where all scores are 0.
@@ -468,8 +463,7 @@ def psi_weights(
         values: V(s_t), same shape; for the last three kinds and the baseline "value".
         next_values: V(s_{t+1}) of the real next states, same shape; for the last three kinds. The first two
             bootstrap with them at truncations and at the buffer's end; without them, nothing comes after.
-        lam: for "gae".
-        n: for "n_step".
+        lam, n: for "gae" and for "n_step".
         baseline: subtracted from the first two kinds: "none"; "mean", the mean of all weights (which contains
             the step's own, and so shrinks the gradient by a factor 1 - 1/N for N one-step episodes); "value",
             V(s_t); "optimal", the number of least variance as estimated from the same steps.

@@ -10,7 +10,7 @@ Log-probabilities, entropies and divergences are computed from outputs alone, so
 earlier moment stand for the earlier policy.
 
 Training needs gradients and runs in torch. Acting does not: on a CPU and with few copies of an environment,
-the same few matrix products cost half as much in numpy. ``numpy_forward`` makes that function; it reads the
+the same few matrix products cost half as much in numpy. ``NumpyForward`` is that function; it reads the
 very memory of the weights, so it is always current.
 
 Weights start orthogonal, drawn from a generator of their own: nothing touches torch's global generator.
@@ -119,20 +119,14 @@ def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) 
     return layer
 
 
-@checked
-def numpy_forward(network: nn.Sequential) -> NumpyForward:
+class NumpyForward:
     """The network as a numpy function, (n, in) to (n, out), that reads the weights where they are.
 
     It is always current, also after the weights were replaced or the network was copied. Only on a CPU.
 
     Raises:
-        ValueError: the network holds another kind of layer, none at all, or a linear one without a bias.
+        ValueError: the network holds another kind of layer than linear ones with a bias, tanh and ReLU, or none.
     """
-    return NumpyForward(network)
-
-
-class NumpyForward:
-    """What ``numpy_forward`` returns."""
 
     @checked
     def __init__(self, network: nn.Sequential) -> None:

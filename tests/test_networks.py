@@ -21,7 +21,7 @@ from rlbook_lib.networks import (
     gaussian_log_prob,
     make_policy,
     mlp,
-    numpy_forward,
+    NumpyForward,
     observation_size,
     softmax_log_probs,
 )
@@ -177,7 +177,7 @@ def test_numpy_computes_what_torch_computes(hidden, activation):
     network = rough(mlp((4, *hidden, 3), activation=activation, seed=0))
     x = rows()
     expected = network(torch.tensor(x)).detach().numpy()
-    assert numpy_forward(network)(x) == pytest.approx(expected, abs=1e-5)
+    assert NumpyForward(network)(x) == pytest.approx(expected, abs=1e-5)
 
 
 def replaced(network):
@@ -199,7 +199,7 @@ def loaded(network):
 @pytest.mark.parametrize("change", [replaced, stepped, loaded, nn.Module.double])
 def test_numpy_sees_every_change_of_the_weights(change):
     network = mlp((4, 8, 3), seed=0)
-    forward = numpy_forward(network)
+    forward = NumpyForward(network)
     first = forward(rows())
     change(network)
     dtype = network[0].weight.dtype
@@ -223,9 +223,9 @@ def test_a_copied_policy_acts_with_its_own_weights():
     [
         (lambda: mlp((4,), seed=0), ValueError, r"sizes is \[4\]; expected at least"),
         (lambda: mlp((4, 0, 2), seed=0), ValueError, r"sizes\[1\] is 0"),
-        (lambda: numpy_forward(nn.Sequential()), ValueError, "at least one linear layer"),
-        (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2, bias=False))), ValueError, "biases"),
-        (lambda: numpy_forward(nn.Sequential(nn.Linear(2, 2), nn.GELU())), ValueError, "network holds GELU"),
+        (lambda: NumpyForward(nn.Sequential()), ValueError, "at least one linear layer"),
+        (lambda: NumpyForward(nn.Sequential(nn.Linear(2, 2, bias=False))), ValueError, "biases"),
+        (lambda: NumpyForward(nn.Sequential(nn.Linear(2, 2), nn.GELU())), ValueError, "network holds GELU"),
         (
             lambda: GaussianPolicy(4, 1, seed=0, low=1.0, high=-1.0),
             ValueError,
