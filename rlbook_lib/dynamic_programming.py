@@ -34,14 +34,12 @@ def bellman_optimality_backup(mdp: MDP, values: Floats[Array, "S"]) -> FloatArra
     Equation: eq-bellman-optimality-v
 
     Args:
-        mdp: the process.
         values: V, (S,); entries of terminal states are read as 0.
 
     Returns:
         The right-hand side of the Bellman optimality equation, (S,).
 
-    Source:
-        Sutton & Barto (2018), equation 3.19.
+    Source: Sutton & Barto (2018), equation 3.19.
     """
     return q_from_values(mdp, values).max(1)
 
@@ -53,7 +51,6 @@ def value_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
     Equation: eq-bellman-optimality-v
 
     Args:
-        mdp: the process.
         tolerance: the largest error of a value, above 0, in units of reward.
 
     Returns:
@@ -64,8 +61,7 @@ def value_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
         ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
         RuntimeError: at gamma = 1 the sweeps do not settle.
 
-    Source:
-        Sutton & Barto (2018), section 4.4.
+    Source: Sutton & Barto (2018), section 4.4.
     """
     return _run_out(mdp, iterate_value_iteration(mdp, tolerance=tolerance), tolerance)
 
@@ -86,8 +82,6 @@ def iterate_value_iteration(
     Equation: eq-bellman-optimality-v, eq-value-error-bound, eq-span-bound
 
     Args:
-        mdp: the process.
-        values: where to start, (S,); default: zeros.
         tolerance: stop once the error bound is at most this, above 0, in units of reward. If it asks for more
             digits than numbers have, the sweeps stop where rounding takes over, and the bound says so.
 
@@ -98,8 +92,7 @@ def iterate_value_iteration(
         ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
         RuntimeError: at gamma = 1 the sweeps do not settle.
 
-    Source:
-        Sutton & Barto (2018), section 4.4; Puterman (1994), section 6.3.
+    Source: Sutton & Barto (2018), section 4.4; Puterman (1994), section 6.3.
     """
     start = _first_values(mdp, may_fall=True) if values is None else _zero_at_ends(mdp, values)
     return _sweeps(mdp, start, tolerance, _Accuracy(mdp), _take_best)
@@ -109,49 +102,38 @@ def _sweeps(
     mdp: MDP, values: FloatArray, tolerance: float, accuracy: _Accuracy, choose: Choose, advance: Advance | None = None
 ) -> Iterator[Sweep]:
     """Back up until the error bound is small enough; ``choose`` makes a policy and V out of Q."""
+    before = math.inf
     for iteration in itertools.count(1):
         q_values = _backup(mdp, values)
         policy, new_values = choose(q_values)
         change = new_values - values
-        residual = float(max(change.max(), -change.min()))
-        low, high = accuracy.interval(change)
-        rounding = accuracy.rounding(new_values, reach=float(max(high, -low)))
-        half_width = float(high - low) / 2
-        settled = half_width <= rounding < math.inf
+        residual = float(np.abs(change).max())
+        bound = float(value_error_bound(residual, accuracy.most))
+        shift, half_width = accuracy.interval(change)
+        rounding = accuracy.rounding(new_values, reach=bound)
+        settled = half_width <= rounding < math.inf or accuracy.is_stuck(new_values, residual, before)
         if half_width + rounding <= tolerance or settled and new_values.dtype == FINEST:
-            shift = np.where(mdp.terminal, 0.0, (low + high) / 2)
-            values, q_values = _plain(new_values + shift), _plain(q_values + shift[:, None])
+            moved = np.where(mdp.terminal, 0.0, shift)
+            values, q_values = _plain(new_values + moved), _plain(q_values + moved[:, None])
             yield Sweep(iteration, values, q_values, policy, residual, half_width + rounding)
             return
-        bound = float(max(high, -low)) + rounding
-        yield Sweep(iteration, _plain(new_values), _plain(q_values), policy, residual, bound)
-        if accuracy.most == math.inf:
-            if residual <= tolerance:
+        yield Sweep(iteration, _plain(new_values), _plain(q_values), policy, residual, bound + rounding)
+        if accuracy.most >= 1:
+            if residual <= max(tolerance, UNDISCOUNTED_NOISE * accuracy.backup_rounding(new_values)):
                 return
             if iteration == UNDISCOUNTED_SWEEPS:
                 raise RuntimeError(f"at gamma = 1 values change by {residual:.3g} after {iteration} sweeps")
-        if new_values.dtype != float:
-            values = new_values
-        elif settled:  # only rounding is in the way: go on with longer numbers
-            values, accuracy = new_values.astype(FINEST), accuracy.refined()
-        elif advance:
-            values = advance(policy, new_values, float(change.max() - change.min()))
-        else:
-            values = new_values
+        values, before = new_values, residual
+        if settled and values.dtype == float:  # only rounding is in the way: go on with longer numbers
+            values, accuracy = values.astype(FINEST), accuracy.refined()
+        elif advance and values.dtype == float:
+            values = advance(policy, values, float(change.max() - change.min()))
 
 
 def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """The greedy policy, of several best actions the first, and its values."""
-    states, actions = q_values.shape
-    if actions <= FEW_ACTIONS and states >= MANY_STATES:  # by columns: numpy is slow on a lot of short rows
-        best, below = functools.reduce(np.maximum, q_values.T), np.ones(states, dtype=bool)
-        policy = np.zeros(states, dtype=np.int64)
-        for column in q_values.T[:-1]:
-            below &= column < best
-            policy += below
-        return policy, best
-    policy = q_values.argmax(1)
-    return policy, q_values[np.arange(states), policy]
+    """The greedy policy and its values."""
+    policy = greedy_policy(q_values)
+    return policy, q_values.ravel().take(np.arange(0, q_values.size, q_values.shape[1]) + policy)
 
 
 @checked
@@ -160,17 +142,13 @@ def policy_iteration(mdp: MDP) -> Solution:
 
     Equation: eq-matrix-form, eq-policy-improvement
 
-    Args:
-        mdp: the process.
-
     Returns:
         The solution, exact up to rounding.
 
     Raises:
         ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
 
-    Source:
-        Howard (1960); Sutton & Barto (2018), section 4.3.
+    Source: Howard (1960); Sutton & Barto (2018), section 4.3.
     """
     for last in iterate_policy_iteration(mdp):
         pass
@@ -187,17 +165,13 @@ def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
 
     Equation: eq-matrix-form, eq-policy-improvement
 
-    Args:
-        mdp: the process.
-
     Yields:
         One ``Sweep`` per evaluation.
 
     Raises:
         ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
 
-    Source:
-        Howard (1960); Sutton & Barto (2018), section 4.3.
+    Source: Howard (1960); Sutton & Barto (2018), section 4.3.
     """
     model, rest = _with_rest(mdp)
     policy = _policy_that_ends(model) if mdp.gamma == 1 else model.rewards.argmax(1)
@@ -205,24 +179,27 @@ def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
 
 
 def _improvements(mdp: MDP, policy: IntArray) -> Iterator[tuple[FloatArray, FloatArray, IntArray, bool]]:
-    """Evaluate, improve, until nothing changes: V, Q, the policy improved on them, and if it is the last."""
-    last = False
+    """Evaluate, improve, until nothing changes: V, Q, the policy improved on them, and if it is the last.
+
+    A better policy earns more; where it does not, rounding chose it, and could choose to and fro for ever.
+    """
+    last, earned = False, -math.inf
     while not last:
-        transitions, rewards = _rows_of(mdp, policy)
+        transitions = mdp.policy_transitions(policy)
         _require_no_paying_loop(mdp, transitions)
-        values = _solve(transitions, rewards)
+        values = policy_evaluation(mdp, policy)
         q_values = _backup(mdp, values)
         steps = _steps_to(mdp.terminal, transitions).max() if mdp.gamma == 1 else 1 / (1 - mdp.gamma)
         improved = _improve(q_values, policy, slack=2 * _Accuracy(mdp, remaining=steps).rounding(values))
-        last = bool((improved == policy).all())
+        last = bool((improved == policy).all()) or values.sum() <= earned
         yield values, q_values, improved, last
-        policy = improved
+        policy, earned = improved, values.sum()
 
 
 def _improve(q_values: FloatArray, policy: IntArray, slack: float) -> IntArray:
     """The greedy policy, but a state keeps its action unless another is better by more than the slack."""
     own = np.take_along_axis(q_values, policy[:, None], 1)[:, 0]
-    return np.where(q_values.max(1) > own + slack, q_values.argmax(1), policy)
+    return np.where(q_values.max(1) > own + slack, greedy_policy(q_values), policy)
 
 
 @checked
@@ -232,7 +209,6 @@ def modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
     Equation: eq-bellman-optimality-v, eq-span-bound
 
     Args:
-        mdp: the process.
         tolerance: the largest error of a value, above 0, in units of reward.
 
     Returns:
@@ -242,8 +218,7 @@ def modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
         ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
         RuntimeError: at gamma = 1 the sweeps do not settle.
 
-    Source:
-        Puterman (1994), section 6.5.
+    Source: Puterman (1994), section 6.5.
     """
     return _run_out(mdp, iterate_modified_policy_iteration(mdp, tolerance), tolerance)
 
@@ -262,7 +237,6 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> I
     Equation: eq-bellman-optimality-v, eq-span-bound
 
     Args:
-        mdp: the process.
         tolerance: stop once the error bound is at most this, above 0, in units of reward.
 
     Yields:
@@ -272,8 +246,7 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> I
         ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
         RuntimeError: at gamma = 1 the sweeps do not settle.
 
-    Source:
-        Puterman (1994), section 6.5.
+    Source: Puterman (1994), section 6.5.
     """
     start = _first_values(mdp, may_fall=False) if mdp.gamma == 1 else _head_start(mdp)
     evaluate = _PartialEvaluation(mdp, tolerance)
@@ -334,14 +307,12 @@ def q_from_values(mdp: MDP, values: Floats[Array, "S"]) -> FloatArray:
     Equation: eq-q-from-v
 
     Args:
-        mdp: the process.
         values: V, (S,), in units of reward; entries of terminal states are read as 0.
 
     Returns:
         Q, (S, A), zero at terminal states.
 
-    Source:
-        Sutton & Barto (2018), section 3.5.
+    Source: Sutton & Barto (2018), section 3.5.
     """
     return _backup(mdp, _zero_at_ends(mdp, values))
 
@@ -353,14 +324,12 @@ def values_from_q(policy: Policy, q_values: Floats[Array, "S A"]) -> FloatArray:
     Equation: eq-v-from-q
 
     Args:
-        policy: (S,) integers or (S, A) probabilities.
         q_values: Q, (S, A), in units of reward.
 
     Returns:
         V, (S,).
 
-    Source:
-        Sutton & Barto (2018), section 3.5.
+    Source: Sutton & Barto (2018), section 3.5.
     """
     return (policy_rows(policy, *q_values.shape) * q_values).sum(1)  # sum over actions
 
@@ -372,17 +341,14 @@ def bellman_expectation_backup(mdp: MDP, policy: Policy, values: Floats[Array, "
     Equation: eq-bellman-v
 
     Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
         values: V, (S,); entries of terminal states are read as 0.
 
     Returns:
         The right-hand side of the Bellman equation, (S,). It equals ``values`` only at V of this policy.
 
-    Source:
-        Sutton & Barto (2018), equation 3.14.
+    Source: Sutton & Barto (2018), equation 3.14.
     """
-    return (mdp.policy_rows(policy) * q_from_values(mdp, values)).sum(1)
+    return values_from_q(policy, q_from_values(mdp, values))
 
 
 @checked
@@ -392,17 +358,14 @@ def bellman_expectation_backup_q(mdp: MDP, policy: Policy, q_values: Floats[Arra
     Equation: eq-bellman-q
 
     Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
         q_values: Q, (S, A); entries of terminal states are read as 0.
 
     Returns:
         The right-hand side of the Bellman equation, (S, A).
 
-    Source:
-        Sutton & Barto (2018), exercise 3.17.
+    Source: Sutton & Barto (2018), exercise 3.17.
     """
-    return q_from_values(mdp, (mdp.policy_rows(policy) * q_values).sum(1))
+    return q_from_values(mdp, values_from_q(policy, q_values))
 
 
 @checked
@@ -412,14 +375,12 @@ def bellman_optimality_backup_q(mdp: MDP, q_values: Floats[Array, "S A"]) -> Flo
     Equation: eq-bellman-optimality-q
 
     Args:
-        mdp: the process.
         q_values: Q, (S, A); entries of terminal states are read as 0.
 
     Returns:
         The right-hand side of the Bellman optimality equation, (S, A).
 
-    Source:
-        Sutton & Barto (2018), equation 3.20.
+    Source: Sutton & Barto (2018), equation 3.20.
     """
     return q_from_values(mdp, q_values.max(1))
 
@@ -430,16 +391,21 @@ def greedy_policy(q_values: Floats[Array, "S A"]) -> IntArray:
 
     Equation: eq-greedy
 
-    Args:
-        q_values: Q, (S, A).
-
     Returns:
         (S,) integers.
 
-    Source:
-        Sutton & Barto (2018), equation 4.9.
+    Source: Sutton & Barto (2018), equation 4.9.
     """
-    return q_values.argmax(1)
+    states, actions = q_values.shape
+    if actions > FEW_ACTIONS or states < MANY_STATES:
+        return q_values.argmax(1)
+    # by columns, as numpy is slow on a lot of short rows: count the actions before the first of the best
+    best, below = functools.reduce(np.maximum, q_values.T), np.ones(states, dtype=bool)
+    policy = np.zeros(states, dtype=np.int64)
+    for column in q_values.T[:-1]:
+        below &= column < best
+        policy += below
+    return policy
 
 
 # ---------------------------------------------------------------------- exact evaluation
@@ -454,18 +420,13 @@ def policy_evaluation(mdp: MDP, policy: Policy) -> FloatArray:
 
     Equation: eq-matrix-form, eq-state-value
 
-    Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
-
     Returns:
         V, (S,), in units of reward; zero at terminal states.
 
     Raises:
         ValueError: at gamma = 1 a policy that may never end the episode.
 
-    Source:
-        Puterman (1994), section 6.1; Sutton & Barto (2018), section 4.1.
+    Source: Puterman (1994), section 6.1; Sutton & Barto (2018), section 4.1.
     """
     rewards, transitions = mdp.policy_rewards(policy), mdp.policy_transitions(policy)
     if mdp.gamma == 1:
@@ -484,9 +445,6 @@ def iterate_policy_evaluation(
     Equation: eq-bellman-v
 
     Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
-        values: where to start, (S,); default: zeros.
         tolerance: stop once the error bound is at most this, above 0, in units of reward.
 
     Yields:
@@ -495,8 +453,7 @@ def iterate_policy_evaluation(
     Raises:
         ValueError: at gamma = 1 a policy that may never end the episode.
 
-    Source:
-        Sutton & Barto (2018), section 4.1.
+    Source: Sutton & Barto (2018), section 4.1.
     """
     rows, transitions = mdp.policy_rows(policy), mdp.policy_transitions(policy)
     remaining = None
@@ -506,7 +463,7 @@ def iterate_policy_evaluation(
     start = np.zeros(mdp.n_states) if values is None else _zero_at_ends(mdp, values)
 
     def follow(q_values: FloatArray) -> tuple[NDArray, FloatArray]:
-        return policy, (rows * q_values).sum(1)
+        return policy, values_from_q(rows, q_values)
 
     return _sweeps(mdp, start, tolerance, _Accuracy(mdp, remaining), follow)
 
@@ -520,22 +477,24 @@ def truncated_policy_evaluation(mdp: MDP, policy: Policy, values: Floats[Array, 
     Equation: eq-modified-policy-iteration
 
     Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
         values: where to start, (S,); entries of terminal states are read as 0.
         sweeps: number of sweeps, at least 0.
 
     Returns:
         V after the sweeps, (S,).
 
-    Source:
-        Puterman & Shin (1978); Puterman (1994), section 6.5.
+    Source: Puterman & Shin (1978); Puterman (1994), section 6.5.
     """
-    rewards, transitions = mdp.policy_rewards(policy), mdp.policy_transitions(policy)
-    after = _zero_at_ends(mdp, values)
+    transitions = mdp.gamma * mdp.policy_transitions(policy)
+    return _follow(transitions, mdp.policy_rewards(policy), _zero_at_ends(mdp, values), sweeps)
+
+
+def _follow(transitions: scipy.sparse.csr_array, rewards: FloatArray, values: FloatArray, sweeps: int) -> FloatArray:
+    """V <- r + gamma P V so many times; ``transitions`` hold gamma P."""
     for _ in range(sweeps):
-        after = rewards + mdp.gamma * (transitions @ after)
-    return after
+        values = transitions @ values
+        values += rewards
+    return values
 
 
 @checked
@@ -544,18 +503,13 @@ def action_values(mdp: MDP, policy: Policy) -> FloatArray:
 
     Equation: eq-action-value
 
-    Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
-
     Returns:
         Q, (S, A), in units of reward; zero at terminal states.
 
     Raises:
         ValueError: as ``policy_evaluation``.
 
-    Source:
-        Sutton & Barto (2018), equation 3.13.
+    Source: Sutton & Barto (2018), equation 3.13.
     """
     return _backup(mdp, policy_evaluation(mdp, policy))
 
@@ -566,18 +520,13 @@ def advantages(mdp: MDP, policy: Policy) -> FloatArray:
 
     Equation: eq-advantage
 
-    Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
-
     Returns:
         (S, A); its average under the policy is 0 in every state.
 
     Raises:
         ValueError: as ``policy_evaluation``.
 
-    Source:
-        Baird (1993), "Advantage updating".
+    Source: Baird (1993), "Advantage updating".
     """
     values = policy_evaluation(mdp, policy)
     return _backup(mdp, values) - values[:, None]
@@ -589,18 +538,13 @@ def expected_return(mdp: MDP, policy: Policy) -> float:
 
     Equation: eq-objective
 
-    Args:
-        mdp: the process; its ``start`` is mu_0.
-        policy: (S,) integers or (S, A) probabilities.
-
     Returns:
         J, in units of reward.
 
     Raises:
         ValueError: as ``policy_evaluation``.
 
-    Source:
-        Sutton & Barto (2018), section 13.2.
+    Source: Sutton & Barto (2018), section 13.2.
     """
     return float(mdp.start @ policy_evaluation(mdp, policy))
 
@@ -612,7 +556,6 @@ def policy_improvement(mdp: MDP, policy: Policy) -> IntArray:
     Equation: eq-policy-improvement
 
     Args:
-        mdp: the process.
         policy: (S,) integers or (S, A) probabilities. A deterministic policy keeps its action where no other
             is better.
 
@@ -622,13 +565,12 @@ def policy_improvement(mdp: MDP, policy: Policy) -> IntArray:
     Raises:
         ValueError: as ``policy_evaluation``.
 
-    Source:
-        Sutton & Barto (2018), section 4.2.
+    Source: Sutton & Barto (2018), section 4.2.
     """
     values = policy_evaluation(mdp, policy)
     q_values = _backup(mdp, values)
     if policy.ndim == 2:
-        return q_values.argmax(1)
+        return greedy_policy(q_values)
     return _improve(q_values, policy, slack=_Accuracy(mdp, remaining=0.0).rounding(values))
 
 
@@ -643,16 +585,11 @@ def absorption_probabilities(mdp: MDP, policy: Policy) -> FloatArray:
 
     Equation: eq-absorption
 
-    Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
-
     Returns:
         (S, n_terminal), columns in the order of ``np.flatnonzero(mdp.terminal)``. A row sums to the
         probability of ending at all. A terminal state ends in itself.
 
-    Source:
-        Kemeny & Snell (1960), theorem 3.3.7.
+    Source: Kemeny & Snell (1960), theorem 3.3.7.
     """
     transitions = mdp.policy_transitions(policy)
     ends = np.eye(mdp.n_states)[:, mdp.terminal]  # (S, n_terminal)
@@ -669,15 +606,10 @@ def expected_episode_length(mdp: MDP, policy: Policy) -> FloatArray:
 
     Equation: eq-episode-length
 
-    Args:
-        mdp: the process; its discount plays no part.
-        policy: (S,) integers or (S, A) probabilities.
-
     Returns:
         (S,) steps; 0 at terminal states, infinite where the episode may never end.
 
-    Source:
-        Kemeny & Snell (1960), theorem 3.3.5.
+    Source: Kemeny & Snell (1960), theorem 3.3.5.
     """
     return _steps_to(mdp.terminal, mdp.policy_transitions(policy))
 
@@ -687,8 +619,6 @@ def expected_visits(mdp: MDP, policy: Policy, gamma: UnitInterval | None = None)
     """How often a policy comes to each state in an episode: the solution of d = mu_0 + gamma P_pi^T d.
 
     Args:
-        mdp: the process; its ``start`` is mu_0.
-        policy: (S,) integers or (S, A) probabilities.
         gamma: discount of later visits, in [0, 1]; default: that of the process.
 
     Returns:
@@ -697,8 +627,7 @@ def expected_visits(mdp: MDP, policy: Policy, gamma: UnitInterval | None = None)
     Raises:
         ValueError: at gamma = 1 a policy that may never end the episode.
 
-    Source:
-        Sutton & Barto (2018), section 9.2.
+    Source: Sutton & Barto (2018), section 9.2.
     """
     gamma, transitions = mdp.gamma if gamma is None else gamma, mdp.policy_transitions(policy)
     if gamma == 1:
@@ -722,14 +651,15 @@ def value_error_bound(residual: NotNegative, gamma: UnitInterval) -> float:
     Returns:
         A bound on ``max_s |V*(s) - V_{k+1}(s)|``.
 
-    Source:
-        Puterman (1994), section 6.3.
+    Source: Puterman (1994), section 6.3.
     """
     return gamma / (1 - gamma) * residual if gamma < 1 else math.inf
 
 
 @checked
-def span_bound(change: Floats[Array, "S"], gamma: UnitInterval) -> tuple[float, float]:
+def span_bound(
+    change: Floats[Array, "S"], gamma: UnitInterval, largest_gamma: UnitInterval | None = None
+) -> tuple[float, float]:
     """The middle of the interval that holds V* - V_{k+1}, and half its width.
 
     With change = V_{k+1} - V_k every entry of V* - V_{k+1} lies between gamma / (1 - gamma) min(change) and
@@ -740,7 +670,8 @@ def span_bound(change: Floats[Array, "S"], gamma: UnitInterval) -> tuple[float, 
 
     Args:
         change: V_{k+1} - V_k over all states, (S,).
-        gamma: discount in [0, 1).
+        gamma: discount in [0, 1); if the rows of P add up to almost 1 only, times the smallest sum.
+        largest_gamma: and times the largest sum; default: gamma.
 
     Returns:
         (shift, bound).
@@ -748,12 +679,13 @@ def span_bound(change: Floats[Array, "S"], gamma: UnitInterval) -> tuple[float, 
     Raises:
         ValueError: gamma = 1.
 
-    Source:
-        Puterman (1994), theorem 6.6.6 and section 8.5.
+    Source: Puterman (1994), theorem 6.6.6 and section 8.5.
     """
-    if gamma == 1:
+    least, most = gamma, gamma if largest_gamma is None else largest_gamma
+    if least == 1:
         raise ValueError("gamma is 1; expected a number below 1: without a discount the span bounds nothing")
-    low, high = change.min() * gamma / (1 - gamma), change.max() * gamma / (1 - gamma)
+    low, high = change.min(), change.max()
+    low, high = value_error_bound(low, most if low < 0 else least), value_error_bound(high, most if high > 0 else least)
     return float(low + high) / 2, float(high - low) / 2
 
 
@@ -764,7 +696,6 @@ def contraction_ratio(mdp: MDP, values: Floats[Array, "S"], other: Floats[Array,
     Equation: eq-contraction
 
     Args:
-        mdp: the process.
         values: V, (S,); entries of terminal states are read as 0.
         other: W, (S,), different from V in some state that is not terminal.
 
@@ -774,14 +705,14 @@ def contraction_ratio(mdp: MDP, values: Floats[Array, "S"], other: Floats[Array,
     Raises:
         ValueError: two tables that do not differ.
 
-    Source:
-        Puterman (1994), proposition 6.2.4.
+    Source: Puterman (1994), proposition 6.2.4.
     """
     first, second = _zero_at_ends(mdp, values), _zero_at_ends(mdp, other)
     distance = np.abs(first - second).max()
     if distance == 0:
         raise ValueError("other is values; it must differ in a state that is not terminal")
-    return float(np.abs(_backup(mdp, first).max(1) - _backup(mdp, second).max(1)).max() / distance)
+    after = bellman_optimality_backup(mdp, first) - bellman_optimality_backup(mdp, second)
+    return float(np.abs(after).max() / distance)
 
 
 @checked
@@ -797,8 +728,7 @@ def policy_loss_bound(value_error: NotNegative, gamma: UnitInterval) -> float:
     Returns:
         A bound on max_s [V*(s) - V_pi(s)] for pi greedy on V.
 
-    Source:
-        Singh & Yee (1994), "An upper bound on the loss from approximate optimal-value functions".
+    Source: Singh & Yee (1994), "An upper bound on the loss from approximate optimal-value functions".
     """
     return 2 * gamma / (1 - gamma) * value_error if gamma < 1 else math.inf
 
@@ -816,19 +746,20 @@ class _Accuracy:
     Hence x - Tv lies in gamma / (1 - gamma) [min(d), max(d)] in every state. Moving Tv to the middle of this
     interval, terminal states excepted (they are exact), leaves half its width as the error. Q has the same
     interval, as x_q - q = gamma P (x - v).
-    Without a discount, gamma / (1 - gamma) becomes the longest expected number of steps after the first.
+    Rows that add up to slightly more or less than 1 make gamma the ``least`` and the ``most`` of gamma times a row's
+    sum. Without a discount, n, the longest expected number of steps after the first, takes the place of
+    gamma / (1 - gamma): as if the discount was n / (1 + n).
     """
 
     def __init__(self, mdp: MDP, remaining: float | None = None, dtype: np.dtype = np.dtype(float)) -> None:
         if remaining is None and mdp.gamma == 1:
             remaining = _longest_rest(mdp)
         self.mdp, self.remaining = mdp, remaining
-        # rows that add up to slightly more or less than 1 are taken as they are
-        sums = (mdp.continuation @ np.ones(mdp.n_states, dtype)).reshape(mdp.rewards.shape)[~mdp.terminal]
-        self.least, self.most = (
-            _steps_after_first(mdp.gamma * total) if remaining is None else remaining
-            for total in (sums.min(initial=2), sums.max(initial=0))
-        )
+        if remaining is None:
+            sums = (mdp.continuation @ np.ones(mdp.n_states, dtype)).reshape(mdp.rewards.shape)[~mdp.terminal]
+            self.least, self.most = mdp.gamma * sums.min(initial=2), mdp.gamma * sums.max(initial=0)
+        else:
+            self.least = self.most = np.nextafter(remaining / (1 + remaining), 1) if remaining < math.inf else 1.0
         # a sum of n products is off by at most about n units of rounding of its terms' size
         self.terms = int(np.diff(mdp.continuation.indptr).max(initial=0)) + 6
         self.largest_reward = float(np.abs(mdp.rewards).max())
@@ -837,10 +768,9 @@ class _Accuracy:
         """The same with the sums of the rows in longer numbers."""
         return _Accuracy(self.mdp, self.remaining, FINEST)
 
-    def interval(self, change: FloatArray) -> tuple[np.floating | float, np.floating | float]:
-        """Bounds (low, high) on x - Tv from change = Tv - v, in exact arithmetic."""
-        low, high = change.min(), change.max()
-        return (_times(low, self.most if low < 0 else self.least), _times(high, self.most if high > 0 else self.least))
+    def interval(self, change: FloatArray) -> tuple[float, float]:
+        """Middle and half the width of the interval that holds x - Tv, in exact arithmetic; change = Tv - v."""
+        return span_bound(change, self.least, self.most) if self.most < 1 else (0.0, math.inf)
 
     def backup_rounding(self, values: FloatArray, more: float = 0.0) -> float:
         """How far off a computed backup of values of this size, plus some more, can be."""
@@ -849,11 +779,22 @@ class _Accuracy:
 
     def rounding(self, values: FloatArray, reach: float = 0.0) -> float:
         """What rounding can add to the error of ``values`` once they are moved by up to ``reach``."""
-        error = float(_times(self.backup_rounding(values, reach), 1 + float(self.most)))
+        error = self.backup_rounding(values, reach)
+        error += float(value_error_bound(error, self.most))
         if values.dtype == float:
             return error
         # the answer is stored in plain floats
         return error + _unit(np.dtype(float)) * (float(np.abs(values).max()) + reach)
+
+    def is_stuck(self, values: FloatArray, residual: float, before: float) -> bool:
+        """Whether rounding keeps the changes going, perhaps for ever, from the largest of this backup and the last.
+
+        But for the rounding of two backups, a backup shrinks the largest change by the factor ``most``. Where it
+        shrinks by less than half of that, the change is at most four roundings, each as often as steps count.
+        """
+        if self.most >= 1 or residual <= (1 + self.most) / 2 * before:
+            return False
+        return bool(residual <= 4 * self.backup_rounding(values) / (1 - self.most))
 
 
 def _unit(dtype: np.dtype) -> float:
@@ -861,20 +802,12 @@ def _unit(dtype: np.dtype) -> float:
     return float(np.finfo(dtype).eps) / 2
 
 
-def _steps_after_first(gamma: np.floating) -> np.floating | float:
-    """gamma + gamma^2 + ...: the discounted number of steps after the first."""
-    return gamma / (1 - gamma) if gamma < 1 else math.inf
-
-
-def _times(change: np.floating | float, steps: np.floating | float) -> np.floating | float:
-    return change if change == 0 else change * steps  # no NaN from 0 times infinity
-
-
 # ---------------------------------------------------------------------- steps of the solvers
 
 FEW_ACTIONS, MANY_STATES = 8, 2000  # tables of such shapes are searched faster by columns
 DENSE_STATES = 200  # up to this size a dense linear solve is faster than a sparse one
 UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many sweeps are needed
+UNDISCOUNTED_NOISE = 1000  # and changes of so many units of a backup's rounding may never fade
 FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
 
 # Modified policy iteration, between two improvements of the policy:
@@ -892,13 +825,12 @@ def _policy_sweeps(mdp: MDP, model: MDP, rest: BoolArray, policy: IntArray) -> I
     accuracy = _Accuracy(mdp)
     for iteration, (values, q_values, policy, last) in enumerate(_improvements(model, policy), 1):
         q_values, policy = q_values[:, : mdp.n_actions], _rest_for_good(mdp, policy, rest)
-        change = q_values.max(1) - values
-        low, high = accuracy.interval(change)
+        residual = float(np.abs(q_values.max(1) - values).max())
         # V* - V = (V* - TV) + (TV - V)
-        bound = float(max(high + change.max(), -low - change.min())) + accuracy.rounding(values)
-        if last and accuracy.most == math.inf:
+        bound = float(value_error_bound(residual, accuracy.most)) + residual + accuracy.rounding(values)
+        if last and accuracy.most >= 1:
             bound = _bound_without_discount(mdp, values, q_values, policy)
-        yield Sweep(iteration, values, q_values, policy, float(np.abs(change).max()), bound)
+        yield Sweep(iteration, values, q_values, policy, residual, bound)
 
 
 def _run_out(mdp: MDP, sweeps: Iterator[Sweep], tolerance: float) -> Solution:
@@ -936,9 +868,8 @@ class _PartialEvaluation:
         enough = max(span / ENOUGH_PROGRESS, self.smallest_span)
         kept, kept_span = values, math.inf
         for done, sweeps in itertools.pairwise(LOOKS):
-            for _ in range(done, sweeps):
-                before, values = values, self.transitions @ values
-                values += self.rewards
+            before = _follow(self.transitions, self.rewards, values, sweeps - done - 1)
+            values = _follow(self.transitions, self.rewards, before, 1)
             change = values - before
             span = float(change.max() - change.min())
             if span <= enough:
@@ -1210,7 +1141,7 @@ def _most_below(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntA
     short = (values - q_values[chosen])[~at_rest].max(initial=0.0)
     lost = 2 * (short + 2 * _Accuracy(mdp, remaining=0.0).backup_rounding(values))
     steps = _steps_to(at_rest, _rows_of(mdp, policy)[0]).max()
-    return float(np.abs(values[at_rest]).max() + _times(lost, steps))
+    return float(np.abs(values[at_rest]).max() + (lost * steps if lost else 0.0))
 
 
 def _free_loops(mdp: MDP) -> tuple[BoolArray, IntArray]:
