@@ -37,6 +37,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     Union,
+    Unpack,
     cast,
     dataclass_transform,
     get_args,
@@ -202,6 +203,8 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
             found = _axes_of(kinds[name], value)
             if found is not None:
                 axes[name] = found
+            elif get_origin(kinds[name]) is Unpack:  # **options: each by its name
+                values[name] = _check_options(value, get_type_hints(get_args(kinds[name])[0], include_extras=True))
             elif value is not None or not _is_optional(kinds[name]):
                 values[name] = check(name, value, kinds[name])
                 lengths |= {letter: (n, name) for letter, n in getattr(values[name], "axes_lengths", {}).items()}
@@ -235,12 +238,24 @@ def library_of(*arrays: Any) -> Any:
 
 
 def kinds_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """What each argument of a function is to be; Any where nothing is said, and for ``*args`` and ``**kwargs``."""
+    """What each argument of a function is to be; Any where nothing is said, and for ``*args`` and ``**kwargs``.
+
+    ``**options: Unpack[Options]`` says it: the names and kinds of a TypedDict.
+    """
     function = inspect.unwrap(function)
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {p.name: Any if p.kind in several else hints.get(p.name, Any) for p in parameters}
+    said = {p.name: hints.get(p.name, Any) for p in parameters}
+    open_ended = {p.name for p in parameters if p.kind in several and get_origin(said[p.name]) is not Unpack}
+    return {name: Any if name in open_ended else kind for name, kind in said.items()}
+
+
+def _check_options(options: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``**options: Unpack[...]`` took in: known names, and each as its annotation wants it."""
+    for name in options.keys() - kinds.keys():
+        raise TypeError(f"{name} is no option here; expected one of {', '.join(kinds)}")
+    return {name: check(name, value, kinds[name]) for name, value in options.items()}
 
 
 # ------------------------------------------------------------------------------------------------- one argument

@@ -18,6 +18,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy  # loads scipy.sparse at its first use
@@ -682,7 +683,7 @@ def span_bound(
     Source: Puterman (1994), theorem 6.6.6 and section 8.5.
     """
     least, most = gamma, gamma if largest_gamma is None else largest_gamma
-    if least == 1:
+    if max(least, most) == 1:
         raise ValueError("gamma is 1; expected a number below 1: without a discount the span bounds nothing")
     low, high = change.min(), change.max()
     low, high = value_error_bound(low, most if low < 0 else least), value_error_bound(high, most if high > 0 else least)
@@ -755,9 +756,11 @@ class _Accuracy:
         if remaining is None and mdp.gamma == 1:
             remaining = _longest_rest(mdp)
         self.mdp, self.remaining = mdp, remaining
+        self.least: Any
+        self.most: Any
         if remaining is None:
             sums = (mdp.continuation @ np.ones(mdp.n_states, dtype)).reshape(mdp.rewards.shape)[~mdp.terminal]
-            self.least, self.most = mdp.gamma * sums.min(initial=2), mdp.gamma * sums.max(initial=0)
+            self.least, self.most = (mdp.gamma * sums.min(), mdp.gamma * sums.max()) if sums.size else (0.0, 0.0)
         else:
             self.least = self.most = np.nextafter(remaining / (1 + remaining), 1) if remaining < math.inf else 1.0
         # a sum of n products is off by at most about n units of rounding of its terms' size

@@ -9,17 +9,17 @@ What is random: one generator made from ``seed`` feeds all runs; each run reads 
 numbers. A run therefore never depends on what other runs do. But run ``r`` of ``runs=R`` is not the run that
 ``seed + r`` would give, and another R gives other numbers.
 
-In order: what learners return; schedules; acting epsilon-greedily; the walks; opening an environment.
+In order: what learners are told and return; schedules; acting epsilon-greedily; the walks; opening an environment.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,23 @@ Schedule: TypeAlias = UnitInterval | Callable[[int], float]  # one number, or a 
 DEFAULT_MAX_STEPS = 10_000
 
 
-# ---------------------------------------------------------------------- results
+# ---------------------------------------------------------------------- what learners are told, and return
+
+
+class RunLimits(TypedDict, total=False):
+    """What every tabular learner may be told, by name."""
+
+    runs: Count  #: number of independent runs R; 1 if not given
+    history: bool  #: keep the table before the first and after every episode; False if not given
+    max_steps: Count | None  #: an episode is truncated here; if not given: the environment's own limit, or 10000
+
+
+class LearnerOptions(RunLimits):
+    """What every tabular learner must be told, by name."""
+
+    episodes: Count  #: number of episodes of every run
+    gamma: UnitInterval  #: discount
+    seed: Seed  #: of all randomness
 
 
 @dataclass(frozen=True)
@@ -139,28 +155,25 @@ class ScheduleTable:
 
 
 @checked
-def epsilon_greedy_probabilities(q_values: Floats[Array, "... A"], epsilon: UnitInterval) -> FloatArray:
+def epsilon_greedy_probabilities(
+    q_values: Floats[Array, "... A"], epsilon: UnitInterval, axis: Literal[-1, 0] = -1
+) -> FloatArray:
     """Mostly a best action, sometimes any: ``epsilon / A``, and ``(1 - epsilon) / ties`` more for the best.
 
     Equation: eq-epsilon-greedy
 
     Args:
         q_values: action values, (..., A).
-        epsilon: probability of a uniformly drawn action, in [0, 1].
+        epsilon: probability of a uniformly drawn action.
+        axis: where the actions are; 0 for (A, ...).
 
     Returns:
         Probabilities of the same shape; actions that tie for the best share the greedy mass.
 
     Source: Sutton & Barto (2018), section 5.4.
     """
-    q = np.moveaxis(q_values.astype(float), -1, 0)
-    return np.moveaxis(epsilon_greedy_rows(q, epsilon), 0, -1)
-
-
-def epsilon_greedy_rows(q: FloatArray, epsilon: float | FloatArray) -> FloatArray:
-    """``epsilon_greedy_probabilities`` with the actions on the first axis, (A, n), unchecked."""
-    is_best = q == q.max(axis=0)
-    return epsilon / len(q) + is_best * ((1 - epsilon) / is_best.sum(axis=0))
+    is_best = q_values == q_values.max(axis, keepdims=True)
+    return epsilon / q_values.shape[axis] + is_best * ((1 - epsilon) / is_best.sum(axis, keepdims=True))
 
 
 JUST_BELOW_ONE = 1 - 2.0**-40  # keeps a product below the next integer
@@ -538,7 +551,11 @@ class TransitionTable:
 
     def first_state(self, u: float) -> int:
         """One first state."""
-        return int(self.draw_start(np.array([u]))[0])
+        return (
+            self.start_states.item(bisect_right(self.start_cumulative, u))
+            if "start" in self.needs
+            else self.start_states.item(0)
+        )
 
     def draw_start(self, u: FloatArray) -> IntArray:
         """First states, (n,)."""
@@ -604,10 +621,10 @@ def cumulative_chances(chances: FloatArray) -> FloatArray:
 def open_walk(
     env_or_mdp: MDP | Environment,
     *,
-    runs: Count,
     episodes: Count,
     seed: Seed,
-    max_steps: Count | None,
+    runs: Count = 1,
+    max_steps: Count | None = None,
     columns: tuple[str, ...] = ("action",),
     together: bool = False,
 ) -> Walk:
@@ -616,35 +633,18 @@ def open_walk(
     Known exactly: an MDP; a Maze; FrozenLake, CliffWalking or Taxi; bare or under the wrappers that
     ``gymnasium.make`` adds, whose time limit is kept. Under any other wrapper the real one is stepped.
     """
-    rng = np.random.default_rng(seed)
+    settings: dict[str, Any] = dict(runs=runs, episodes=episodes, rng=np.random.default_rng(seed), columns=columns)
     if isinstance(env_or_mdp, MDP):
-        return TableWalk(
-            TransitionTable.from_mdp(env_or_mdp),
-            runs=runs,
-            episodes=episodes,
-            rng=rng,
-            max_steps=max_steps or DEFAULT_MAX_STEPS,
-            columns=columns,
-            together=together,
-        )
+        table = TransitionTable.from_mdp(env_or_mdp)
+        return TableWalk(table, max_steps=max_steps or DEFAULT_MAX_STEPS, together=together, **settings)
     env = _make(env_or_mdp)
     for space in ("observation", "action"):
         discrete_size(space, env)
-    table, own_limit = _known_dynamics(env)
+    known, own_limit = _known_dynamics(env)
     shortest = min((x for x in (max_steps, own_limit) if x is not None), default=DEFAULT_MAX_STEPS)
-    if table is not None:
-        return TableWalk(
-            table, runs=runs, episodes=episodes, max_steps=shortest, rng=rng, columns=columns, together=together
-        )
-    return EnvironmentWalk(
-        env,
-        runs=runs,
-        episodes=episodes,
-        max_steps=shortest,
-        rng=rng,
-        columns=columns,
-        close=isinstance(env_or_mdp, str),
-    )
+    if known is not None:
+        return TableWalk(known, max_steps=shortest, together=together, **settings)
+    return EnvironmentWalk(env, max_steps=shortest, close=isinstance(env_or_mdp, str), **settings)
 
 
 def _make(env_or_id: Any) -> Any:
@@ -705,8 +705,3 @@ def new_history(wanted: bool, episodes: int, table: FloatArray) -> FloatArray | 
 def one_or_all(table: NDArray[Any]) -> NDArray[Any]:
     """Without the runs' axis when there is one run."""
     return table[0] if len(table) == 1 else table
-
-
-def run_out(iterator: Iterator[Any]) -> None:
-    """Exhaust a generator for its effects."""
-    deque(iterator, maxlen=0)

@@ -10,32 +10,31 @@ continued by the estimate of the state it was cut off in.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from itertools import chain, count, islice
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from rlbook_lib.checks import ANY_FINITE, Array, Count, Environment, Flags, Floats, Range, Seed, UnitInterval, checked
+from rlbook_lib.checks import ANY_FINITE, Array, Count, Environment, Flags, Floats, Range, UnitInterval, checked
 from rlbook_lib.dynamic_programming import expected_visits
 from rlbook_lib.experience import (
     JUST_BELOW_ONE,
     Control,
+    LearnerOptions,
     PolicySampler,
     Prediction,
     Schedule,
     ScheduleTable,
     TableWalk,
     epsilon_greedy_actions,
-    epsilon_greedy_rows,
+    epsilon_greedy_probabilities,
     new_history,
     one_or_all,
     open_walk,
-    run_out,
 )
-from rlbook_lib.experience import epsilon_greedy_probabilities as epsilon_greedy_probabilities
-from rlbook_lib.experience import harmonic as harmonic
-from rlbook_lib.experience import linear_decay as linear_decay
 from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy
+from rlbook_lib.returns import discounted_returns
 
 # ---------------------------------------------------------------------- the error
 
@@ -94,125 +93,10 @@ def td_error(
 
 # ---------------------------------------------------------------------- learning to act
 
-# What follows (s, a) is worth, by the three rules. ``q`` (A, n): the values of the next states' actions.
-
-
-def _value_of_best_action(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
-    return np.maximum.reduce(q, axis=0)
-
-
-def _value_of_next_action(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
-    return q[next_action, np.arange(q.shape[1])]
-
-
-def _value_of_policy(q: FloatArray, epsilon: FloatArray, next_action: IntArray) -> FloatArray:
-    return sum(epsilon_greedy_rows(q, epsilon) * q, start=np.zeros(q.shape[1]))  # over actions, in order
-
-
-_NEXT_VALUE: dict[str, Callable[..., FloatArray]] = {
-    "q_learning": _value_of_best_action,
-    "sarsa": _value_of_next_action,
-    "expected_sarsa": _value_of_policy,
-}
-
-
-class _Control:
-    """The state of a control method: table, walk, schedules, and the loop that the three rules share."""
-
-    def __init__(
-        self,
-        rule: str,
-        env_or_mdp: Any,
-        episodes: int,
-        gamma: float,
-        alpha: Schedule,
-        epsilon: Schedule,
-        seed: int,
-        runs: int,
-        history: bool,
-        max_steps: int | None,
-    ) -> None:
-        self.rule, self.gamma = rule, gamma
-        self.alpha, self.epsilon = ScheduleTable("alpha", alpha), ScheduleTable("epsilon", epsilon)
-        columns = ("action", "first_action") if rule == "sarsa" else ("action",)
-        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps, columns=columns)
-        self.epsilons = self.epsilon.up_to(self.walk.episodes)
-        self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
-        self.counts = np.zeros(self.q.size, dtype=np.int64)  # visits, if alpha is a schedule
-        self.history = new_history(history, self.walk.episodes, self.q)
-
-    def epsilon_in(self, episode: IntArray) -> FloatArray | float:
-        """Epsilon of each run's episode."""
-        return self.epsilons[episode + 1] if self.epsilon.constant is None else self.epsilon.constant
-
-    def iterate(self) -> Iterator[tuple[Any, ...]]:
-        gamma, walk, next_value_of = self.gamma, self.walk, _NEXT_VALUE[self.rule]
-        q = self.q.ravel()  # the same table, flat
-        rows = self.q.reshape(-1, walk.n_actions)  # and once more, (R*S, A)
-        next_action = self.first_actions() if self.rule == "sarsa" else walk.run
-        while walk.next_step():
-            run, state, episode, epsilon = walk.run, walk.state, walk.episode, self.epsilon_in(walk.episode)
-            row = walk.offset + state
-            if self.rule == "sarsa":
-                action = next_action
-            else:
-                action = epsilon_greedy_actions(_columns(rows, row), epsilon, walk.uniform("action"))
-            next_state, reward, terminated, over = walk.step(action)
-
-            q_next = _columns(rows, walk.offset + next_state)  # (A, n)
-            if self.rule == "sarsa":
-                next_action = epsilon_greedy_actions(q_next, epsilon, walk.uniform("action"))
-            next_value = next_value_of(q_next, epsilon, next_action)
-            here = row * walk.n_actions + action  # Q(s, a) of every run
-            delta = reward + gamma * next_value * ~terminated - q.take(here)
-            q[here] += self.step_size(here) * delta
-
-            if self.history is not None and over.any():
-                self.history[episode[over] + 1, run[over]] = self.q[run[over]]
-            keep = walk.move_on(next_state, over)
-            if self.rule == "sarsa":
-                next_action = self.carry(next_action, over, keep)
-            yield run, episode, state, action, reward, next_state, terminated, over, delta, self.q
-
-    def step_size(self, here: IntArray) -> FloatArray | float:
-        """Alpha, by the visit count where it is a schedule."""
-        if self.alpha.constant is not None:
-            return self.alpha.constant
-        self.counts[here] += 1
-        return self.alpha.at(self.counts[here])
-
-    def first_actions(self) -> IntArray:
-        """SARSA's action for the first state of an episode, (n,)."""
-        walk = self.walk
-        q = self.q[walk.run, walk.state].T  # (A, n)
-        return epsilon_greedy_actions(q, self.epsilon_in(walk.episode), walk.uniform("first_action"))
-
-    def carry(self, next_action: IntArray, over: BoolArray, keep: BoolArray | None) -> IntArray:
-        """SARSA's next action is the one it learned from; after an end, a fresh one for the first state."""
-        if keep is not None:
-            next_action, over = next_action[keep], over[keep]
-        if over.any():
-            next_action = np.where(over, self.first_actions(), next_action)
-        return next_action
-
-
-def _columns(table: FloatArray, rows: IntArray) -> FloatArray:
-    """Some rows (n,) of a table (.., A) as columns, (A, n)."""
-    return np.ascontiguousarray(table.take(rows, axis=0).T)
-
 
 @checked
 def q_learning(
-    env_or_mdp: MDP | Environment,
-    *,
-    episodes: Count,
-    gamma: UnitInterval,
-    alpha: Schedule,
-    epsilon: Schedule,
-    seed: Seed,
-    runs: Count = 1,
-    history: bool = False,
-    max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment, *, alpha: Schedule, epsilon: Schedule, **options: Unpack[LearnerOptions]
 ) -> Control:
     """Act epsilon-greedily, learn about the best: ``Q(s,a) += alpha * (r + gamma * max_b Q(s',b) - Q(s,a))``.
 
@@ -220,36 +104,23 @@ def q_learning(
 
     Args:
         env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
-        episodes: number of episodes of every run, at least 1.
-        gamma: discount in [0, 1].
         alpha: step size in [0, 1], or a schedule of the visit count of ``(s, a)`` in its run (from 1).
         epsilon: probability of a uniformly drawn action, in [0, 1], or a schedule of the episode number
             (from 1). Greedy actions that tie are drawn with equal chances.
-        seed: a non-negative integer.
-        runs: number of independent runs R.
-        history: keep the table after every episode.
-        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
+        options: ``episodes``, ``gamma``, ``seed``, and, if wanted, ``runs=1``, ``history=False``, ``max_steps``;
+            see ``experience.LearnerOptions``.
 
     Returns:
         A ``Control``; tables start at 0.
 
     Source: Watkins & Dayan (1992); Sutton & Barto (2018), section 6.5.
     """
-    return _control("q_learning", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
+    return _Control("q_learning", env_or_mdp, alpha, epsilon, **options).learn()
 
 
 @checked
 def sarsa(
-    env_or_mdp: MDP | Environment,
-    *,
-    episodes: Count,
-    gamma: UnitInterval,
-    alpha: Schedule,
-    epsilon: Schedule,
-    seed: Seed,
-    runs: Count = 1,
-    history: bool = False,
-    max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment, *, alpha: Schedule, epsilon: Schedule, **options: Unpack[LearnerOptions]
 ) -> Control:
     """Learn about the policy that acts: ``Q(s,a) += alpha * (r + gamma * Q(s',a') - Q(s,a))``.
 
@@ -261,21 +132,12 @@ def sarsa(
 
     Source: Rummery & Niranjan (1994); Sutton & Barto (2018), section 6.4.
     """
-    return _control("sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
+    return _Control("sarsa", env_or_mdp, alpha, epsilon, **options).learn()
 
 
 @checked
 def expected_sarsa(
-    env_or_mdp: MDP | Environment,
-    *,
-    episodes: Count,
-    gamma: UnitInterval,
-    alpha: Schedule,
-    epsilon: Schedule,
-    seed: Seed,
-    runs: Count = 1,
-    history: bool = False,
-    max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment, *, alpha: Schedule, epsilon: Schedule, **options: Unpack[LearnerOptions]
 ) -> Control:
     """SARSA without the luck of a': ``Q(s,a) += alpha * (r + gamma * sum_b pi(b|s') Q(s',b) - Q(s,a))``.
 
@@ -285,106 +147,32 @@ def expected_sarsa(
 
     Source: van Seijen et al. (2009); Sutton & Barto (2018), section 6.6.
     """
-    return _control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
+    return _Control("expected_sarsa", env_or_mdp, alpha, epsilon, **options).learn()
 
 
 @checked
 def iterate_q_learning(
-    env_or_mdp: MDP | Environment,
-    *,
-    episodes: Count,
-    gamma: UnitInterval,
-    alpha: Schedule,
-    epsilon: Schedule,
-    seed: Seed,
-    runs: Count = 1,
-    max_steps: Count | None = None,
+    env_or_mdp: MDP | Environment, *, alpha: Schedule, epsilon: Schedule, **options: Unpack[LearnerOptions]
 ) -> Iterator[Step]:
     """``q_learning`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
-    return _iterate_control("q_learning", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
-
-
-@checked
-def iterate_sarsa(
-    env_or_mdp: MDP | Environment,
-    *,
-    episodes: Count,
-    gamma: UnitInterval,
-    alpha: Schedule,
-    epsilon: Schedule,
-    seed: Seed,
-    runs: Count = 1,
-    max_steps: Count | None = None,
-) -> Iterator[Step]:
-    """``sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
-    return _iterate_control("sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
-
-
-@checked
-def iterate_expected_sarsa(
-    env_or_mdp: MDP | Environment,
-    *,
-    episodes: Count,
-    gamma: UnitInterval,
-    alpha: Schedule,
-    epsilon: Schedule,
-    seed: Seed,
-    runs: Count = 1,
-    max_steps: Count | None = None,
-) -> Iterator[Step]:
-    """``expected_sarsa`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
-    return _iterate_control("expected_sarsa", env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, max_steps)
-
-
-def _control(
-    rule: str,
-    env_or_mdp: Any,
-    episodes: int,
-    gamma: float,
-    alpha: Schedule,
-    epsilon: Schedule,
-    seed: int,
-    runs: int,
-    history: bool,
-    max_steps: int | None,
-) -> Control:
-    learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, history, max_steps)
-    if learner.walk.runs == 1 and isinstance(learner.walk, TableWalk):
-        _learn_alone(learner, learner.walk)
-    else:
-        run_out(learner.iterate())
-    return Control(one_or_all(learner.q), learner.walk.returns, learner.walk.lengths, learner.history)
-
-
-def _iterate_control(
-    rule: str,
-    env_or_mdp: Any,
-    episodes: int,
-    gamma: float,
-    alpha: Schedule,
-    epsilon: Schedule,
-    seed: int,
-    runs: int,
-    max_steps: int | None,
-) -> Iterator[Step]:
-    learner = _Control(rule, env_or_mdp, episodes, gamma, alpha, epsilon, seed, runs, False, max_steps)
-    return _steps(learner.iterate(), learner.walk.runs)
+    return _steps(_Control("q_learning", env_or_mdp, alpha, epsilon, **options))
 
 
 def _learn_alone(learner: _Control, walk: TableWalk) -> None:
-    """``_Control.iterate`` for one run on a table, with Python lists: the same bits, in far less time."""
-    max_steps = walk.max_steps
-    q_learning, sarsa = learner.rule == "q_learning", learner.rule == "sarsa"
+    """One run on a table, one number at a time: the three rules as a book writes them.
+
+    Python lists make it fast. Numbers and results are those of ``_Control.iterate``, to the last bit.
+    """
     q, outcomes = learner.q[0].tolist(), walk.table.outcomes(learner.gamma)
-    alpha, counts = learner.alpha.constant, learner.counts.reshape(learner.q[0].shape).tolist()
+    q_learning, sarsa, alpha = learner.rule == "q_learning", learner.rule == "sarsa", learner.alpha.constant
+    counts = [[0] * walk.n_actions for _ in q]
+    state, first_action, returns, lengths = int(walk.state[0]), learner.first_actions()[0].item(), [], []
     epsilon, explore, exploit = _exploration(learner.epsilons[1].item(), walk.n_actions)
-    state, total, left, episode, best = int(walk.state[0]), 0.0, max_steps, 0, 0.0
-    only_start = state if len(walk.table.start_states) == 1 else None
-    returns, lengths = [], []
-    row, action = q[state], int(learner.first_actions()[0]) if sarsa else 0
-    for block in walk.random.blocks("action", "transition", "start", "first_action"):
-        for u, u_transition, u_start, u_first in block:
-            if not sarsa:  # epsilon-greedy; `best` is max(row)
+    draws = chain.from_iterable(walk.random.blocks("action", "transition", "start", "first_action"))
+    for episode in range(1, walk.episodes + 1):
+        row, best, action, total, steps = q[state], max(q[state]), first_action, 0.0, 0
+        for u, u_transition, u_start, u_first in islice(draws, walk.max_steps):
+            if not sarsa:  # epsilon-greedy
                 if u < epsilon:
                     action = int(u * explore)
                 elif row.count(best) == 1:
@@ -392,8 +180,8 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
                 else:
                     action = _one_of(row, best, (u - epsilon) * exploit)
             chances, results = outcomes[state][action]
-            slot = bisect_right(chances, u_transition) if chances else 0
-            next_state, reward, discount, terminated = results[slot]
+            next_state, reward, discount, terminated = results[bisect_right(chances, u_transition) if chances else 0]
+
             next_row = q[next_state]
             next_best = max(next_row)
             if q_learning:
@@ -402,41 +190,37 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
                 next_action = int(u * explore) if u < epsilon else _one_of(next_row, next_best, (u - epsilon) * exploit)
                 next_value = next_row[next_action]
             else:
-                next_value = _value_of_policy_in_row(next_row, next_best, epsilon)
+                next_value = _mean_of(next_row, next_best, epsilon)
             if alpha is None:
                 counts[state][action] += 1
                 step_size = learner.alpha.up_to(counts[state][action])[counts[state][action]].item()
             else:
                 step_size = alpha
-            row[action] += step_size * (reward + discount * next_value - row[action])
+            row[action] += step_size * (reward + discount * next_value - row[action])  # discount: gamma, 0 at an end
 
             total += reward
-            left -= 1
-            if terminated or not left:
-                returns.append(total)
-                lengths.append(max_steps - left)
-                episode += 1
-                if learner.history is not None:
-                    learner.history[episode] = q
-                if episode == walk.episodes:
-                    learner.q[0], walk.flat_returns[:], walk.flat_lengths[:] = q, returns, lengths
-                    return
-                if learner.epsilon.constant is None:
-                    epsilon, explore, exploit = _exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
-                state = walk.table.first_state(u_start) if only_start is None else only_start
-                total, left = 0.0, max_steps
-                row, best = q[state], max(q[state])
-                if sarsa:
-                    action = (
-                        int(u_first * explore)
-                        if u_first < epsilon
-                        else _one_of(row, best, (u_first - epsilon) * exploit)
-                    )
-            else:
-                best = next_best if next_state != state else max(row)
-                state, row = next_state, next_row
-                if sarsa:
-                    action = next_action
+            steps += 1
+            if terminated:
+                break
+            best = next_best if next_state != state else max(row)
+            state, row = next_state, next_row
+            if sarsa:
+                action = next_action
+        returns.append(total)
+        lengths.append(steps)
+        if learner.history is not None:
+            learner.history[episode] = q
+        if episode == walk.episodes:
+            break
+        if learner.epsilon.constant is None:
+            epsilon, explore, exploit = _exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
+        state = walk.table.first_state(u_start)
+        if sarsa:
+            row, best = q[state], max(q[state])
+            first_action = (
+                int(u_first * explore) if u_first < epsilon else _one_of(row, best, (u_first - epsilon) * exploit)
+            )
+    learner.q[0], walk.flat_returns[:], walk.flat_lengths[:] = q, returns, lengths
 
 
 def _exploration(epsilon: float, n_actions: int) -> tuple[float, float, float]:
@@ -456,11 +240,110 @@ def _one_of(row: list[float], best: float, u: float) -> int:
     return places[int(u * len(places))]
 
 
-def _value_of_policy_in_row(row: list[float], best: float, epsilon: float) -> float:
+def _mean_of(row: list[float], best: float, epsilon: float) -> float:
+    """What the epsilon-greedy policy expects of a row."""
     share, floor, total = (1 - epsilon) / row.count(best), epsilon / len(row), 0.0
     for value in row:
         total += (floor + (share if value == best else 0.0)) * value
     return total
+
+
+class _Control:
+    """The same for many runs in lock-step, or in a real environment: arrays (n,) hold a number for each run."""
+
+    def __init__(
+        self,
+        rule: str,
+        env_or_mdp: Any,
+        alpha: Schedule,
+        epsilon: Schedule,
+        *,
+        gamma: float,
+        history: bool = False,
+        **walk: Any,
+    ) -> None:
+        self.rule, self.gamma = rule, gamma
+        self.alpha, self.epsilon = ScheduleTable("alpha", alpha), ScheduleTable("epsilon", epsilon)
+        columns = ("action", "first_action") if rule == "sarsa" else ("action",)
+        self.walk = open_walk(env_or_mdp, columns=columns, **walk)
+        self.epsilons = self.epsilon.up_to(self.walk.episodes)
+        self.q = np.zeros((self.walk.runs, self.walk.n_states, self.walk.n_actions))
+        self.counts = np.zeros(self.q.size, dtype=np.int64)  # visits, if alpha is a schedule
+        self.history = new_history(history, self.walk.episodes, self.q)
+
+    def learn(self) -> Control:
+        if self.walk.runs == 1 and isinstance(self.walk, TableWalk):
+            _learn_alone(self, self.walk)
+        else:
+            for _ in self.iterate():
+                pass
+        return Control(one_or_all(self.q), self.walk.returns, self.walk.lengths, self.history)
+
+    def iterate(self) -> Iterator[tuple[Any, ...]]:
+        walk, q = self.walk, self.q.ravel()  # the same table, flat
+        rows = self.q.reshape(-1, walk.n_actions)  # and once more, (R*S, A)
+        next_action = self.first_actions()
+        while walk.next_step():
+            run, state, episode, epsilon = walk.run, walk.state, walk.episode, self.epsilon_in(walk.episode)
+            row = walk.offset + state
+            if self.rule == "sarsa":
+                action = next_action
+            else:
+                action = epsilon_greedy_actions(_columns(rows, row), epsilon, walk.uniform("action"))
+            next_state, reward, terminated, over = walk.step(action)
+
+            q_next = _columns(rows, walk.offset + next_state)  # (A, n)
+            if self.rule == "q_learning":
+                next_value = np.maximum.reduce(q_next, axis=0)
+            elif self.rule == "sarsa":
+                next_action = epsilon_greedy_actions(q_next, epsilon, walk.uniform("action"))
+                next_value = q_next[next_action, np.arange(len(run))]
+            else:
+                chances = epsilon_greedy_probabilities(q_next, epsilon, axis=0)
+                next_value = sum(chances * q_next, start=np.zeros(len(run)))  # over actions, in order
+            here = row * walk.n_actions + action  # Q(s, a) of every run
+            delta = td_error(reward, q.take(here), next_value, terminated, self.gamma)
+            q[here] += self.step_size(here) * delta
+
+            if self.history is not None and over.any():
+                self.history[episode[over] + 1, run[over]] = self.q[run[over]]
+            keep = walk.move_on(next_state, over)
+            next_action = self.carry(next_action, over, keep)
+            yield run, episode, state, action, reward, next_state, terminated, over, delta, self.q
+
+    def epsilon_in(self, episode: IntArray) -> Any:
+        """Epsilon of each run's episode."""
+        return self.epsilons[episode + 1] if self.epsilon.constant is None else self.epsilon.constant
+
+    def step_size(self, here: IntArray) -> FloatArray | float:
+        """Alpha, by the visit count where it is a schedule."""
+        if self.alpha.constant is not None:
+            return self.alpha.constant
+        self.counts[here] += 1
+        return self.alpha.at(self.counts[here])
+
+    def first_actions(self) -> IntArray:
+        """SARSA's action for the first state of an episode, (n,); the other rules choose later."""
+        walk = self.walk
+        if self.rule != "sarsa":
+            return walk.run
+        q = self.q[walk.run, walk.state].T  # (A, n)
+        return epsilon_greedy_actions(q, self.epsilon_in(walk.episode), walk.uniform("first_action"))
+
+    def carry(self, next_action: IntArray, over: BoolArray, keep: BoolArray | None) -> IntArray:
+        """SARSA's next action is the one it learned from; after an end, a fresh one for the first state."""
+        if self.rule != "sarsa":
+            return next_action
+        if keep is not None:
+            next_action, over = next_action[keep], over[keep]
+        if over.any():
+            next_action = np.where(over, self.first_actions(), next_action)
+        return next_action
+
+
+def _columns(table: FloatArray, rows: IntArray) -> FloatArray:
+    """Some rows (n,) of a table (.., A) as columns, (A, n)."""
+    return np.ascontiguousarray(table.take(rows, axis=0).T)
 
 
 # ---------------------------------------------------------------------- prediction
@@ -471,14 +354,9 @@ def td_prediction(
     env_or_mdp: MDP | Environment,
     policy: Policy,
     *,
-    episodes: Count,
-    gamma: UnitInterval,
     alpha: Schedule,
-    seed: Seed,
-    runs: Count = 1,
     initial_values: Floats[Array, "S"] | None = None,
-    history: bool = False,
-    max_steps: Count | None = None,
+    **options: Unpack[LearnerOptions],
 ) -> Prediction:
     """TD(0): move ``V(s)`` toward the target at every step: ``V(s) += alpha * (r + gamma * V(s') - V(s))``.
 
@@ -487,33 +365,16 @@ def td_prediction(
     Args:
         env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
         policy: (S,) integers or (S, A) probabilities.
-        episodes: number of episodes of every run, at least 1.
-        gamma: discount in [0, 1].
         alpha: step size in [0, 1], or a schedule of the visit count of the state in its run (from 1).
-        seed: a non-negative integer.
-        runs: number of independent runs R.
         initial_values: first guess, (S,); default 0. Known terminal states are set to 0.
-        history: keep the values after every episode.
-        max_steps: an episode is truncated here; default: the environment's own limit, or 10000.
+        options: as for ``q_learning``.
 
     Returns:
         A ``Prediction``; ``counts`` are numbers of updates.
 
     Source: Sutton & Barto (2018), section 6.1.
     """
-    return n_step_td_prediction(
-        env_or_mdp,
-        policy,
-        episodes=episodes,
-        gamma=gamma,
-        alpha=alpha,
-        seed=seed,
-        n=1,
-        runs=runs,
-        initial_values=initial_values,
-        history=history,
-        max_steps=max_steps,
-    )
+    return _Prediction(env_or_mdp, policy, alpha, 1, initial_values, **options).learn()
 
 
 @checked
@@ -521,15 +382,10 @@ def n_step_td_prediction(
     env_or_mdp: MDP | Environment,
     policy: Policy,
     *,
-    episodes: Count,
-    gamma: UnitInterval,
     alpha: Schedule,
-    seed: Seed,
     n: Count,
-    runs: Count = 1,
     initial_values: Floats[Array, "S"] | None = None,
-    history: bool = False,
-    max_steps: Count | None = None,
+    **options: Unpack[LearnerOptions],
 ) -> Prediction:
     """n-step TD: ``V(s_t) += alpha * (r_t + ... + gamma^(n-1) r_{t+n-1} + gamma^n V(s_{t+n}) - V(s_t))``.
 
@@ -547,58 +403,7 @@ def n_step_td_prediction(
 
     Source: Sutton & Barto (2018), section 7.1.
     """
-    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, history, max_steps)
-    run_out(learner.iterate())
-    return Prediction(
-        one_or_all(learner.v), one_or_all(learner.counts), learner.walk.returns, learner.walk.lengths, learner.history
-    )
-
-
-@checked
-def iterate_td_prediction(
-    env_or_mdp: MDP | Environment,
-    policy: Policy,
-    *,
-    episodes: Count,
-    gamma: UnitInterval,
-    alpha: Schedule,
-    seed: Seed,
-    runs: Count = 1,
-    initial_values: Floats[Array, "S"] | None = None,
-    max_steps: Count | None = None,
-) -> Iterator[Step]:
-    """``td_prediction`` as a generator: one ``Step`` per update. Same arguments."""
-    return iterate_n_step_td_prediction(
-        env_or_mdp,
-        policy,
-        episodes=episodes,
-        gamma=gamma,
-        alpha=alpha,
-        seed=seed,
-        n=1,
-        runs=runs,
-        initial_values=initial_values,
-        max_steps=max_steps,
-    )
-
-
-@checked
-def iterate_n_step_td_prediction(
-    env_or_mdp: MDP | Environment,
-    policy: Policy,
-    *,
-    episodes: Count,
-    gamma: UnitInterval,
-    alpha: Schedule,
-    seed: Seed,
-    n: Count,
-    runs: Count = 1,
-    initial_values: Floats[Array, "S"] | None = None,
-    max_steps: Count | None = None,
-) -> Iterator[Step]:
-    """``n_step_td_prediction`` as a generator: one ``Step`` per step of the environment. Same arguments."""
-    learner = _Prediction(env_or_mdp, policy, episodes, gamma, alpha, seed, n, runs, initial_values, False, max_steps)
-    return _steps(learner.iterate(), learner.walk.runs)
+    return _Prediction(env_or_mdp, policy, alpha, n, initial_values, **options).learn()
 
 
 class _Prediction:
@@ -608,19 +413,16 @@ class _Prediction:
         self,
         env_or_mdp: Any,
         policy: Policy,
-        episodes: int,
-        gamma: float,
         alpha: Schedule,
-        seed: int,
         n: int,
-        runs: int,
         initial_values: FloatArray | None,
-        history: bool,
-        max_steps: int | None,
+        *,
+        gamma: float,
+        history: bool = False,
+        **walk: Any,
     ) -> None:
-        self.gamma, self.n = gamma, n
-        self.alpha = ScheduleTable("alpha", alpha)
-        self.walk = open_walk(env_or_mdp, runs=runs, episodes=episodes, seed=seed, max_steps=max_steps)
+        self.gamma, self.n, self.alpha = gamma, n, ScheduleTable("alpha", alpha)
+        self.walk = open_walk(env_or_mdp, **walk)
         self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
         self.v = np.tile(_first_guess(initial_values, self.walk), (self.walk.runs, 1))  # (R, S)
         self.counts = np.zeros(self.v.shape, dtype=np.int64)
@@ -628,61 +430,59 @@ class _Prediction:
         self.last_states = np.zeros((self.n, self.walk.runs), dtype=np.int64)  # ring buffers over time
         self.last_rewards = np.zeros((self.n, self.walk.runs))
 
+    def learn(self) -> Prediction:
+        for _ in self.iterate():
+            pass
+        walk = self.walk
+        return Prediction(one_or_all(self.v), one_or_all(self.counts), walk.returns, walk.lengths, self.history)
+
     def iterate(self) -> Iterator[tuple[Any, ...]]:
-        walk, gamma, time = self.walk, self.gamma, 0
-        while walk.next_step():
+        walk = self.walk
+        for time in count():
+            if not walk.next_step():
+                return
             run, state, episode = walk.run, walk.state, walk.episode
             action = self.policy.actions(state, walk.uniform("action"))
             next_state, reward, terminated, over = walk.step(action)
-            self.last_states[time % self.n, run] = state
-            self.last_rewards[time % self.n, run] = reward
 
-            next_value = self.v[run, next_state] * ~terminated
-            delta = reward + gamma * next_value - self.v[run, state]
+            delta = td_error(reward, self.v[run, state], self.v[run, next_state], terminated, self.gamma)
             if self.n == 1:
                 self.update(run, state, delta)
             else:
+                self.last_states[time % self.n, run], self.last_rewards[time % self.n, run] = state, reward
+                tail = np.where(terminated, 0.0, self.v[run, next_state])
                 full = ~over & (walk.steps >= self.n)  # the oldest step has its n rewards
-                self.n_step_update(time, run[full], next_value[full])
-                self.flush(time, run[over], next_value[over], walk.steps[over])
+                self.n_step_update(time, run[full], tail[full], oldest=self.n, newest=self.n)
+                # at an end all states that still wait, oldest first
+                self.n_step_update(time, run[over], tail[over], np.minimum(walk.steps[over], self.n), newest=1)
             if self.history is not None and over.any():
                 self.history[episode[over] + 1, run[over]] = self.v[run[over]]
             walk.move_on(next_state, over)
-            time += 1
             yield run, episode, state, action, reward, next_state, terminated, over, delta, self.v
 
     def update(self, run: IntArray, state: IntArray, delta: FloatArray) -> None:
         self.counts[run, state] += 1
-        alpha = self.alpha.at(self.counts[run, state])
-        self.v[run, state] += alpha * delta
+        self.v[run, state] += self.alpha.at(self.counts[run, state]) * delta
 
-    def n_step_update(self, time: int, run: IntArray, next_value: FloatArray) -> None:
-        """Update the state of n - 1 steps ago with the n rewards since, and the value of what comes next."""
-        if run.size:
-            target = next_value
-            for t in range(time, time - self.n, -1):  # backward through the last n rewards
-                target = self.last_rewards[t % self.n, run] + self.gamma * target
-            state = self.last_states[(time + 1) % self.n, run]
-            self.update(run, state, target - self.v[run, state])
+    def n_step_update(self, time: int, run: IntArray, tail: FloatArray, oldest: IntArray | int, newest: int) -> None:
+        """Update the states of ``oldest`` to ``newest`` steps ago, counted from 1, each with the rewards since.
 
-    def flush(self, time: int, run: IntArray, tail: FloatArray, steps: IntArray) -> None:
-        """At the end of an episode, update the states still waiting, oldest first."""
+        ``tail``, (n,), is worth what comes after the last reward.
+        """
         if not run.size:
             return
-        waiting = np.minimum(steps, self.n)
-        targets, target = [], tail
-        for back in range(int(waiting.max())):
-            target = self.last_rewards[(time - back) % self.n, run] + self.gamma * target
-            targets.append(target)
-        for back in range(len(targets) - 1, -1, -1):
-            here = waiting > back
-            state = self.last_states[(time - back) % self.n, run[here]]
-            self.update(run[here], state, targets[back][here] - self.v[run[here], state])
+        longest = int(np.max(oldest))
+        then = np.arange(time - longest + 1, time + 1) % self.n
+        targets = discounted_returns(np.vstack((self.last_rewards[then][:, run], tail)), self.gamma)
+        for ago in range(longest, newest - 1, -1):
+            here = np.flatnonzero(oldest >= np.full(len(run), ago))
+            state = self.last_states[(time - ago + 1) % self.n, run[here]]
+            self.update(run[here], state, targets[longest - ago, here] - self.v[run[here], state])
 
 
 def _first_guess(initial_values: FloatArray | None, walk: Any) -> FloatArray:
     """The first values (S,), 0 at known terminal states."""
-    values = np.zeros(walk.n_states) if initial_values is None else initial_values.astype(float)
+    values = np.zeros(walk.n_states) if initial_values is None else np.array(initial_values, dtype=float)
     if values.shape != (walk.n_states,):
         raise ValueError(f"initial_values has shape {values.shape}; expected ({walk.n_states},)")
     if hasattr(walk, "table"):
@@ -713,11 +513,11 @@ class Step(NamedTuple):
     table: FloatArray
 
 
-def _steps(records: Iterator[tuple[Any, ...]], runs: int) -> Iterator[Step]:
-    """Records as ``Step``: plain numbers where there is one run."""
-    for *before, terminated, over, delta, table in records:
+def _steps(learner: _Control | _Prediction) -> Iterator[Step]:
+    """What a learner does as ``Step``: plain numbers where there is one run."""
+    for *before, terminated, over, delta, table in learner.iterate():
         fields = [*before, terminated, over & ~terminated, delta]
-        if runs == 1:
+        if learner.walk.runs == 1:
             fields, table = [field[0].item() for field in fields], table[0]
         yield Step._make([*fields, table])
 

@@ -46,18 +46,12 @@ FREE: dict[str, str] = {
     ),
     **dict.fromkeys(["mdp.MDP.__init__(transitions)", "mdp.MDP.__init__(rewards)", "mdp.MDP.__init__(start)"], BY_HAND),
     **dict.fromkeys(["mdp.expected_rewards(transitions)", "mdp.expected_rewards(reward_table)"], BY_HAND),
-    **dict.fromkeys(
-        ["experience.epsilon_greedy_rows", "experience.epsilon_greedy_actions", "experience.cumulative_chances"],
-        INNER_LOOP,
-    ),
+    **dict.fromkeys(["experience.epsilon_greedy_actions", "experience.cumulative_chances"], INNER_LOOP),
     **dict.fromkeys(["experience.ScheduleTable.*", "experience.TableWalk.*", "experience.EnvironmentWalk.*"], SHARED),
     **dict.fromkeys(
         ["experience.UniformColumns.*", "experience.TransitionTable.*", "experience.PolicySampler.*"], SHARED
     ),
-    **dict.fromkeys(
-        ["experience.discrete_size", "experience.new_history", "experience.one_or_all", "experience.run_out"], SHARED
-    ),
-    **dict.fromkeys(["monte_carlo.whole_episodes", "monte_carlo.returns_of"], SHARED),
+    **dict.fromkeys(["experience.discrete_size", "experience.new_history", "experience.one_or_all"], SHARED),
     **{
         f"networks.{name}.{part}": INNER_LOOP
         for name in ("CategoricalPolicy", "GaussianPolicy", "ValueNetwork", "QNetwork", "SharedPolicyValue")

@@ -13,13 +13,7 @@ from test_experience import ScriptedEnv, assert_mean_within, chain_with_return, 
 
 from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP, enumerate_trajectories
-from rlbook_lib.monte_carlo import (
-    iterate_monte_carlo_control,
-    iterate_monte_carlo_prediction,
-    monte_carlo_control,
-    monte_carlo_prediction,
-    running_mean,
-)
+from rlbook_lib.monte_carlo import monte_carlo_control, monte_carlo_prediction, running_mean
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text())
 UNIFORM = np.full((6, 4), 0.25)
@@ -170,17 +164,17 @@ def test_same_seed_same_bits():
         assert (call(4)[0] != call(4)[1]).any()
 
 
-def test_history_and_generators_tell_the_same_story():
+def test_history_holds_the_table_before_the_first_and_after_every_episode():
     options = dict(episodes=12, gamma=0.9, seed=2, runs=4)
     result = monte_carlo_prediction(Maze(), UNIFORM, history=True, **options)
     assert result.history.shape == (13, 4, 6) and not result.history[0].any()
     assert (result.history[-1] == result.values).all()
-    for update in iterate_monte_carlo_prediction(Maze(), UNIFORM, **options):
-        assert (update.table == result.history[update.episode + 1]).all()
-    assert update.episode == 11
     control = monte_carlo_control(Maze(), history=True, epsilon=0.2, **options)
-    tables = [update.table.copy() for update in iterate_monte_carlo_control(Maze(), epsilon=0.2, **options)]
-    assert (np.array(tables) == control.history[1:]).all()
+    assert control.history.shape == (13, 4, 6, 4) and (control.history[-1] == control.q_values).all()
+    for table, one in ((result.history, monte_carlo_prediction), (control.history, monte_carlo_control)):
+        acting = dict(policy=UNIFORM) if one is monte_carlo_prediction else dict(epsilon=0.2)
+        after_five = one(Maze(), history=True, **acting, **{**options, "episodes": 5}).history
+        assert (after_five == table[:6]).all()
 
 
 def test_more_episodes_continue_the_same_runs():

@@ -18,12 +18,10 @@ from rlbook_lib.returns import n_step_returns
 from rlbook_lib.experience import epsilon_greedy_probabilities, harmonic, linear_decay
 from rlbook_lib.temporal_difference import (
     _Control,
+    _Prediction,
+    _steps,
     expected_sarsa,
-    iterate_expected_sarsa,
-    iterate_n_step_td_prediction,
     iterate_q_learning,
-    iterate_sarsa,
-    iterate_td_prediction,
     n_step_td_prediction,
     q_learning,
     residual_gradient_fixed_point,
@@ -37,7 +35,15 @@ from rlbook_lib.temporal_difference import (
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text())
 UNIFORM = np.full((6, 4), 0.25)
 CONTROL = {"q_learning": q_learning, "sarsa": sarsa, "expected_sarsa": expected_sarsa}
-ITERATE = {"q_learning": iterate_q_learning, "sarsa": iterate_sarsa, "expected_sarsa": iterate_expected_sarsa}
+ITERATE = {"q_learning": iterate_q_learning}
+for name in ("sarsa", "expected_sarsa"):
+    ITERATE[name] = lambda env, *, rule=name, **options: _steps(_Control(rule, env, **options))
+
+
+def iterate_prediction(env, policy, *, n=1, initial_values=None, **options):
+    return _steps(_Prediction(env, policy, n=n, initial_values=initial_values, **options))
+
+
 every_rule = pytest.mark.parametrize("rule", list(CONTROL))
 
 
@@ -134,7 +140,7 @@ def n_step_by_the_book(states, rewards, terminated, values, gamma, alpha, n):
 def test_n_step_is_the_textbook_loop(n, max_steps):
     options = dict(episodes=30, gamma=0.9, alpha=0.3, seed=1, max_steps=max_steps)
     start = np.array([1.0, -2.0, 0.5, 3.0, 0.0, 0.0])
-    steps = list(iterate_n_step_td_prediction(Maze(), UNIFORM, n=n, initial_values=start, **options))
+    steps = list(iterate_prediction(Maze(), UNIFORM, n=n, initial_values=start, **options))
     values = start.tolist()
     for episode in range(30):
         path = [step for step in steps if step.episode == episode]
@@ -178,7 +184,7 @@ def test_one_step_is_td_bit_for_bit():
         assert (td.history == one.history).all()
     # and against plain Python, from the transitions alone
     values = np.zeros((6, 6))
-    for step in iterate_td_prediction(Maze(slip=0.2), UNIFORM, alpha=0.2, **options):
+    for step in iterate_prediction(Maze(slip=0.2), UNIFORM, alpha=0.2, **options):
         for i, run in enumerate(step.run):
             v, s = values[run], step.state[i]
             delta = float(td_error(step.reward[i], v[s], v[step.next_state[i]], step.terminated[i], 0.9))
@@ -409,7 +415,7 @@ def test_on_the_cliff_sarsa_keeps_away_from_the_edge():
 )
 def test_one_run_on_lists_is_bit_equal_to_arrays(rule, env, alpha, epsilon):
     env = {"maze": Maze(), "slip": Maze(slip=0.3)}.get(env, env)
-    arrays = _Control(rule, env, 20, 0.95, alpha, epsilon, 9, 1, True, 60)
+    arrays = _Control(rule, env, alpha, epsilon, episodes=20, gamma=0.95, seed=9, history=True, max_steps=60)
     for _ in arrays.iterate():
         pass
     lists = CONTROL[rule](
