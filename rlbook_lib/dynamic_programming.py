@@ -5,10 +5,14 @@ policy iteration. Each is a generator of sweeps (``iterate_...``), so that it ca
 function that runs the generator out. Then the other backups, exact evaluation, how episodes end, error
 bounds, and the case without a discount.
 
+V is (S,), Q is (S, A), both in units of reward and 0 at terminal states, whatever is handed in for these. A
+policy is (S,) integers or (S, A) probabilities. A tolerance is the largest error of a value.
+
 At gamma = 1 the optimum is the largest total reward of all policies that end, or come to rest: that go on for
 ever only where every step pays 0, which earns 0. Some policy attains it. Endless walks whose gains and losses
 cancel have no total and do not count. A loop that pays on average can be walked for ever: then there is no
-optimum, and the solvers raise a ValueError.
+optimum, and the solvers raise a ValueError, as exact evaluation does of a policy that may never end. A
+RuntimeError says that sweeps do not settle.
 """
 
 from __future__ import annotations
@@ -34,12 +38,6 @@ def bellman_optimality_backup(mdp: MDP, values: Floats[Array, "S"]) -> FloatArra
 
     Equation: eq-bellman-optimality-v
 
-    Args:
-        values: V, (S,); entries of terminal states are read as 0.
-
-    Returns:
-        The right-hand side of the Bellman optimality equation, (S,).
-
     Source: Sutton & Barto (2018), equation 3.19.
     """
     return q_from_values(mdp, values).max(1)
@@ -49,20 +47,8 @@ def bellman_optimality_backup(mdp: MDP, values: Floats[Array, "S"]) -> FloatArra
 def value_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
     """Optimal values by value iteration; ``iterate_value_iteration`` shows the sweeps.
 
-    Equation: eq-bellman-optimality-v
-
-    Args:
-        tolerance: the largest error of a value, above 0, in units of reward.
-
-    Returns:
-        The solution. Its error bound holds, and is at most the tolerance when gamma < 1. At gamma = 1, where
-        some policy never ends, sweeps bound nothing: policy iteration has the last word.
-
-    Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
-        RuntimeError: at gamma = 1 the sweeps do not settle.
-
-    Source: Sutton & Barto (2018), section 4.4.
+    The error bound holds, and is at most the tolerance when gamma < 1. At gamma = 1, where some policy never
+    ends, sweeps bound nothing: policy iteration has the last word.
     """
     return _run_out(mdp, iterate_value_iteration(mdp, tolerance=tolerance), tolerance)
 
@@ -85,13 +71,6 @@ def iterate_value_iteration(
     Args:
         tolerance: stop once the error bound is at most this, above 0, in units of reward. If it asks for more
             digits than numbers have, the sweeps stop where rounding takes over, and the bound says so.
-
-    Yields:
-        One ``Sweep`` per sweep over the states.
-
-    Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
-        RuntimeError: at gamma = 1 the sweeps do not settle.
 
     Source: Sutton & Barto (2018), section 4.4; Puterman (1994), section 6.3.
     """
@@ -126,7 +105,7 @@ def _sweeps(
                 raise RuntimeError(f"at gamma = 1 values change by {residual:.3g} after {iteration} sweeps")
         values, before = new_values, residual
         if settled and values.dtype == float:  # only rounding is in the way: go on with longer numbers
-            values, accuracy = values.astype(FINEST), accuracy.refined()
+            values, accuracy = values.astype(FINEST), _Accuracy(mdp, accuracy.remaining, FINEST)
         elif advance and values.dtype == float:
             values = advance(policy, values, float(change.max() - change.min()))
 
@@ -139,18 +118,7 @@ def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
 
 @checked
 def policy_iteration(mdp: MDP) -> Solution:
-    """Optimal values by policy iteration; ``iterate_policy_iteration`` shows the steps.
-
-    Equation: eq-matrix-form, eq-policy-improvement
-
-    Returns:
-        The solution, exact up to rounding.
-
-    Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
-
-    Source: Howard (1960); Sutton & Barto (2018), section 4.3.
-    """
+    """Optimal values by policy iteration, exact up to rounding; ``iterate_policy_iteration`` shows the steps."""
     for last in iterate_policy_iteration(mdp):
         pass
     return Solution(last.values, last.q_values, last.policy, last.iteration, last.error_bound)
@@ -165,12 +133,6 @@ def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
     one walk forever.
 
     Equation: eq-matrix-form, eq-policy-improvement
-
-    Yields:
-        One ``Sweep`` per evaluation.
-
-    Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
 
     Source: Howard (1960); Sutton & Barto (2018), section 4.3.
     """
@@ -205,22 +167,7 @@ def _improve(q_values: FloatArray, policy: IntArray, slack: float) -> IntArray:
 
 @checked
 def modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
-    """Optimal values by modified policy iteration: the fast way for large sparse models.
-
-    Equation: eq-bellman-optimality-v, eq-span-bound
-
-    Args:
-        tolerance: the largest error of a value, above 0, in units of reward.
-
-    Returns:
-        The solution; its error bound as in ``value_iteration``.
-
-    Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
-        RuntimeError: at gamma = 1 the sweeps do not settle.
-
-    Source: Puterman (1994), section 6.5.
-    """
+    """Optimal values by modified policy iteration: the fast way for large sparse models. Bounds as above."""
     return _run_out(mdp, iterate_modified_policy_iteration(mdp, tolerance), tolerance)
 
 
@@ -237,16 +184,6 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> I
 
     Equation: eq-bellman-optimality-v, eq-span-bound
 
-    Args:
-        tolerance: stop once the error bound is at most this, above 0, in units of reward.
-
-    Yields:
-        One ``Sweep`` per optimality backup.
-
-    Raises:
-        ValueError: at gamma = 1 a loop that pays, so that returns grow forever.
-        RuntimeError: at gamma = 1 the sweeps do not settle.
-
     Source: Puterman (1994), section 6.5.
     """
     start = _first_values(mdp, may_fall=False) if mdp.gamma == 1 else _head_start(mdp)
@@ -259,43 +196,29 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> I
 
 @dataclass(frozen=True)
 class Sweep:
-    """What one sweep of a solver has reached.
+    """What one sweep of a solver has reached."""
 
-    Args:
-        iteration: 1 for the first sweep.
-        values: V after the sweep, (S,).
-        q_values: Q after the sweep, (S, A).
-        policy: (S,) integers, greedy on ``q_values`` (in policy evaluation: the given policy).
-        residual: largest change of a value that a Bellman backup made (sup norm).
-        error_bound: a sup-norm bound on the distance of ``values`` to the exact solution.
-    """
-
-    iteration: int
-    values: FloatArray
-    q_values: FloatArray
-    policy: NDArray
-    residual: float
-    error_bound: float
+    iteration: int  #: 1 for the first sweep
+    values: FloatArray  #: V after the sweep, (S,)
+    q_values: FloatArray  #: Q after the sweep, (S, A)
+    policy: NDArray  #: (S,) integers, greedy on ``q_values`` (in policy evaluation: the given policy)
+    residual: float  #: largest change of a value that a Bellman backup made (sup norm)
+    error_bound: float  #: a sup-norm bound on the distance of ``values`` to the exact solution
 
 
 @dataclass(frozen=True)
 class Solution:
     """The answer of a solver.
 
-    Args:
-        values: optimal values, (S,), within ``error_bound``.
-        q_values: optimal action values, (S, A), within ``error_bound``.
-        policy: (S,) integers, greedy on ``q_values``; at gamma = 1 it is the tie that earns them.
-        iterations: number of sweeps (policy iteration: of evaluations).
-        error_bound: sup-norm bound on the error of ``values``. Infinite only at gamma = 1, where a loop with
-            rewards breaks even so nearly that rounding could hide a gain.
+    The error bound is infinite only at gamma = 1, where a loop with rewards breaks even so nearly that rounding
+    could hide a gain.
     """
 
-    values: FloatArray
-    q_values: FloatArray
-    policy: IntArray
-    iterations: int
-    error_bound: float
+    values: FloatArray  #: optimal values, (S,), within ``error_bound``
+    q_values: FloatArray  #: optimal action values, (S, A), within ``error_bound``
+    policy: IntArray  #: (S,), greedy on ``q_values``; at gamma = 1 it is the tie that earns them
+    iterations: int  #: number of sweeps (policy iteration: of evaluations)
+    error_bound: float  #: sup-norm bound on the error of ``values``
 
 
 # ---------------------------------------------------------------------- backups and links
@@ -306,12 +229,6 @@ def q_from_values(mdp: MDP, values: Floats[Array, "S"]) -> FloatArray:
     """Action values from state values: ``Q(s, a) = r(s, a) + gamma sum_s' P(s'|s, a) V(s')``.
 
     Equation: eq-q-from-v
-
-    Args:
-        values: V, (S,), in units of reward; entries of terminal states are read as 0.
-
-    Returns:
-        Q, (S, A), zero at terminal states.
 
     Source: Sutton & Barto (2018), section 3.5.
     """
@@ -324,12 +241,6 @@ def values_from_q(policy: Policy, q_values: Floats[Array, "S A"]) -> FloatArray:
 
     Equation: eq-v-from-q
 
-    Args:
-        q_values: Q, (S, A), in units of reward.
-
-    Returns:
-        V, (S,).
-
     Source: Sutton & Barto (2018), section 3.5.
     """
     return (policy_rows(policy, *q_values.shape) * q_values).sum(1)  # sum over actions
@@ -340,9 +251,6 @@ def bellman_expectation_backup(mdp: MDP, policy: Policy, values: Floats[Array, "
     """One backup under a policy: ``sum_a pi(a|s) [r(s, a) + gamma sum_s' P(s'|s, a) V(s')]``.
 
     Equation: eq-bellman-v
-
-    Args:
-        values: V, (S,); entries of terminal states are read as 0.
 
     Returns:
         The right-hand side of the Bellman equation, (S,). It equals ``values`` only at V of this policy.
@@ -358,12 +266,6 @@ def bellman_expectation_backup_q(mdp: MDP, policy: Policy, q_values: Floats[Arra
 
     Equation: eq-bellman-q
 
-    Args:
-        q_values: Q, (S, A); entries of terminal states are read as 0.
-
-    Returns:
-        The right-hand side of the Bellman equation, (S, A).
-
     Source: Sutton & Barto (2018), exercise 3.17.
     """
     return q_from_values(mdp, values_from_q(policy, q_values))
@@ -375,12 +277,6 @@ def bellman_optimality_backup_q(mdp: MDP, q_values: Floats[Array, "S A"]) -> Flo
 
     Equation: eq-bellman-optimality-q
 
-    Args:
-        q_values: Q, (S, A); entries of terminal states are read as 0.
-
-    Returns:
-        The right-hand side of the Bellman optimality equation, (S, A).
-
     Source: Sutton & Barto (2018), equation 3.20.
     """
     return q_from_values(mdp, q_values.max(1))
@@ -391,9 +287,6 @@ def greedy_policy(q_values: Floats[Array, "S A"]) -> IntArray:
     """The action of largest value in each state; of several, the first.
 
     Equation: eq-greedy
-
-    Returns:
-        (S,) integers.
 
     Source: Sutton & Barto (2018), equation 4.9.
     """
@@ -421,12 +314,6 @@ def policy_evaluation(mdp: MDP, policy: Policy) -> FloatArray:
 
     Equation: eq-matrix-form, eq-state-value
 
-    Returns:
-        V, (S,), in units of reward; zero at terminal states.
-
-    Raises:
-        ValueError: at gamma = 1 a policy that may never end the episode.
-
     Source: Puterman (1994), section 6.1; Sutton & Barto (2018), section 4.1.
     """
     rewards, transitions = mdp.policy_rewards(policy), mdp.policy_transitions(policy)
@@ -444,15 +331,6 @@ def iterate_policy_evaluation(
     The last sweep is moved to the middle of its error interval; see ``iterate_value_iteration``.
 
     Equation: eq-bellman-v
-
-    Args:
-        tolerance: stop once the error bound is at most this, above 0, in units of reward.
-
-    Yields:
-        One ``Sweep`` per sweep over the states.
-
-    Raises:
-        ValueError: at gamma = 1 a policy that may never end the episode.
 
     Source: Sutton & Barto (2018), section 4.1.
     """
@@ -477,13 +355,6 @@ def truncated_policy_evaluation(mdp: MDP, policy: Policy, values: Floats[Array, 
 
     Equation: eq-modified-policy-iteration
 
-    Args:
-        values: where to start, (S,); entries of terminal states are read as 0.
-        sweeps: number of sweeps, at least 0.
-
-    Returns:
-        V after the sweeps, (S,).
-
     Source: Puterman & Shin (1978); Puterman (1994), section 6.5.
     """
     transitions = mdp.gamma * mdp.policy_transitions(policy)
@@ -504,12 +375,6 @@ def action_values(mdp: MDP, policy: Policy) -> FloatArray:
 
     Equation: eq-action-value
 
-    Returns:
-        Q, (S, A), in units of reward; zero at terminal states.
-
-    Raises:
-        ValueError: as ``policy_evaluation``.
-
     Source: Sutton & Barto (2018), equation 3.13.
     """
     return _backup(mdp, policy_evaluation(mdp, policy))
@@ -521,11 +386,7 @@ def advantages(mdp: MDP, policy: Policy) -> FloatArray:
 
     Equation: eq-advantage
 
-    Returns:
-        (S, A); its average under the policy is 0 in every state.
-
-    Raises:
-        ValueError: as ``policy_evaluation``.
+    Its average under the policy is 0 in every state.
 
     Source: Baird (1993), "Advantage updating".
     """
@@ -539,12 +400,6 @@ def expected_return(mdp: MDP, policy: Policy) -> float:
 
     Equation: eq-objective
 
-    Returns:
-        J, in units of reward.
-
-    Raises:
-        ValueError: as ``policy_evaluation``.
-
     Source: Sutton & Barto (2018), section 13.2.
     """
     return float(mdp.start @ policy_evaluation(mdp, policy))
@@ -556,15 +411,7 @@ def policy_improvement(mdp: MDP, policy: Policy) -> IntArray:
 
     Equation: eq-policy-improvement
 
-    Args:
-        policy: (S,) integers or (S, A) probabilities. A deterministic policy keeps its action where no other
-            is better.
-
-    Returns:
-        (S,) integers.
-
-    Raises:
-        ValueError: as ``policy_evaluation``.
+    A deterministic policy keeps its action where no other is better.
 
     Source: Sutton & Barto (2018), section 4.2.
     """
@@ -596,8 +443,7 @@ def absorption_probabilities(mdp: MDP, policy: Policy) -> FloatArray:
     ends = np.eye(mdp.n_states)[:, mdp.terminal]  # (S, n_terminal)
     inside = _can_reach(transitions, mdp.terminal) & ~mdp.terminal
     if inside.any():
-        among = transitions[inside][:, inside]
-        ends[inside] = _solve(among, transitions[inside][:, mdp.terminal].toarray())
+        ends[inside] = _solve(transitions[inside][:, inside], transitions[inside][:, mdp.terminal].toarray())
     return ends
 
 
@@ -619,14 +465,7 @@ def expected_episode_length(mdp: MDP, policy: Policy) -> FloatArray:
 def expected_visits(mdp: MDP, policy: Policy, gamma: UnitInterval | None = None) -> FloatArray:
     """How often a policy comes to each state in an episode: the solution of d = mu_0 + gamma P_pi^T d.
 
-    Args:
-        gamma: discount of later visits, in [0, 1]; default: that of the process.
-
-    Returns:
-        (S,) visits; a terminal state counts once, when it is entered.
-
-    Raises:
-        ValueError: at gamma = 1 a policy that may never end the episode.
+    A terminal state counts once, when it is entered. The discount is that of the process, if no other is given.
 
     Source: Sutton & Barto (2018), section 9.2.
     """
@@ -643,14 +482,9 @@ def expected_visits(mdp: MDP, policy: Policy, gamma: UnitInterval | None = None)
 def value_error_bound(residual: NotNegative, gamma: UnitInterval) -> float:
     """How far V_{k+1} can be from V*, given the largest change: ``gamma / (1 - gamma) max|V_{k+1} - V_k|``.
 
+    At gamma = 1 it is infinite.
+
     Equation: eq-value-error-bound
-
-    Args:
-        residual: ``max_s |V_{k+1}(s) - V_k(s)|``, at least 0.
-        gamma: discount in [0, 1); at 1 the bound is infinite.
-
-    Returns:
-        A bound on ``max_s |V*(s) - V_{k+1}(s)|``.
 
     Source: Puterman (1994), section 6.3.
     """
@@ -674,12 +508,6 @@ def span_bound(
         gamma: discount in [0, 1); if the rows of P add up to almost 1 only, times the smallest sum.
         largest_gamma: and times the largest sum; default: gamma.
 
-    Returns:
-        (shift, bound).
-
-    Raises:
-        ValueError: gamma = 1.
-
     Source: Puterman (1994), theorem 6.6.6 and section 8.5.
     """
     least, most = gamma, gamma if largest_gamma is None else largest_gamma
@@ -694,17 +522,9 @@ def span_bound(
 def contraction_ratio(mdp: MDP, values: Floats[Array, "S"], other: Floats[Array, "S"]) -> float:
     """How much closer one optimality backup brings two tables: ``max|TV - TW| / max|V - W|``; at most gamma.
 
+    V and W must differ in some state that is not terminal.
+
     Equation: eq-contraction
-
-    Args:
-        values: V, (S,); entries of terminal states are read as 0.
-        other: W, (S,), different from V in some state that is not terminal.
-
-    Returns:
-        The ratio, in [0, gamma].
-
-    Raises:
-        ValueError: two tables that do not differ.
 
     Source: Puterman (1994), proposition 6.2.4.
     """
@@ -720,14 +540,9 @@ def contraction_ratio(mdp: MDP, values: Floats[Array, "S"], other: Floats[Array,
 def policy_loss_bound(value_error: NotNegative, gamma: UnitInterval) -> float:
     """How much a policy can lose that is greedy on values with this error: 2 gamma error / (1 - gamma).
 
+    The error is ``max_s |V(s) - V*(s)|``; at gamma = 1 the bound is infinite.
+
     Equation: eq-policy-loss
-
-    Args:
-        value_error: ``max_s |V(s) - V*(s)|``, at least 0.
-        gamma: discount in [0, 1); at 1 the bound is infinite.
-
-    Returns:
-        A bound on max_s [V*(s) - V_pi(s)] for pi greedy on V.
 
     Source: Singh & Yee (1994), "An upper bound on the loss from approximate optimal-value functions".
     """
@@ -755,21 +570,16 @@ class _Accuracy:
     def __init__(self, mdp: MDP, remaining: float | None = None, dtype: np.dtype = np.dtype(float)) -> None:
         if remaining is None and mdp.gamma == 1:
             remaining = _longest_rest(mdp)
-        self.mdp, self.remaining = mdp, remaining
-        self.least: Any
-        self.most: Any
+        self.remaining = remaining
         if remaining is None:
             sums = (mdp.continuation @ np.ones(mdp.n_states, dtype)).reshape(mdp.rewards.shape)[~mdp.terminal]
-            self.least, self.most = (mdp.gamma * sums.min(), mdp.gamma * sums.max()) if sums.size else (0.0, 0.0)
+            discounts: Any = mdp.gamma * sums if sums.size else np.zeros(1)
+            self.least, self.most = discounts.min(), discounts.max()
         else:
             self.least = self.most = np.nextafter(remaining / (1 + remaining), 1) if remaining < math.inf else 1.0
         # a sum of n products is off by at most about n units of rounding of its terms' size
         self.terms = int(np.diff(mdp.continuation.indptr).max(initial=0)) + 6
         self.largest_reward = float(np.abs(mdp.rewards).max())
-
-    def refined(self) -> _Accuracy:
-        """The same with the sums of the rows in longer numbers."""
-        return _Accuracy(self.mdp, self.remaining, FINEST)
 
     def interval(self, change: FloatArray) -> tuple[float, float]:
         """Middle and half the width of the interval that holds x - Tv, in exact arithmetic; change = Tv - v."""
@@ -778,7 +588,7 @@ class _Accuracy:
     def backup_rounding(self, values: FloatArray, more: float = 0.0) -> float:
         """How far off a computed backup of values of this size, plus some more, can be."""
         largest = float(np.abs(values).max()) + more
-        return self.terms * _unit(values.dtype) * (self.largest_reward + largest)
+        return self.terms * float(np.finfo(values.dtype).eps) / 2 * (self.largest_reward + largest)
 
     def rounding(self, values: FloatArray, reach: float = 0.0) -> float:
         """What rounding can add to the error of ``values`` once they are moved by up to ``reach``."""
@@ -787,7 +597,7 @@ class _Accuracy:
         if values.dtype == float:
             return error
         # the answer is stored in plain floats
-        return error + _unit(np.dtype(float)) * (float(np.abs(values).max()) + reach)
+        return error + np.finfo(float).eps / 2 * (float(np.abs(values).max()) + reach)
 
     def is_stuck(self, values: FloatArray, residual: float, before: float) -> bool:
         """Whether rounding keeps the changes going, perhaps for ever, from the largest of this backup and the last.
@@ -798,11 +608,6 @@ class _Accuracy:
         if self.most >= 1 or residual <= (1 + self.most) / 2 * before:
             return False
         return bool(residual <= 4 * self.backup_rounding(values) / (1 - self.most))
-
-
-def _unit(dtype: np.dtype) -> float:
-    """The largest relative error of one rounding."""
-    return float(np.finfo(dtype).eps) / 2
 
 
 # ---------------------------------------------------------------------- steps of the solvers
@@ -832,7 +637,7 @@ def _policy_sweeps(mdp: MDP, model: MDP, rest: BoolArray, policy: IntArray) -> I
         # V* - V = (V* - TV) + (TV - V)
         bound = float(value_error_bound(residual, accuracy.most)) + residual + accuracy.rounding(values)
         if last and accuracy.most >= 1:
-            bound = _bound_without_discount(mdp, values, q_values, policy)
+            bound = max(_most_above(mdp, values), _most_below(mdp, values, q_values, policy))
         yield Sweep(iteration, values, q_values, policy, residual, bound)
 
 
@@ -866,6 +671,7 @@ class _PartialEvaluation:
     def __call__(self, policy: IntArray, values: FloatArray, span: float) -> FloatArray:
         """Evaluate a policy, starting from ``values``; ``span`` is that of the change of the last backup."""
         self.improvements += 1
+        may_extrapolate = self.mdp.gamma < 1 and self.improvements <= EXTRAPOLATING_IMPROVEMENTS
         if self.policy is None or not np.array_equal(policy, self.policy):
             self.policy, (self.transitions, self.rewards) = policy, _rows_of(self.mdp, policy)
         enough = max(span / ENOUGH_PROGRESS, self.smallest_span)
@@ -877,16 +683,13 @@ class _PartialEvaluation:
             span = float(change.max() - change.min())
             if span <= enough:
                 break
-            if sweeps % EXTRAPOLATE_EVERY == 0 and self._may_extrapolate():
+            if may_extrapolate and sweeps % EXTRAPOLATE_EVERY == 0:
                 if span > kept_span:  # the last extrapolation did harm
                     return kept
                 kept, kept_span = values, span
                 # if P changes the change no more, all changes to come add up to gamma / (1 - gamma) times it
                 values = values + self.mdp.gamma / (1 - self.mdp.gamma) * change
         return values
-
-    def _may_extrapolate(self) -> bool:
-        return self.mdp.gamma < 1 and self.improvements <= EXTRAPOLATING_IMPROVEMENTS
 
 
 def _rows_of(mdp: MDP, policy: IntArray) -> tuple[scipy.sparse.csr_array, FloatArray]:
@@ -903,8 +706,7 @@ def _head_start(mdp: MDP) -> FloatArray:
     Any start will do; a good one saves sweeps. Usually it is the best reward of one step. If that is the same
     for all actions of most states, the start is the values of the policy that heads for a promising state.
     """
-    best = _take_best(mdp.rewards)[1]
-    open_states = ~mdp.terminal
+    best, open_states = _take_best(mdp.rewards)[1], ~mdp.terminal
     undecided = (best + _take_best(-mdp.rewards)[1] <= 1e-12 * np.abs(best)) & open_states
     if 2 * np.count_nonzero(undecided) <= np.count_nonzero(open_states):
         return best
@@ -919,12 +721,7 @@ def _values_on_the_way(mdp: MDP, policy: IntArray, toward: IntArray, chances: Fl
 
     Then V = (r + gamma p V(next)) / (1 - gamma q), where the step succeeds with chance p and slips with q. It is
     solved for all states at once, by jumps of doubled length.
-
-    Args:
-        mdp: the process, gamma < 1.
-        policy: (S,) actions.
-        toward: (S + 1,) the next state on the way; S, which leads to itself, where the way is over.
-        chances: (S,) of getting there.
+    ``toward``, (S + 1,), is the next state on the way; S, which leads to itself, where the way is over.
     """
     transitions, rewards = _rows_of(mdp, policy)  # gamma P and r of the policy
     arrive = mdp.gamma * chances
@@ -1004,9 +801,9 @@ def _steps_to(ends: BoolArray, transitions: scipy.sparse.csr_array) -> FloatArra
 
 
 def _require_end(mdp: MDP, transitions: scipy.sparse.csr_array) -> None:
-    stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
-    if len(stuck):
-        raise ValueError(f"policy must end the episode at gamma = 1; from states {_some(stuck)} it cannot")
+    stuck = _stuck(mdp, transitions)
+    if stuck:
+        raise ValueError(f"policy must end the episode at gamma = 1; from states {stuck} it cannot")
 
 
 class PayingLoop(ValueError):
@@ -1020,18 +817,18 @@ def _require_no_paying_loop(mdp: MDP, transitions: scipy.sparse.csr_array) -> No
     round a loop forever, the old one did not, so the loop holds a strict improvement and no loss: it pays
     more than zero on average.
     """
-    if mdp.gamma == 1:
-        stuck = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
-        if len(stuck):
-            raise PayingLoop(
-                f"gamma = 1 needs finite returns; a loop through states {_some(stuck)} "
-                "collects more than zero and can go on forever"
-            )
+    stuck = _stuck(mdp, transitions) if mdp.gamma == 1 else ""
+    if stuck:
+        raise PayingLoop(
+            f"gamma = 1 needs finite returns; a loop through states {stuck} collects more than zero and can go on forever"
+        )
 
 
-def _some(states: IntArray) -> str:
+def _stuck(mdp: MDP, transitions: scipy.sparse.csr_array) -> str:
+    """The first states that do not reach an end, in words; nothing if all do."""
+    states = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
     shown = ", ".join(str(s) for s in states[:10])
-    return f"[{shown}{', ...' if len(states) > 10 else ''}]"
+    return f"[{shown}{', ...' if len(states) > 10 else ''}]" if len(states) else ""
 
 
 def _endless(mdp: MDP, allowed: BoolArray) -> BoolArray:
@@ -1093,17 +890,7 @@ def _rest_for_good(mdp: MDP, policy: IntArray, rest: BoolArray) -> IntArray:
     if not resting.any():
         return policy
     first = rest.argmax(1)
-    forward = _rows_of(mdp, first)[0].T.tocsr()
-    while True:
-        wider = resting | (forward @ resting.astype(float) > 0)
-        if (wider == resting).all():
-            return np.where(resting, first, policy)
-        resting = wider
-
-
-def _bound_without_discount(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntArray) -> float:
-    """At gamma = 1: how far V can be from V* and what the policy earns; infinite if it cannot be told."""
-    return max(_most_above(mdp, values), _most_below(mdp, values, q_values, policy))
+    return np.where(_can_reach(_rows_of(mdp, first)[0].T.tocsr(), resting), first, policy)
 
 
 def _most_above(mdp: MDP, values: FloatArray) -> float:
@@ -1197,15 +984,14 @@ def _first_values(mdp: MDP, may_fall: bool) -> FloatArray:
     Otherwise a sweep could end just before a price has to be paid, and never notice it: then the start is
     what a policy that ends or rests earns, from where sweeps rise.
     """
-    zeros = np.zeros(mdp.n_states)
     if mdp.gamma < 1:
-        return zeros
+        return np.zeros(mdp.n_states)
     endless = _endless(mdp, np.ones_like(mdp.rewards, dtype=bool))
     if (mdp.rewards[endless] > 0).any():
         model, _ = _with_rest(mdp)
         for _ in _improvements(model, _policy_that_ends(model)):  # raises if a loop pays
             pass
     if not endless.any() or mdp.rewards.max(1).min() >= 0 or may_fall and mdp.rewards.max() <= 0:
-        return zeros
+        return np.zeros(mdp.n_states)
     values = policy_evaluation(mdp, _policy_that_ends(mdp))
     return np.where(_endless(mdp, mdp.rewards == 0).any(1), np.maximum(values, 0.0), values)

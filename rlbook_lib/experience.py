@@ -53,38 +53,23 @@ class LearnerOptions(RunLimits):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a prediction method learned about a fixed policy.
+    """What a prediction method learned about a fixed policy."""
 
-    Args:
-        values: ``V(s)``, (S,), or (R, S) when ``runs`` is above 1.
-        counts: how many returns or targets went into each value; same shape as ``values``.
-        returns: undiscounted return of every episode, (R, episodes).
-        lengths: number of steps of every episode, (R, episodes).
-        history: values before the first and after every episode, (episodes+1, R, S), or None.
-    """
-
-    values: FloatArray
-    counts: IntArray
-    returns: FloatArray
-    lengths: IntArray
-    history: FloatArray | None = None
+    values: FloatArray  #: ``V(s)``, (S,), or (R, S) when ``runs`` is above 1
+    counts: IntArray  #: how many returns or targets went into each value; same shape
+    returns: FloatArray  #: undiscounted return of every episode, (R, episodes)
+    lengths: IntArray  #: number of steps of every episode, (R, episodes)
+    history: FloatArray | None = None  #: values before the first and after every episode, (episodes+1, R, S)
 
 
 @dataclass(frozen=True)
 class Control:
-    """What a control method learned while it acted.
+    """What a control method learned while it acted."""
 
-    Args:
-        q_values: ``Q(s, a)``, (S, A), or (R, S, A) when ``runs`` is above 1.
-        returns: undiscounted return of every episode, exploration included, (R, episodes).
-        lengths: number of steps of every episode, (R, episodes).
-        history: tables before the first and after every episode, (episodes+1, R, S, A), or None.
-    """
-
-    q_values: FloatArray
-    returns: FloatArray
-    lengths: IntArray
-    history: FloatArray | None = None
+    q_values: FloatArray  #: ``Q(s, a)``, (S, A), or (R, S, A) when ``runs`` is above 1
+    returns: FloatArray  #: undiscounted return of every episode, exploration included, (R, episodes)
+    lengths: IntArray  #: number of steps of every episode, (R, episodes)
+    history: FloatArray | None = None  #: tables before the first and after every episode, (episodes+1, R, S, A)
 
 
 # ---------------------------------------------------------------------- schedules
@@ -551,11 +536,7 @@ class TransitionTable:
 
     def first_state(self, u: float) -> int:
         """One first state."""
-        return (
-            self.start_states.item(bisect_right(self.start_cumulative, u))
-            if "start" in self.needs
-            else self.start_states.item(0)
-        )
+        return self.start_states.item(bisect_right(self.start_cumulative, u) if "start" in self.needs else 0)
 
     def draw_start(self, u: FloatArray) -> IntArray:
         """First states, (n,)."""
