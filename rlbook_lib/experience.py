@@ -85,11 +85,7 @@ def harmonic(first: UnitInterval = 1.0, delay: Positive = 1.0) -> Callable[[int]
     which the noise is averaged out and yet any starting point is forgotten. The defaults give 1/n.
 
     Args:
-        first: the value at n = 1, in [0, 1].
         delay: a positive number; at n = delay + 1 the value has fallen to half.
-
-    Returns:
-        A function of the count.
 
     Source: Robbins & Monro (1951); Sutton & Barto (2018), equation 2.7.
     """
@@ -98,16 +94,7 @@ def harmonic(first: UnitInterval = 1.0, delay: Positive = 1.0) -> Callable[[int]
 
 @checked
 def linear_decay(first: UnitInterval, last: UnitInterval, steps: Count) -> Callable[[int], float]:
-    """A schedule that goes straight from ``first`` at n = 1 to ``last`` at n = ``steps``, and stays there.
-
-    Args:
-        first: the value at n = 1, in [0, 1].
-        last: the value from n = ``steps`` on, in [0, 1].
-        steps: at least 1.
-
-    Returns:
-        A function of the count.
-    """
+    """A schedule that goes straight from ``first`` at n = 1 to ``last`` at n = ``steps``, and stays there."""
     return lambda n: last if n >= steps else first + (last - first) * (n - 1) / (steps - 1)
 
 
@@ -149,7 +136,6 @@ def epsilon_greedy_probabilities(
 
     Args:
         q_values: action values, (..., A).
-        epsilon: probability of a uniformly drawn action.
         axis: where the actions are; 0 for (A, ...).
 
     Returns:

@@ -46,11 +46,7 @@ class EpisodeOver(gymnasium.error.ResetNeeded, ValueError):
 
 
 def register_environments() -> None:
-    """Register the maze with Gymnasium, once; its plugin entry point and importing this module both call it.
-
-    Source:
-        Gymnasium documentation, "Create a custom environment".
-    """
+    """Register the maze with Gymnasium, once; its plugin entry point and importing this module both call it."""
     if ENVIRONMENT_ID not in gymnasium.registry:
         gymnasium.register(id=ENVIRONMENT_ID, entry_point="rlbook_lib.maze:Maze")
 
@@ -63,14 +59,8 @@ def move_probabilities(slip: UnitInterval) -> FloatArray:
 
     Equation: eq-slip
 
-    Args:
-        slip: probability of being pushed sideways, in [0, 1].
-
     Returns:
         (4, 4) rows that sum to one: row is the chosen action, column the direction of the move.
-
-    Source:
-        The book, chapter 3.
     """
     probabilities = (1.0 - slip) * np.eye(len(ACTIONS))
     for action, sides in enumerate(SIDES):
@@ -93,9 +83,6 @@ class Maze(gymnasium.Env[Any, Any]):
 
     Raises:
         ValueError: an unknown layout or cell, ragged rows, or not exactly one start.
-
-    Source:
-        The book, chapter 3.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
@@ -133,42 +120,17 @@ class Maze(gymnasium.Env[Any, Any]):
 
     @checked
     def cell(self, state: Natural) -> tuple[int, int]:
-        """The (row, column) of a state; row 0 is the top.
-
-        Args:
-            state: a state's number, 0 to n_states - 1.
-
-        Returns:
-            (row, column).
-        """
+        """The (row, column) of a state; row 0 is the top."""
         return divmod(index("state", state, self.n_states), self.columns)
 
     @checked
     def state(self, row: Natural, column: Natural) -> int:
-        """The number of the cell at (row, column).
-
-        Args:
-            row: 0 (top) to rows - 1.
-            column: 0 (left) to columns - 1.
-
-        Returns:
-            The state's number.
-
-        Raises:
-            ValueError: the cell is outside the maze.
-        """
+        """The number of the cell at (row, column)."""
         return index("row", row, self.rows) * self.columns + index("column", column, self.columns)
 
     @checked
     def one_hot(self, state: Natural) -> FloatArray:
-        """The state as a vector: one at its own place, zero elsewhere.
-
-        Args:
-            state: a state's number, 0 to n_states - 1.
-
-        Returns:
-            (n_states,) floats.
-        """
+        """The state as a vector: one at its own place, zero elsewhere."""
         vector = np.zeros(self.n_states)
         vector[index("state", state, self.n_states)] = 1.0
         return vector
@@ -254,17 +216,8 @@ class Maze(gymnasium.Env[Any, Any]):
 
         Equation: eq-slip
 
-        Args:
-            gamma: discount, in [0, 1].
-
-        Returns:
-            An MDP of n_states states and 4 actions.
-
         Raises:
             ValueError: gamma = 1 where no goal or trap can be reached.
-
-        Source:
-            The book, chapter 3.
         """
         transitions, rewards = self._transition_matrix(), self._reward_matrix()
         if self.n_states <= DENSE_CELLS:

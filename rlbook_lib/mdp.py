@@ -97,7 +97,6 @@ class MDP:
 
         Args:
             env_or_id: an environment or a registered id, for example ``"FrozenLake-v1"``. Wrappers are ignored.
-            gamma: discount in [0, 1].
 
         Returns:
             The MDP with sparse transitions. States that an episode cannot reach keep their table rows.
@@ -171,8 +170,6 @@ class MDP:
 
         Args:
             state: a state that is not terminal.
-            action: an action, 0 to A - 1.
-            rng: the source of randomness.
 
         Returns:
             The next state and the reward.
@@ -265,14 +262,6 @@ def policy_rows(policy: Policy, n_states: Count, n_actions: Count) -> FloatArray
 
     Args:
         policy: actions (S,) as integers, or probabilities (S, A) whose rows sum to one.
-        n_states: number of states S.
-        n_actions: number of actions A.
-
-    Returns:
-        Probabilities ``pi(a | s)``, (S, A).
-
-    Raises:
-        ValueError: an action out of range.
     """
     if policy.shape not in ((n_states,), (n_states, n_actions)):
         raise ValueError(f"policy has shape {policy.shape}; expected ({n_states},) or ({n_states}, {n_actions})")
@@ -346,17 +335,9 @@ def sample_episode(
     """Follow a policy from a first state until the process ends or ``max_steps`` have passed.
 
     Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
         seed: a non-negative integer; the same seed gives the same episode.
         start: the first state; default: drawn from ``mdp.start``.
         max_steps: at least 1; reaching it truncates the episode.
-
-    Returns:
-        The episode.
-
-    Raises:
-        ValueError: a terminal or unknown start.
     """
     rows = mdp.policy_rows(policy)
     rng = np.random.default_rng(seed)
@@ -383,13 +364,8 @@ def trajectory_probability(mdp: MDP, policy: Policy, states: Sequence[Natural], 
     Equation: eq-trajectory-probability
 
     Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
         states: ``s_0, ..., s_T``, (T+1,) integers.
         actions: ``a_0, ..., a_{T-1}``, (T,) integers.
-
-    Returns:
-        A probability in [0, 1].
 
     Raises:
         ValueError: the lengths do not fit, or an action is taken in a terminal state.
@@ -416,8 +392,6 @@ def enumerate_trajectories(mdp: MDP, policy: Policy, horizon: Natural) -> list[T
     by brute force what the rest of the library computes cleverly.
 
     Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
         horizon: number of steps after which a trajectory is cut, at least 0.
 
     Returns:
@@ -444,8 +418,6 @@ def enumerate_trajectories(mdp: MDP, policy: Policy, horizon: Natural) -> list[T
                 )
     return finished
 
-
-# ---------------------------------------------------------------------- checks that other modules share
 
 # ---------------------------------------------------------------------- helpers of the constructor
 

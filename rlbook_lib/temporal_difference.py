@@ -54,7 +54,6 @@ def td_target(
         reward: rewards, any shape.
         next_value: value of the next state; not looked at where ``terminated``.
         terminated: flags; true where the next state ends the episode. A truncation is not an end.
-        gamma: discount in [0, 1].
 
     Returns:
         Targets, of the arguments' common shape.
@@ -81,7 +80,6 @@ def td_error(
         value: value of the state, same shape.
         next_value: value of the next state; not looked at where ``terminated``.
         terminated: flags; true where the next state ends the episode. A truncation is not an end.
-        gamma: discount in [0, 1].
 
     Returns:
         Errors, of the arguments' common shape.
@@ -364,7 +362,6 @@ def td_prediction(
 
     Args:
         env_or_mdp: an MDP, a Maze, or a Gymnasium environment or id with Discrete spaces.
-        policy: (S,) integers or (S, A) probabilities.
         alpha: step size in [0, 1], or a schedule of the visit count of the state in its run (from 1).
         initial_values: first guess, (S,); default 0. Known terminal states are set to 0.
         options: as for ``q_learning``.
@@ -536,8 +533,6 @@ def td_fixed_point(
     There the expected update vanishes: ``sum d(s) E[delta] features[s] = 0``.
 
     Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
         features: (S, d); the rows of terminal states count as 0. The identity gives one value per state.
         weights: how often each state is updated, (S,), not negative; default: expected visits per episode.
 
@@ -566,8 +561,6 @@ def residual_gradient_fixed_point(
     As soon as transitions are random this is not the value function, even with one parameter per state.
 
     Args:
-        mdp: the process.
-        policy: (S,) integers or (S, A) probabilities.
         features: (S, d); the rows of terminal states count as 0. The identity gives one value per state.
         weights: how often each state is updated, (S,), not negative; default: expected visits per episode.
 

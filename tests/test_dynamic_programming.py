@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
+from rlbook_lib import dynamic_programming
 from rlbook_lib.dynamic_programming import (
     absorption_probabilities,
     action_values,
@@ -55,6 +57,19 @@ CASES = [
 ]
 SOLVERS = [value_iteration, policy_iteration, modified_policy_iteration]
 UNIFORM = np.full((6, 4), 0.25)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_solver_goes_on_for_ever():
+    """Far more sweeps than any process of this file needs: a solver that hangs fails."""
+
+    def count(start):
+        yield from range(start, 20_001)
+        raise AssertionError("a solver goes on after 20,000 sweeps")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dynamic_programming, "itertools", SimpleNamespace(count=count, pairwise=itertools.pairwise))
+        yield
 
 
 def cell(state):
@@ -445,6 +460,7 @@ def test_solvers_agree_with_trying_every_policy(solve, mdp):
     assert error <= solution.error_bound + 1e-12 * scale / (1 - mdp.gamma)
     if solve is not policy_iteration:
         assert solution.error_bound <= 1e-8
+    assert solution.iterations <= {value_iteration: 5000, policy_iteration: 10, modified_policy_iteration: 400}[solve]
     np.testing.assert_allclose(solution.q_values, q_from_values(mdp, best), atol=2e-8 * scale)
     np.testing.assert_array_equal(
         solution.policy, greedy_policy(solution.q_values) if solve is not policy_iteration else solution.policy
@@ -576,6 +592,54 @@ def test_a_tolerance_is_kept_where_rounding_adds_up(solve, terminal):
     assert np.abs(solution.values - exact).max() <= solution.error_bound
 
 
+@pytest.mark.parametrize("pay", [(1234.5, -876.5), (700.1, 10.3), (2000.7, 1.0), (1e6 / 3, 7.0)])
+@pytest.mark.parametrize("iterate", [iterate_value_iteration, iterate_modified_policy_iteration, None])
+def test_rounding_does_not_keep_sweeps_going(iterate, pay):
+    """There and back for ever: changes alternate in sign, and in plain floats settle at a size that never fades."""
+    mdp = MDP([[[0.0, 1.0]], [[1.0, 0.0]]], np.array(pay)[:, None], 0.99)
+    sweeps = list(iterate(mdp) if iterate else iterate_policy_evaluation(mdp, np.zeros(2, dtype=int)))
+    exact = (np.array(pay) + 0.99 * np.array(pay[::-1])) / (1 - 0.99**2)
+    assert np.abs(sweeps[-1].values - exact).max() <= sweeps[-1].error_bound + 1e-15 * np.abs(exact).max() / 0.01
+    assert sweeps[-1].error_bound <= 1e-8 + 1e-15 * np.abs(exact).max()
+    assert len(sweeps) < (1000 if iterate is iterate_modified_policy_iteration else 5000)
+
+
+def test_without_a_discount_rounding_does_not_keep_sweeps_going():
+    """The same with an end and a way to stay: nothing bounds the error, and changes stay above the tolerance."""
+    transitions = np.zeros((3, 2, 3))
+    transitions[0, 0], transitions[1, 0], transitions[2, :, 2] = [0, 0.99, 0.01], [0.99, 0, 0.01], 1
+    transitions[[0, 1], 1, [0, 1]] = 1
+    rewards = np.array([[1e8 / 3, -1e9], [-1e8 / 7, -1e9], [0, 0]])
+    mdp = MDP(transitions, rewards, 1.0, [False, False, True])
+    for solve in SOLVERS:
+        np.testing.assert_allclose(solve(mdp).values, plain_evaluation(mdp, [0, 0, 0]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("solve", SOLVERS)
+def test_many_states_with_few_actions_against_plain_sweeps(solve):
+    """2,500 states, where the best action is looked for by columns; the last action is a copy of the first."""
+    rng, S, B = np.random.default_rng(5), 2500, 3
+    chains = [
+        sp.csr_array(
+            (rng.dirichlet(np.ones(B), S).ravel(), rng.integers(S, size=S * B), np.arange(0, S * B + 1, B)), (S, S)
+        )
+        for _ in range(3)
+    ]
+    chains.append(chains[0])
+    rewards = rng.normal(size=(S, 3))[:, [0, 1, 2, 0]]
+    values = np.zeros(S)
+    for _ in range(300):
+        q_values = np.column_stack([rewards[:, a] + 0.9 * (chain @ values) for a, chain in enumerate(chains)])
+        values = np.array([max(row) for row in q_values.tolist()])
+    transitions = sp.csr_array(sp.vstack(chains))[np.arange(4 * S).reshape(4, S).T.ravel()]
+    solution = solve(MDP(transitions, rewards, 0.9))
+    np.testing.assert_allclose(solution.values, values, atol=1e-7)
+    clear = np.diff(np.sort(q_values[:, :3], axis=1), axis=1)[:, -1] > 1e-6
+    best = np.array([row.index(max(row)) for row in q_values.tolist()])
+    assert clear.sum() > 0.99 * S and (solution.policy[clear] == best[clear]).all()
+    assert greedy_policy(q_values).tolist() == best.tolist()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_large_sparse_models_agree_with_each_other(seed):
     rng = np.random.default_rng(seed)
@@ -652,6 +716,37 @@ def test_policy_iteration_stops_at_the_policy_it_evaluated():
         np.testing.assert_allclose(following.values, policy_evaluation(mdp, sweep.policy))
         assert (following.values >= sweep.values - 1e-12).all()
     np.testing.assert_allclose(sweeps[-1].values, policy_evaluation(mdp, sweeps[-1].policy))
+
+
+def twins(seed, S=40):
+    """A long way at gamma = 1, every state of it twice: the second action goes to the twin, and is as good."""
+    rng = np.random.default_rng(seed)
+    order, size = rng.permutation(2 * S), 2 * S + 1
+    place = np.append(order, 2 * S).astype(int)  # state i, its twin S + i, the end
+    transitions, rewards = np.zeros((size, 2, size)), np.zeros((size, 2))
+    for i, (forward, cost) in enumerate(zip(rng.uniform(1e-3, 1e-2, S), rng.uniform(0.1, 1, S))):
+        for here, twin in ((i, S + i), (S + i, i)):
+            after = 2 * S if i == S - 1 else here + 1
+            for action, stay in enumerate((here, twin)):
+                transitions[place[here], action, place[stay]] = 1 - forward
+                transitions[place[here], action, place[after]] += forward
+            rewards[place[here]] = -cost
+    transitions[2 * S, :, 2 * S] = 1
+    return MDP(transitions, rewards, 1.0, np.arange(size) == 2 * S)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_does_not_look_like_an_improvement(seed):
+    mdp = twins(seed)
+    sweeps = list(iterate_policy_iteration(mdp))
+    assert len(sweeps) == 1 and not sweeps[-1].policy.any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_policy_iteration_ends_even_where_rounding_chooses(seed, monkeypatch):
+    monkeypatch.setattr(dynamic_programming._Accuracy, "rounding", lambda self, values, reach=0.0: 0.0)
+    improvements = dynamic_programming._improvements(twins(seed), np.zeros(81, dtype=int))
+    assert len(list(itertools.islice(improvements, 60))) < 60
 
 
 # ------------------------------------------------------------------ no discount
