@@ -87,7 +87,7 @@ def _sweeps(
         q_values = _backup(mdp, values)
         policy, new_values = choose(q_values)
         change = new_values - values
-        residual = float(np.abs(change).max())
+        residual = float(max(change.max(), -change.min()))
         bound = float(value_error_bound(residual, accuracy.most))
         shift, half_width = accuracy.interval(change)
         rounding = accuracy.rounding(new_values, reach=bound)
@@ -111,9 +111,17 @@ def _sweeps(
 
 
 def _take_best(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """The greedy policy and its values."""
-    policy = greedy_policy(q_values)
-    return policy, q_values.ravel().take(np.arange(0, q_values.size, q_values.shape[1]) + policy)
+    """The greedy policy, of several best actions the first, and its values."""
+    states, actions = q_values.shape
+    if actions <= FEW_ACTIONS and states >= MANY_STATES:  # by columns: numpy is slow on a lot of short rows
+        best, below = functools.reduce(np.maximum, q_values.T), np.ones(states, dtype=bool)
+        policy = np.zeros(states, dtype=np.int64)
+        for column in q_values.T[:-1]:
+            below &= column < best
+            policy += below
+        return policy, best
+    policy = q_values.argmax(1)
+    return policy, q_values[np.arange(states), policy]
 
 
 @checked
@@ -290,16 +298,7 @@ def greedy_policy(q_values: Floats[Array, "S A"]) -> IntArray:
 
     Source: Sutton & Barto (2018), equation 4.9.
     """
-    states, actions = q_values.shape
-    if actions > FEW_ACTIONS or states < MANY_STATES:
-        return q_values.argmax(1)
-    # by columns, as numpy is slow on a lot of short rows: count the actions before the first of the best
-    best, below = functools.reduce(np.maximum, q_values.T), np.ones(states, dtype=bool)
-    policy = np.zeros(states, dtype=np.int64)
-    for column in q_values.T[:-1]:
-        below &= column < best
-        policy += below
-    return policy
+    return _take_best(q_values)[0]
 
 
 # ---------------------------------------------------------------------- exact evaluation
