@@ -99,7 +99,7 @@ def _sweeps(
             return
         yield Sweep(iteration, _plain(new_values), _plain(q_values), policy, residual, bound + rounding)
         if accuracy.most >= 1:
-            if residual <= max(tolerance, UNDISCOUNTED_NOISE * accuracy.backup_rounding(new_values)):
+            if residual <= tolerance:
                 return
             if iteration == UNDISCOUNTED_SWEEPS:
                 raise RuntimeError(f"at gamma = 1 values change by {residual:.3g} after {iteration} sweeps")
@@ -614,7 +614,6 @@ class _Accuracy:
 FEW_ACTIONS, MANY_STATES = 8, 2000  # tables of such shapes are searched faster by columns
 DENSE_STATES = 200  # up to this size a dense linear solve is faster than a sparse one
 UNDISCOUNTED_SWEEPS = 100_000  # at gamma = 1 nothing says beforehand how many sweeps are needed
-UNDISCOUNTED_NOISE = 1000  # and changes of so many units of a backup's rounding may never fade
 FINEST = np.dtype(np.longdouble)  # the longest numbers of the machine; on some no longer than float
 
 # Modified policy iteration, between two improvements of the policy:
