@@ -1130,6 +1130,12 @@ def test_what_an_argument_may_not_be(function):
                     function(**{**arguments, name: value})
 
 
+def test_the_span_of_rows_that_add_up_to_different_sums_by_hand():
+    assert span_bound([-1.0, 2.0], 0.5, 0.75) == pytest.approx((1.5, 4.5))  # from -3 to 6
+    assert span_bound([1.0, 2.0], 0.5, 0.75) == pytest.approx((3.5, 2.5))  # from 1 to 6
+    assert span_bound([-2.0, -1.0], 0.5, 0.75) == pytest.approx((-3.5, 2.5))
+
+
 def test_the_span_bounds_nothing_without_a_discount():
     for gammas in ((1.0,), (0.9, 1.0)):
         with pytest.raises(ValueError, match="gamma"):

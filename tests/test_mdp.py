@@ -58,6 +58,7 @@ def test_expected_reward_is_the_plain_triple_loop():
         )
         assert mdp.rewards[state, action] == pytest.approx(by_hand, abs=1e-12)
     assert mdp.rewards[0, 0] == pytest.approx(0.7 * 0 + 0.2 * 1 + 0.1 * 2)
+    assert not small_mdp(rewards=np.ones((3, 2))).rewards[2].any()  # an end pays nothing, whatever it says
 
 
 def test_expected_rewards_agree_dense_and_sparse():

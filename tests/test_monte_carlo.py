@@ -151,6 +151,14 @@ def test_control_epsilon_schedule_counts_episodes_from_one():
     assert result.returns[:, -1].mean() > 0
 
 
+def test_a_truncated_episode_goes_on_with_the_epsilon_of_its_own_episode():
+    # all random in episode 1, greedy in episode 2, whose end is worth the best action: 1 + 1/2
+    mdp = MDP(np.ones((1, 2, 1)), [[1.0, 0.0]], 0.5)
+    options = dict(alpha=1.0, epsilon=lambda n: float(n == 1), seed=0, runs=20, max_steps=1)
+    q_values = monte_carlo_control(mdp, episodes=2, gamma=0.5, **options).q_values[:, 0]
+    assert set(q_values[q_values[:, 0] > 0, 0]) <= {1.0, 1.5} and 1.5 in q_values and 1.25 not in q_values
+
+
 # ------------------------------------------------------------------ runs, seeds, history, generators
 
 
