@@ -1,124 +1,129 @@
-// The static twin of an interactive figure: native inputs move one SVG by changing attributes.
-// No library, no network. It runs once per figure, right after the figure's markup.
-(function (script) {
+// A figure: native inputs move one SVG by changing attributes. No library, no network.
+// The element starts itself, whenever and wherever it comes into a page.
+(() => {
   "use strict";
-  var figures = script && script.closest(".rlx")
-    ? [script.closest(".rlx")]
-    : document.querySelectorAll(".rlx:not([data-ready])");
-  Array.prototype.forEach.call(figures, start);
+  if (customElements.get("rlx-figure")) return;
+  const still = matchMedia("(prefers-reduced-motion: reduce)"), phone = matchMedia("(max-width: 32rem)");
+  const LEAST = 10;      // CSS pixels of a letter on a phone
+  const TALLEST = 640;   // CSS pixels of a stacked picture
+
+  customElements.define("rlx-figure", class extends HTMLElement {
+    connectedCallback() {
+      if (document.readyState === "loading") addEventListener("DOMContentLoaded", () => start(this), {once: true});
+      else start(this);
+    }
+  });
 
   function start(root) {
-    var source = root.querySelector('script[type="application/json"]');
-    if (!source || root.hasAttribute("data-ready")) return;
-    root.setAttribute("data-ready", "");
-    var data = JSON.parse(source.textContent);
-    var svg = root.querySelector(".rlx-picture > svg");
-    var all = svg.querySelectorAll("*");
-    var suffix = unique(svg);
-    var readout = root.querySelector(".rlx-readout");
-    var button = root.querySelector(".rlx-play");
-    var boxes = Array.prototype.slice.call(root.querySelectorAll("[data-control]"));
-    var sizes = data.sizes;
-    var state = boxes.map(read);
-    var shown = data.changes.map(function () { return -1; });
-    var moving = [];  // the groups of the artists that move, in drawing order
-    data.changes.forEach(function (change) {
-      var group = change[1] === "#readout" ? null : all[change[0]];
-      while (group && group.parentNode !== svg) group = group.parentNode;
-      if (group && moving.indexOf(group) < 0) moving.push(group);
-    });
-    var playing = 0, player = button ? +button.getAttribute("data-plays") : -1;
-    var still = window.matchMedia("(prefers-reduced-motion: reduce)");
+    const svg = root.querySelector(".rlx-picture > svg");
+    if (!svg || root.dataset.ready) return;
+    root.dataset.ready = "yes";
+    const source = root.querySelector('script[type="application/json"]') ?? document.getElementById(root.dataset.states);
+    const suffix = ownNames(svg);
+    if (source) control(root, svg, JSON.parse(source.textContent), suffix);
+    let before = 0;
+    new ResizeObserver(() => {
+      if (svg.clientWidth !== before) fit(svg);
+      before = svg.clientWidth;
+    }).observe(svg);
+  }
 
-    // Two copies of one figure may share a page: the later one renames its ids (clip regions).
-    function unique(picture) {
-      var named = picture.querySelectorAll("[id]"), end = "";
-      if (!named.length) return end;
-      for (var n = 2; document.querySelectorAll('[id="' + named[0].id + end + '"]').length > (end ? 0 : 1); n++) end = "-" + n;
-      if (end) {
-        all.forEach(function (element) {
-          ["clip-path", "fill"].forEach(function (name) {
-            var value = element.getAttribute(name);
-            if (value && value.indexOf("url(#") === 0) element.setAttribute(name, value.replace(")", end + ")"));
-          });
-        });
-        named.forEach(function (element) { element.id += end; });
-      }
-      return end;
+  // Two copies of one figure may share a page: the later one renames its ids (clip regions).
+  function ownNames(svg) {
+    const named = svg.querySelectorAll("[id]");
+    let end = "";
+    if (!named.length) return end;
+    for (let n = 2; document.querySelectorAll(`[id="${named[0].id}${end}"]`).length > (end ? 0 : 1); n++) end = "-" + n;
+    if (!end) return end;
+    for (const name of ["clip-path", "fill"])
+      svg.querySelectorAll(`[${name}^="url(#"]`).forEach(part => part.setAttribute(name, part.getAttribute(name).replace(")", end + ")")));
+    named.forEach(part => { part.id += end; });
+    return end;
+  }
+
+  function control(root, svg, data, suffix) {
+    const all = svg.querySelectorAll("*"), sizes = data.sizes, shown = data.changes.map(() => -1);
+    const readout = root.querySelector(".rlx-readout"), button = root.querySelector(".rlx-play");
+    const boxes = [...root.querySelectorAll("[data-control]")], state = boxes.map(read);
+    const player = button ? +button.dataset.plays : -1;
+    const moving = new Set();  // the groups of the artists that move, in drawing order
+    for (const [place, name] of data.changes) {
+      let group = name === "#readout" ? null : all[place];
+      while (group && group.parentNode !== svg) group = group.parentNode;
+      if (group) moving.add(group);
     }
+    let playing = 0, trace = null, moved = 0;
 
     function read(box) {
-      var range = box.querySelector("input[type=range], select");
-      if (range) return +range.value;
-      return +box.querySelector("input[type=radio]:checked").value;
+      return +box.querySelector("input[type=range], select, input:checked").value;
     }
 
     function write(index, value) {
-      var box = boxes[index], range = box.querySelector("input[type=range], select");
+      const range = boxes[index].querySelector("input[type=range], select");
       if (range) range.value = value;
-      else box.querySelectorAll("input[type=radio]")[value].checked = true;
+      else boxes[index].querySelectorAll("input")[value].checked = true;
     }
 
     // A change is [element, attribute, controls it depends on, values, number of its index list or -1, prefix, suffix].
     function draw() {
-      boxes.forEach(function (box, index) {
-        var text = data.texts[index][state[index]];
-        var output = box.querySelector("output"), range = box.querySelector("input[type=range]");
-        if (output) output.textContent = text;
-        if (range) range.setAttribute("aria-valuetext", text);
+      boxes.forEach((box, index) => {
+        const text = box.dataset.value = data.texts[index][state[index]];  // what paper shows
+        const output = box.querySelector("output");
+        if (!output) return;
+        output.textContent = text;
+        box.querySelector("input").setAttribute("aria-valuetext", text);
       });
-      data.changes.forEach(function (change, number) {
-        var key = 0;
-        change[2].forEach(function (control) { key = key * sizes[control] + state[control]; });
-        if (change[4] >= 0) key = data.indices[change[4]][key];
+      data.changes.forEach(([place, name, controls, values, list, before, after], number) => {
+        let key = controls.reduce((sum, control) => sum * sizes[control] + state[control], 0);
+        if (list >= 0) key = data.indices[list][key];
         if (key === shown[number]) return;
         shown[number] = key;
-        var value = change[3][key], element = all[change[0]], name = change[1];
-        if (value === null) { element.removeAttribute(name); return; }
-        value = change[5] + value + change[6];
-        if (name === "#text") element.textContent = value;
-        else if (name === "#markup") element.innerHTML = suffix ? value.replace(/(url\(#[^)]*)\)/g, "$1" + suffix + ")") : value;
-        else if (name === "#readout") { if (readout.textContent !== value) readout.textContent = value; }
-        else element.setAttribute(name, suffix && value.indexOf("url(#") === 0 ? value.replace(")", suffix + ")") : value);
+        const element = all[place];
+        if (values[key] === null) return element.removeAttribute(name);
+        const value = before + values[key] + after;
+        if (name === "#readout") readout.textContent = value;
+        else if (name === "#text") element.textContent = value;
+        else if (name !== "#markup") element.setAttribute(name, suffix && value.startsWith("url(#") ? value.replace(")", suffix + ")") : value);
+        else {
+          element.innerHTML = suffix ? value.replace(/(url\(#[^)]*)\)/g, `$1${suffix})`) : value;
+          grow(svg, element);
+        }
       });
     }
 
     function caption() {
-      if (!button) return;
-      button.firstChild.textContent = still.matches ? "Step" : playing ? "Pause" : "Play";
+      if (button) button.firstChild.textContent = still.matches ? "Step" : playing ? "Pause" : "Play";
     }
 
     function stop() {
-      window.clearTimeout(playing);
+      clearTimeout(playing);
       playing = 0;
       caption();
-      if (readout) readout.setAttribute("aria-live", "polite");
+      readout?.setAttribute("aria-live", "polite");
     }
 
     function step() {
-      state[player] += 1;
-      write(player, state[player]);
+      write(player, ++state[player]);
       draw();
     }
 
     function film() {
       if (!root.isConnected) return;
       step();
-      if (state[player] < sizes[player] - 1) playing = window.setTimeout(film, data.pace);
+      if (state[player] < sizes[player] - 1) playing = setTimeout(film, data.pace);
       else stop();
     }
 
     // The picture as it stood before the last move, faint, below the one that moves.
-    var trace = null, moved = 0;
     function remember() {
-      var now = Date.now();
-      if (!data.ghost || now - moved < 700) { moved = now; return; }
-      moved = now;
-      if (trace) trace.remove();
+      const pause = Date.now() - moved;
+      moved += pause;
+      if (!data.ghost || pause < 700) return;
+      trace?.remove();
       trace = document.createElementNS(svg.namespaceURI, "g");
       trace.setAttribute("class", "rlx-ghost");
-      moving.forEach(function (group) { trace.appendChild(group.cloneNode(true)); });
-      svg.insertBefore(trace, moving.length ? moving[0] : null);
+      trace.append(...[...moving].map(group => group.cloneNode(true)));
+      svg.insertBefore(trace, [...moving][0] ?? null);
     }
 
     function set(index, value) {
@@ -129,53 +134,95 @@
       draw();
     }
 
-    boxes.forEach(function (box, index) {
-      box.addEventListener("input", function () { set(index, read(box)); });
-    });
+    boxes.forEach((box, index) => box.addEventListener("input", () => set(index, read(box))));
 
     // A handle is [control, left top width height, point of each value, which distances count]: press or pull in the picture.
-    data.handles.forEach(function (handle) {
-      var area = document.createElementNS(svg.namespaceURI, "rect"), held = false;
-      ["x", "y", "width", "height"].forEach(function (name, number) { area.setAttribute(name, handle[1][number]); });
+    for (const [index, box, points, way] of data.handles) {
+      const area = document.createElementNS(svg.namespaceURI, "rect");
+      let held = false;
+      ["x", "y", "width", "height"].forEach((name, number) => area.setAttribute(name, box[number]));
       area.setAttribute("class", "rlx-handle");
-      area.setAttribute("data-way", handle[3]);
-      svg.appendChild(area);
-      var range = boxes[handle[0]].querySelector("input, select");
-      range.setAttribute("aria-description", "The picture can be pulled, too.");
-      function pull(event) {
-        var at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-        var best = 0, least = Infinity;
-        handle[2].forEach(function (point, number) {
-          var dx = handle[3] === "y" ? 0 : point[0] - at.x, dy = handle[3] === "x" ? 0 : point[1] - at.y;
-          if (dx * dx + dy * dy < least) { least = dx * dx + dy * dy; best = number; }
-        });
-        write(handle[0], best);
-        set(handle[0], best);
-      }
-      area.addEventListener("pointerdown", function (event) { held = true; area.setPointerCapture(event.pointerId); pull(event); });
-      area.addEventListener("pointermove", function (event) { if (held) pull(event); });
-      ["pointerup", "pointercancel"].forEach(function (name) { area.addEventListener(name, function () { held = false; }); });
-    });
-    root.querySelectorAll("input, select, button").forEach(function (element) {
-      element.disabled = false;
-      // JupyterLab would take the arrow keys for its own commands.
-      element.setAttribute("data-lm-suppress-shortcuts", "");
-    });
-    root.querySelector("form").addEventListener("submit", function (event) { event.preventDefault(); });
-    if (button) {
-      button.addEventListener("click", function () {
-        if (playing) { stop(); return; }
-        if (state[player] >= sizes[player] - 1) { state[player] = -1; }
-        // A reader who asked for less motion gets one state a press, and no film.
-        if (still.matches) { step(); return; }
-        if (readout) readout.setAttribute("aria-live", "off");
-        playing = 1;
-        caption();
-        film();
-      });
-      if (still.addEventListener) still.addEventListener("change", stop);
-      caption();
+      area.dataset.way = way;
+      svg.append(area);
+      boxes[index].querySelector("input, select").setAttribute("aria-description", "The picture can be pulled, too.");
+      const pull = event => {
+        const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(area.getScreenCTM().inverse());
+        const far = points.map(([x, y]) => (way === "y" ? 0 : (x - at.x) ** 2) + (way === "x" ? 0 : (y - at.y) ** 2));
+        const best = far.indexOf(Math.min(...far));
+        write(index, best);
+        set(index, best);
+      };
+      area.addEventListener("pointerdown", event => { held = true; area.setPointerCapture(event.pointerId); pull(event); });
+      area.addEventListener("pointermove", event => { if (held) pull(event); });
+      for (const name of ["pointerup", "pointercancel"]) area.addEventListener(name, () => { held = false; });
     }
+    for (const element of root.querySelectorAll("input, select, button")) {
+      element.disabled = false;
+      element.dataset.lmSuppressShortcuts = "";  // JupyterLab would take the arrow keys for its own commands
+    }
+    root.querySelector("form").addEventListener("submit", event => event.preventDefault());
+    button?.addEventListener("click", () => {
+      if (playing) return stop();
+      if (state[player] >= sizes[player] - 1) state[player] = -1;
+      if (still.matches) return step();  // who asked for less motion gets one state a press, and no film
+      readout?.setAttribute("aria-live", "off");
+      playing = 1;
+      caption();
+      film();
+    });
+    still.addEventListener("change", stop);
+    caption();
     draw();
   }
-})(document.currentScript);
+
+  // On a phone the panels of a wide picture stand one below the other, in two rows at most, and small letters grow.
+  function fit(svg) {
+    const whole = svg.dataset.whole ??= svg.getAttribute("viewBox"), [, , wide, high] = whole.split(" ").map(Number);
+    svg.setAttribute("viewBox", whole);
+    svg.dataset.least = 0;
+    for (const part of svg.children) part.removeAttribute("transform");
+    const sizes = [...svg.querySelectorAll("text")].filter(text => text.textContent.trim()).map(sizeOf);
+    const width = svg.clientWidth, small = most => Math.min(...sizes) * width / most < LEAST;
+    let now = wide;
+    if (phone.matches && width && small(wide)) {
+      const [cut, frames] = middle(svg, wide);
+      const most = Math.max(cut, wide - cut);
+      if (cut && 2 * high * width / most <= TALLEST) {
+        let below = false;
+        for (const part of svg.children) {
+          const clip = part.querySelector("[clip-path]")?.getAttribute("clip-path"), own = frames.get(clip) ?? part.getBBox();
+          if (part.tagName === "defs" || own.width > 0.9 * wide) continue;
+          if (own.width) below = own.x + own.width / 2 > cut;  // what draws nothing now stands with what was drawn before it
+          if (below) part.setAttribute("transform", `translate(${-cut} ${high})`);
+        }
+        svg.setAttribute("viewBox", `0 0 ${now = most} ${2 * high}`);
+      }
+      svg.dataset.least = LEAST * now / width;
+    }
+    grow(svg, svg);
+  }
+
+  const sizeOf = text => +text.getAttribute("font-size");
+
+  function grow(svg, part) {
+    const least = +svg.dataset.least;
+    part.querySelectorAll("text").forEach(text => { text.style.fontSize = sizeOf(text) < least ? least + "px" : ""; });
+  }
+
+  // Where to part a picture of several panels: between two axes, where the fewest words are cut, near the middle; and all axes.
+  function middle(svg, wide) {
+    const frames = new Map([...svg.querySelectorAll("clipPath")].filter(clip => !clip.firstChild.hasAttribute("transform"))
+      .map(clip => [`url(#${clip.id})`, clip.firstChild.getBBox()]));
+    const boxes = [...frames.values()], words = [...svg.querySelectorAll("text")].map(text => text.getBBox());
+    const ends = box => box.x + box.width, crossed = x => words.filter(word => word.x < x && x < ends(word)).length;
+    const cuts = [];
+    for (const {x: to} of boxes) {
+      const from = Math.max(...boxes.map(ends).filter(end => end <= to + 1));
+      if (from < 0 || boxes.some(box => box.x < to - 1 && ends(box) > to + 1)) continue;
+      const places = Array.from({length: 41}, (_, n) => from + (to - from) * n / 40);
+      cuts.push(places.reduce((best, x) => crossed(x) < crossed(best) ? x : best));
+    }
+    const off = cut => Math.abs(cut - wide / 2);
+    return [cuts.reduce((best, cut) => off(cut) < off(best) ? cut : best, cuts[0] ?? 0), frames];
+  }
+})();

@@ -1,9 +1,8 @@
 """The interactive figure: sliders, and pictures to pull at, that work in JupyterLab and on a page without any server.
 
-``explore(setup, update, gamma=(0.5, 1.0, 0.05))`` draws one figure and lets the reader move its controls. The cell's
-output is a small piece of HTML: one SVG, the attribute changes of every other state, native inputs and a short script.
-It needs no kernel, so a saved notebook shows figures that move. ``live=True`` adds sliders that call ``update`` in the
-kernel, for steps too fine to be stored; once that kernel is gone, the stored figure is there again.
+``explore(setup, update, gamma=(0.5, 1.0, 0.05))`` draws one figure and lets the reader move its controls. A figure is a small piece of HTML: one SVG, the attribute changes of every other state, and native inputs.
+It needs no kernel. What all figures share, style and script, is their dressing: a running cell's output brings it, the
+notebooks of the book are stored without it, and a page of the book loads it once.
 
 1. ``_encode`` compares the drawings of all states (see ``svg``) and keeps, for each attribute that moves, its values
    and the controls that it depends on.
@@ -12,11 +11,9 @@ kernel, for steps too fine to be stored; once that kernel is gone, the stored fi
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import html
 import importlib.util
-import io
 import itertools
 import json
 import math
@@ -121,18 +118,34 @@ def _encode(
 
 @lru_cache(maxsize=None)
 def _asset(name: str) -> str:
-    """The style or the script, without comments and indentation."""
+    """A file of this package without comments and indentation."""
     text = resources.files("rlbook_lib").joinpath(name).read_text(encoding="utf-8")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [re.sub(r"\s+// .*", "", line).strip() for line in text.splitlines()]
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
-def _style() -> str:
-    return f"<style>{_asset('explore.css')}\n{palette_css()}</style>"
+def style() -> str:
+    """The style sheet of all figures, with the book's colors (``svg.PALETTE``)."""
+    return f"{_asset('explore.css')}\n:root{{{palette_css()}}}\n"
 
 
-def _finish(page: str) -> str:
+def script() -> str:
+    """The script of all figures."""
+    return _asset("explore.js") + "\n"
+
+
+def dressing() -> str:
+    """What a figure needs beside itself, where no page has it already."""
+    return f'<style class="rlx-dressing">{style()}</style><script class="rlx-dressing">{script()}</script>'
+
+
+def undressed(output: str) -> str:
+    """An output as notebooks of the book store it."""
+    return re.sub(r'<(style|script) class="rlx-dressing">.*?</\1>', "", output, flags=re.S)
+
+
+def _named(page: str) -> str:
     """Make the ids of one figure its own: the same figure has the same ids, another figure has others."""
     return page.replace("rlxid", "rlx" + hashlib.sha256(page.encode()).hexdigest()[:8])
 
@@ -284,21 +297,18 @@ def _page(picture: str, controls: Sequence[_Control], play: str | None, line: st
         f'<div class="rlx-picture">{picture}</div>',
         f'<form class="rlx-controls" autocomplete="off">{form}</form>',
     ]
-    return _finish(
-        f'<div class="rlx">{_style()}{"".join(reversed(parts) if tall else parts)}{line}'
-        f'<script type="application/json">{text}</script><script>{_asset("explore.js")}</script></div>'
+    return _figure(
+        f'{"".join(reversed(parts) if tall else parts)}{line}<script type="application/json">{text}</script>'
     )
+
+
+def _figure(inside: str) -> str:
+    return _named(f'<rlx-figure class="rlx">{inside}</rlx-figure>')
 
 
 # ---------------------------------------------------------------------------------------------------
 # What notebooks call
 # ---------------------------------------------------------------------------------------------------
-
-
-def _png(figure: Figure) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=100, facecolor="white", metadata={"Software": None})
-    return file.getvalue()
 
 
 def _new_figure(setup: Callable[[], Any]) -> tuple[Figure, Any]:
@@ -378,7 +388,6 @@ class Explore:
         figure, self._artists = _new_figure(setup)
         self._picture = Picture(figure)
         self.html = self._precompute()
-        self.png = self._base_png()
 
     def _move(self, state: Sequence[int], controls: Sequence[_Control] | None = None) -> str | None:
         """Move the artists to a state, given as one index per control; returns the readout."""
@@ -462,10 +471,6 @@ class Explore:
                     "its setter (set_data, set_xdata, set_offsets) or set artist.stale = True in update."
                 )
 
-    def _base_png(self) -> bytes:
-        self._move(self._start)
-        return _png(self._picture.figure)
-
     def svg(self, **values: Any) -> str:
         """The picture of one state, drawn now.
 
@@ -492,17 +497,10 @@ class Explore:
         return f"<interactive figure: {names}; {self.n_states} states>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> dict[str, Any]:
-        return {"text/plain": repr(self), "text/html": self.html, "image/png": _base64(self.png)}
+        return {"text/plain": repr(self), "text/html": dressing() + self.html}
 
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-
-# JupyterLab's outputs: a live view hides the stored one before it; a dead one ("model not found") is hidden itself.
-LIVE_RULES = (
-    ".jp-OutputArea-child:has(.rlx-stored):has(+ .jp-OutputArea-child .jupyter-widgets .rlx-picture),"
-    ".jp-OutputArea-child:has(.rlx-stored) + .jp-OutputArea-child:has(.jupyter-widgets):not(:has(.rlx-picture))"
-    "{display:none}"
-)
 
 
 class LiveExplore(Explore):
@@ -526,7 +524,7 @@ class LiveExplore(Explore):
         self._fine = controls
         kept = [stored.get(control.name, control) for control in controls] if stored else _coarser(controls, handle)
         super().__init__(setup, update, kept, play, alt, handle, ghost)
-        self.html = f'<div class="rlx-stored"><style>{LIVE_RULES}</style>{self.html}</div>'
+        self.html = f'<div class="rlx-stored">{self.html}</div>'
 
     def widget(self) -> Any:
         """The live view: an ipywidgets box whose sliders call ``update`` for every value.
@@ -564,7 +562,7 @@ class LiveExplore(Explore):
             readout = self._move([box.value for box in boxes], self._fine)
             drawn, _ = self._picture.draw()
             svg = self._picture.svg(self._order, drawn, self._definitions, self.alt)
-            picture.value = _finish(f'<div class="rlx">{_style()}<div class="rlx-picture">{svg}</div></div>')
+            picture.value = _named(f'<div class="rlx"><div class="rlx-picture">{svg}</div></div>')
             line.value = f'<p class="rlx-readout" role="status">{html.escape(readout)}</p>' if readout else ""
 
         for box in boxes:
@@ -605,10 +603,6 @@ def _coarser(controls: Sequence[_Control], handle: Mapping[str, Any]) -> list[_C
 def _pace(frames: int) -> int:
     """Milliseconds per state of a film: about 8 seconds in all."""
     return int(min(700, max(100, 8000 / frames)))
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 @checked
@@ -739,14 +733,13 @@ class StaticFigure:
         drawn, definitions = picture.draw()
         svg = picture.svg(list(drawn), drawn, definitions, alt)
         self.alt = alt
-        self.html = _finish(f'<div class="rlx">{_style()}<div class="rlx-picture">{svg}</div></div>')
-        self.png = _png(figure)
+        self.html = _figure(f'<div class="rlx-picture">{svg}</div>')
 
     def __repr__(self) -> str:
         return "<figure>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> dict[str, Any]:
-        return {"text/plain": repr(self), "text/html": self.html, "image/png": _base64(self.png)}
+        return {"text/plain": repr(self), "text/html": dressing() + self.html}
 
 
 @checked

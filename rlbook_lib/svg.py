@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import inspect
 import io
@@ -52,19 +51,21 @@ PALETTE: dict[str, tuple[str, str, str]] = {
     "sky": ("#3b9ad9", "#2277b0", "#8fcaf5"),
     "gray": ("#808080", "#737373", "#9a9a9a"),
 }
-_VARIABLES = {light: f"var(--rlx-{name})" for name, (light, _, _) in PALETTE.items()}
-_INKS = {light: f"var(--rlx-{name}-ink)" for name, (light, _, _) in PALETTE.items()}
+# What a stored picture says instead of a color: its name, and the color for where no style sheet knows the name.
+_FIXED = {"#000000": "currentColor", "#ffffff": "var(--rlx-paper,#fff)"}
+_LINES = _FIXED | {line: f"var(--rlx-{name},{line})" for name, (line, _, _) in PALETTE.items()}
+_INKS = _FIXED | {line: f"var(--rlx-{name}-ink,{ink})" for name, (line, ink, _) in PALETTE.items()}
 
 # One SVG element: tag, attributes, text (or "").
 Element = tuple[str, dict[str, str], str]
 
 
 def palette_css() -> str:
-    """The variables that the book's colors become, for light and for dark pages."""
-    light = "".join(f"--rlx-{name}:{line};--rlx-{name}-ink:{ink};" for name, (line, ink, _) in PALETTE.items())
-    dark = "".join(f"--rlx-{name}:{color};--rlx-{name}-ink:{color};" for name, (_, _, color) in PALETTE.items())
-    pages = 'html[data-theme="dark"],body[data-jp-theme-light="false"],body.vscode-dark'
-    return f".rlx{{{light}}}:is({pages}) .rlx{{{dark}}}"
+    """The names that the book's colors have in pictures, with the colors themselves, for light and for dark pages."""
+    return "".join(
+        f"--rlx-{name}:light-dark({line},{dark});--rlx-{name}-ink:light-dark({ink},{dark});"
+        for name, (line, ink, dark) in PALETTE.items()
+    )
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -79,10 +80,9 @@ def _length(value: float) -> str:
 
 
 def _color(rgb: Any, ink: bool = False) -> str:
-    """The page's text color for black, the page itself for white, the book's colors as variables, else a hex color."""
+    """The page's text color for black, the page itself for white, names for the book's colors, else a hex color."""
     name = rgb2hex(rgb[:3])
-    fixed = {"#000000": "currentColor", "#ffffff": "var(--rlx-paper)"}
-    return fixed.get(name) or (_INKS if ink else _VARIABLES).get(name, name)
+    return (_INKS if ink else _LINES).get(name, name)
 
 
 def _matrix(transform: Affine2D) -> str:
@@ -157,9 +157,10 @@ def _path_data(vertices: Any, codes: Any) -> str:
 class _SvgRenderer(RendererBase):
     """A matplotlib renderer that collects SVG elements for one artist."""
 
-    def __init__(self, width: float, height: float):
+    def __init__(self, width: float, height: float, names: dict[str, str]):
         super().__init__()
         self.width, self.height = width, height
+        self._names = names  # of clip regions and hatches, by what they hold
         self.elements: list[Element] = []
         self.definitions: dict[str, str] = {}  # id -> markup of a clip region or a hatch
         # Points, origin at the bottom, become units, origin at the top.
@@ -211,7 +212,7 @@ class _SvgRenderer(RendererBase):
         return {"clip-path": f"url(#{region})"}
 
     def _define(self, tag: str, inner: str, attributes: str = "") -> str:
-        name = "rlxid-" + tag[0] + hashlib.sha256((tag + attributes + inner).encode()).hexdigest()[:8]
+        name = self._names.setdefault(tag + attributes + inner, f"rlxid-{len(self._names)}")
         self.definitions[name] = f'<{tag} id="{name}"{attributes}>{inner}</{tag}>'
         return name
 
@@ -237,7 +238,8 @@ class _SvgRenderer(RendererBase):
         elif face is None:
             style["fill"] = "none"
         else:
-            style["fill"] = _color(face)
+            if _color(face) != "currentColor":  # which a shape inherits
+                style["fill"] = _color(face)
             if len(face) == 4 and face[3] != 1 and not forced:
                 style["fill-opacity"] = f"{face[3]:.3g}"
         if forced and gc.get_alpha() != 1:
@@ -487,6 +489,7 @@ class Picture:
         self._known = {id(artist) for artist in self.artists}
         self._cache: dict[int, tuple[list[Element], dict[str, str], list[Artist]]] = {}
         self._frame: tuple = ()
+        self._names: dict[str, str] = {}
 
     def draw(self, *, reuse: bool = True) -> tuple[dict[int, list[Element]], dict[str, str]]:
         """Elements of each artist, by its id, in drawing order; and the clip regions they name."""
@@ -506,7 +509,7 @@ class Picture:
             def draw(_outer: Any, *args: Any, **kwargs: Any) -> None:
                 kept = self._cache.get(id(artist))
                 if kept is None or any(part.stale for part in kept[2]):
-                    renderer = _SvgRenderer(self.width, self.height)
+                    renderer = _SvgRenderer(self.width, self.height, self._names)
                     type(artist).draw(artist, renderer, *args, **kwargs)
                     parts = artist.findobj(include_self=True)
                     for part in parts:
@@ -527,7 +530,7 @@ class Picture:
             vars(artist)["draw"] = capture(artist)
         try:
             with matplotlib.rc_context(_RC):
-                self.figure.draw(_SvgRenderer(self.width, self.height))
+                self.figure.draw(_SvgRenderer(self.width, self.height, self._names))
         finally:
             for artist in self.artists:
                 del vars(artist)["draw"]
@@ -565,7 +568,7 @@ class Picture:
         width, height = (_length(v * UNITS) for v in (self.width, self.height))
         name = html.escape(alt if alt else "Figure")
         pixels = _length(self.width * 96 / 72), _length(self.height * 96 / 72)
-        defs = "".join(definitions[key] for key in sorted(definitions))
+        defs = "".join(definitions.values())
         widest = _length(self.width * 96 / 72 * MAX_SCALE)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{name}" width="{pixels[0]}" '

@@ -27,7 +27,12 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
-CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from rlbook_lib.explore import undressed
+
+CHAPTERS = ROOT / "chapters"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {
@@ -69,7 +74,7 @@ def python_version(notebook: NotebookNode) -> str:
 
 
 def normalize(notebook: NotebookNode, version: str) -> NotebookNode:
-    """Remove what depends on the run: timings, widget views and state."""
+    """Remove what depends on the run (timings, widget views and state), and what the site has once for all figures."""
     notebook.metadata = nbformat.from_dict(  # type: ignore[no-untyped-call]
         {"kernelspec": KERNEL, "language_info": LANGUAGE | {"version": version}}
     )
@@ -85,6 +90,8 @@ def normalize(notebook: NotebookNode, version: str) -> NotebookNode:
                 output.execution_count = count
             if "data" in output:
                 output.data.pop(WIDGET_VIEW, None)
+                if "text/html" in output.data:
+                    output.data["text/html"] = undressed("".join(output.data["text/html"]))
         # a bare widget (a progress bar without a text form) leaves nothing to store
         cell.outputs = [output for output in cell.outputs if output.get("data", True)]
     return notebook
