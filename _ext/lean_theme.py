@@ -31,7 +31,6 @@ import tinycss2
 from docutils import nodes
 from fontTools import subset
 from fontTools.ttLib import TTFont
-from lean_figures import CONTROLS, lighter_figures
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util import logging
@@ -84,8 +83,8 @@ def lighten_page(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
     """Keep the scripts this page needs, once and deferred; take its style sheets over into the one sheet."""
-    body = lighter_figures(mended(context.get("body") or ""))
-    body = context["body"] = (NO_SCRIPT if CONTROLS in body else "") + body
+    body = mended(context.get("body") or "")
+    body = context["body"] = (NO_SCRIPT if '<form class="rlx-controls"' in body else "") + body
     if "generate_toctree_html" in context:
         context["generate_toctree_html"] = with_names(context["generate_toctree_html"])
     kept = {}  # some are listed twice

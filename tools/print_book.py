@@ -28,9 +28,6 @@ from pikepdf import Dictionary, Pdf
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "_ext"))
-from lean_figures import whole_figures
-
 SITE = ROOT / "_build" / "html"
 PARTS = Path(__file__).resolve().parent / "print"
 FLAGS = [
@@ -94,7 +91,6 @@ def article(site: Path, sheet: Sheet) -> str:
     text = (site / sheet.address).read_text("utf-8")
     start = text.index(">", text.index('<article class="bd-article"')) + 1
     body = text[start : text.rindex("</article>")]
-    body = whole_figures(body, sheet.name)
     body = re.sub(
         r"<script\b(?![^>]*application/json).*?</script>", "", body, flags=re.DOTALL
     )  # those of JSON are the states of pictures
@@ -139,6 +135,7 @@ def document(site: Path, wanted: list[Sheet]) -> str:
     return (
         f'<!DOCTYPE html><html lang="en" data-theme="light" data-mode="light"><head><meta charset="utf-8"><title>{whole}</title>'
         f'<link rel="stylesheet" href="{(site / "_static" / "lean.css").as_uri()}">'
+        f'<link rel="stylesheet" href="{(site / "_static" / "explore.css").as_uri()}">'
         f"<style>{(PARTS / 'book.css').read_text('utf-8')}\n{running_titles(site, wanted)}</style></head>"
         f'<body><main class="bd-content">{cover}{contents}{"".join(article(site, sheet) for sheet in wanted)}</main></body></html>'
     )

@@ -129,7 +129,7 @@ function narrow(picture, column, height, least) {
 function stillPictures() {
   all(".rlx-picture > svg").forEach(picture => narrow(picture, COLUMN, 74, 0.72));
   for (const figure of all(".rlx")) {
-    const source = figure.querySelector('script[type="application/json"]');
+    const source = document.getElementById(figure.dataset.states);
     if (!source) continue;
     const data = JSON.parse(source.textContent), controls = all("[data-control]", figure), picture = figure.querySelector(".rlx-picture > svg");
     const names = controls.map(control => control.querySelector(".rlx-name").textContent);
