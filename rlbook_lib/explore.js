@@ -175,38 +175,72 @@
     draw();
   }
 
-  // On a phone the panels of a wide picture stand one below the other, in two rows at most, and small letters grow.
+  // On a phone the panels of a wide picture stand one below the other, in two rows at most, and small letters grow, as far as
+  // they do not meet more often than before; labels at the side make room, and so does the edge of the picture.
   function fit(svg) {
     const whole = svg.dataset.whole ??= svg.getAttribute("viewBox"), [, , wide, high] = whole.split(" ").map(Number);
-    svg.setAttribute("viewBox", whole);
-    svg.dataset.least = 0;
+    const width = svg.clientWidth, words = [...svg.querySelectorAll("text")].filter(word => word.textContent.trim());
+    const show = box => {
+      svg.setAttribute("viewBox", box.join(" "));
+      svg.style.aspectRatio = `${box[2]} / ${box[3]}`;
+    };
+    show([0, 0, wide, high]);
     for (const part of svg.children) part.removeAttribute("transform");
-    const sizes = [...svg.querySelectorAll("text")].filter(text => text.textContent.trim()).map(sizeOf);
-    const width = svg.clientWidth, small = most => Math.min(...sizes) * width / most < LEAST;
-    let now = wide;
-    if (phone.matches && width && small(wide)) {
-      const [cut, frames] = middle(svg, wide);
-      const most = Math.max(cut, wide - cut);
-      if (cut && 2 * high * width / most <= TALLEST) {
-        let below = false;
-        for (const part of svg.children) {
-          const clip = part.querySelector("[clip-path]")?.getAttribute("clip-path"), own = frames.get(clip) ?? part.getBBox();
-          if (part.tagName === "defs" || own.width > 0.9 * wide) continue;
-          if (own.width) below = own.x + own.width / 2 > cut;  // what draws nothing now stands with what was drawn before it
-          if (below) part.setAttribute("transform", `translate(${-cut} ${high})`);
+    grow(svg, svg, svg.dataset.least = 0);
+    if (!phone.matches || !width || Math.min(...words.map(sizeOf)) * width / wide >= LEAST) return;
+    const usual = meetings(words).length, stacked = stack(svg, wide, high, TALLEST / width);
+    for (const least of [LEAST, LEAST - 1, LEAST - 2, LEAST - 3]) {
+      let box = stacked;
+      for (let round = 0; round < 3; round++) {
+        show(box);
+        grow(svg, svg, svg.dataset.least = least * box[2] / width);
+        const [left, top, , , scale] = [...box, width / box[2]], frame = svg.getBoundingClientRect();
+        for (const [one, other] of meetings(words)) {
+          const side = [one, other].find(word => word.getAttribute("transform")), rest = side === one ? other : one;
+          if (side && !rest.getAttribute("transform"))
+            side.style.translate = `${(parseFloat(side.style.translate) || 0) - (side.getBoundingClientRect().right - rest.getBoundingClientRect().left) / scale}px`;
         }
-        svg.setAttribute("viewBox", `0 0 ${now = most} ${2 * high}`);
+        const edges = words.map(word => word.getBoundingClientRect()).filter(edge => edge.width);
+        const x = Math.min(left, ...edges.map(edge => left + (edge.left - frame.left) / scale));
+        const y = Math.min(top, ...edges.map(edge => top + (edge.top - frame.top) / scale));
+        box = [x, y, Math.max(left + box[2], ...edges.map(edge => left + (edge.right - frame.left) / scale)) - x,
+          Math.max(top + box[3], ...edges.map(edge => top + (edge.bottom - frame.top) / scale)) - y].map(Math.round);
       }
-      svg.dataset.least = LEAST * now / width;
+      show(box);
+      if (meetings(words).length <= usual) return;
     }
-    grow(svg, svg);
   }
 
-  const sizeOf = text => +text.getAttribute("font-size");
+  function sizeOf(word) {
+    return +word.getAttribute("font-size");
+  }
 
-  function grow(svg, part) {
-    const least = +svg.dataset.least;
-    part.querySelectorAll("text").forEach(text => { text.style.fontSize = sizeOf(text) < least ? least + "px" : ""; });
+  function grow(svg, part, least = +svg.dataset.least) {
+    for (const word of part.querySelectorAll("text")) {
+      word.style.fontSize = sizeOf(word) < least ? least + "px" : "";
+      word.style.translate = "";
+    }
+  }
+
+  function meetings(words) {
+    const boxes = words.map(word => [word, word.getBoundingClientRect()]);
+    return boxes.flatMap(([one, a], number) => boxes.slice(number + 1)
+      .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2)
+      .map(([other]) => [one, other]));
+  }
+
+  // The picture's new view box, after its right panels moved below the left ones, where that is not too tall.
+  function stack(svg, wide, high, tallest) {
+    const [cut, frames] = middle(svg, wide), most = Math.max(cut, wide - cut);
+    if (!cut || 2 * high / most > tallest) return [0, 0, wide, high];
+    let below = false;
+    for (const part of svg.children) {
+      const clip = part.querySelector("[clip-path]")?.getAttribute("clip-path"), own = frames.get(clip) ?? part.getBBox();
+      if (part.tagName === "defs" || own.width > 0.9 * wide) continue;
+      if (own.width) below = own.x + own.width / 2 > cut;  // what draws nothing now stands with what was drawn before it
+      if (below) part.setAttribute("transform", `translate(${-cut} ${high})`);
+    }
+    return [0, 0, most, 2 * high];
   }
 
   // Where to part a picture of several panels: between two axes, where the fewest words are cut, near the middle; and all axes.
