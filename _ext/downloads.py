@@ -24,6 +24,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from rlbook_lib.explore import dressed
 from rlbook_lib.needs import NEED_TORCH
 
 CELL_ID = "get-the-library"
@@ -167,6 +168,9 @@ def add_cell(path: Path, wheel: str, address: str = ADDRESS) -> None:
         "outputs": [],
         "source": source,
     }
+    for data in (output.get("data", {}) for cell in cells for output in cell.get("outputs", [])):
+        if "text/html" in data:  # on Colab each output stands alone
+            data["text/html"] = dressed("".join(data["text/html"]))
     first = next((number for number, cell in enumerate(cells) if cell["cell_type"] == "code"), len(cells))
     cells.insert(first, cell)
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")

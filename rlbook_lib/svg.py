@@ -51,10 +51,6 @@ PALETTE: dict[str, tuple[str, str, str]] = {
     "sky": ("#3b9ad9", "#2277b0", "#8fcaf5"),
     "gray": ("#808080", "#737373", "#9a9a9a"),
 }
-# What a stored picture says instead of a color: its name, and the color for where no style sheet knows the name.
-_FIXED = {"#000000": "currentColor", "#ffffff": "var(--rlx-paper,#fff)"}
-_LINES = _FIXED | {line: f"var(--rlx-{name},{line})" for name, (line, _, _) in PALETTE.items()}
-_INKS = _FIXED | {line: f"var(--rlx-{name}-ink,{ink})" for name, (line, ink, _) in PALETTE.items()}
 
 # One SVG element: tag, attributes, text (or "").
 Element = tuple[str, dict[str, str], str]
@@ -80,9 +76,15 @@ def _length(value: float) -> str:
 
 
 def _color(rgb: Any, ink: bool = False) -> str:
-    """The page's text color for black, the page itself for white, names for the book's colors, else a hex color."""
-    name = rgb2hex(rgb[:3])
-    return (_INKS if ink else _LINES).get(name, name)
+    """What a picture says for a color: its name, and the color for where no style sheet knows the name.
+
+    Black is the page's text color, white the page itself; a color that the book does not name stays as it is.
+    """
+    color = rgb2hex(rgb[:3])
+    for name, (line, dark_enough, _) in PALETTE.items():
+        if color == line:
+            return f"var(--rlx-{name}-ink,{dark_enough})" if ink else f"var(--rlx-{name},{line})"
+    return {"#000000": "currentColor", "#ffffff": "var(--rlx-paper,#fff)"}.get(color, color)
 
 
 def _matrix(transform: Affine2D) -> str:

@@ -1,6 +1,5 @@
 """The interactive figure: what the page shows in each state is what matplotlib would draw there."""
 
-import base64
 import gzip
 import html
 import itertools
@@ -9,16 +8,29 @@ import re
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from unittest.mock import Mock
 
+import lean_figures
 import matplotlib
 import numpy as np
 import pytest
+from docutils import nodes
+from docutils.utils import new_document
 
 matplotlib.use("agg")
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-from rlbook_lib.explore import MAX_STATES, WIDGET_VIEW, Explore, explore, static_figure  # noqa: E402
+from rlbook_lib.explore import (  # noqa: E402
+    MAX_STATES,
+    WIDGET_VIEW,
+    Explore,
+    explore,
+    script,
+    static_figure,
+    style,
+    undressed,
+)
 
 # ---------------------------------------------------------------------------------------------------
 # Figures to test with
@@ -130,7 +142,7 @@ def canonical(root):
 
 def same_ids(svg, text):
     """A picture drawn directly, with the ids that its page gave it."""
-    return svg.replace("rlxid", re.search(r"rlx[0-9a-f]{8}", text).group(0) if "rlxid" in svg else "")
+    return svg.replace("rlxid", re.search(r"rlx[0-9a-f]{8}", text).group(0)) if "rlxid" in svg else svg
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -199,7 +211,7 @@ def test_text_needs_escaping_only_once():
     for index, word in enumerate(words):
         assert word in str(page.at((index,))[0]) or html.escape(word) in str(page.at((index,))[0])
         assert page.at((index,))[1] == word
-    assert figure.html.count("</script>") == 2
+    assert figure.html.count("</script>") == 1
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -228,7 +240,6 @@ def test_same_call_same_page(typical):
         initial={"lam": 0.3},
     )
     assert again.html == typical.html
-    assert again.png == typical.png
 
 
 def test_ids_differ_between_figures_and_match_their_uses(typical):
@@ -239,17 +250,21 @@ def test_ids_differ_between_figures_and_match_their_uses(typical):
         assert set(re.findall(r"url\(#(rlx[^)]*)\)", figure.html)) == names
 
 
-def test_bundle_holds_text_html_and_png_without_a_kernel(typical):
+def test_a_running_cell_shows_a_figure_with_its_dressing_which_is_not_stored(typical):
     bundle = typical._repr_mimebundle_()
-    assert set(bundle) == {"text/plain", "text/html", "image/png"}
+    assert set(bundle) == {"text/plain", "text/html"}
     assert bundle["text/plain"] == "<interactive figure: gamma (11), lam (11); 121 states>"
-    assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
+    shown = bundle["text/html"]
+    assert style() in shown and script() in shown and typical.html in shown
+    assert undressed(shown) == undressed(typical.html) == typical.html
+    assert not re.search(r"<style|<script(?! type=.application/json)", typical.html)
 
 
 def test_page_asks_for_nothing_from_outside(typical):
-    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", typical.html))
+    page = typical._repr_mimebundle_()["text/html"]
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", page))
     assert addresses <= {"http://www.w3.org/2000/svg"}
-    assert "@import" not in typical.html and "src=" not in typical.html
+    assert "@import" not in page and "src=" not in page and not re.search(r"url\((?!#)", page)
 
 
 def test_no_figure_stays_open():
@@ -605,6 +620,33 @@ def test_invisible_and_broken_lines_are_fine():
         assert page.at((index,))[0] == canonical(direct)
 
 
+def test_a_page_has_each_table_of_states_once_at_its_end(typical):
+    other = small(a=(0, 3))
+    shown = [typical.html, "<p>words</p>", other.html, static_figure(plt.figure(), "Nothing").html, typical.html]
+    page = new_document("page")
+    page += [nodes.raw("", part, format="html") for part in shown]
+    lean_figures.StatesLast(page).run()
+    *parts, end = [part.astext() for part in page]
+    assert [part.count("application/json") for part in parts] == [0] * 5 and end.count("<script ") == 2
+    tables = dict(re.findall(r'<script type="application/json" id="([^"]*)">(.*?)</script>', end, re.S))
+    names = [re.findall(r'<rlx-figure class="rlx" data-states="([^"]*)">', part) for part in parts]
+    assert [len(found) for found in names] == [1, 0, 1, 0, 1] and names[0] == names[4] != names[2]
+    for figure, [name] in ((typical, names[0]), (other, names[2])):
+        assert json.loads(tables[name]) == data_of(figure)
+
+
+@pytest.mark.parametrize(
+    "body, files", [("<p>words</p>", []), ('<rlx-figure class="rlx">', ["explore.css", "explore.js"])]
+)
+def test_a_page_loads_style_and_script_where_it_has_figures(body, files, tmp_path):
+    app = Mock(outdir=tmp_path, builder=Mock(format="html"))
+    lean_figures.write_files(app)
+    lean_figures.add_files(app, "page", "page.html", {"body": body}, None)
+    assert [call.args[0] for call in (*app.add_css_file.mock_calls, *app.add_js_file.mock_calls)] == files
+    assert (tmp_path / "_static" / "explore.css").read_text("utf-8") == style()
+    assert (tmp_path / "_static" / "explore.js").read_text("utf-8") == script()
+
+
 # ---------------------------------------------------------------------------------------------------
 # The live view
 # ---------------------------------------------------------------------------------------------------
@@ -636,7 +678,7 @@ def test_a_live_view_is_never_in_one_output_with_the_stored_one(shown):
     figure = small(n=(0, 3), live=True)
     figure._ipython_display_()
     stored, live = shown
-    assert stored == figure._repr_mimebundle_() and stored["text/html"] == figure.html
+    assert stored == figure._repr_mimebundle_() and stored["text/html"].endswith(figure.html)
     assert set(live) == {WIDGET_VIEW}
 
 
@@ -717,7 +759,7 @@ def test_static_figure_is_themed_named_and_closed():
     assert plt.get_fignums() == []
     assert 'role="img" aria-label="A rising line"' in shown.html
     assert "currentColor" in shown.html and "<script" not in shown.html
-    assert set(shown._repr_mimebundle_()) == {"text/plain", "text/html", "image/png"}
+    assert set(shown._repr_mimebundle_()) == {"text/plain", "text/html"}
 
 
 def test_static_figure_needs_a_figure_and_words():

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import landing
-import lean_figures
 import lean_formula
 import lean_theme
 import prerender_math
@@ -155,41 +154,6 @@ def test_the_letters_of_each_font() -> None:
     wanted = lean_theme.letters_by_font([f"<p>Words. {formula} Words.</p>", "<p>None</p>"])
     assert wanted["Math-Italic"] == set("xVπ") and wanted["AMS-Regular"] == {"E"}
     assert wanted["Size2-Regular"] == set("∑()") and wanted["Main-Regular"] == set("∑()[]1=")
-
-
-FIGURE = """<div class="rlx"><style>.rlx{color:red}</style><div class="rlx-picture"><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1" fill="currentColor">\
-<defs><clipPath id="rlx00000000-c%s"></clipPath></defs><path d="M0 0" fill="currentColor" stroke="#fff" clip-path="url(#rlx00000000-c%s)"/><path fill="none"/></svg></div>\
-<form class="rlx-controls"></form><script type="application/json">{"changes":["url(#rlx00000000-c%s)"],"number":%s}</script><script>start()</script></div>"""
-
-
-def test_what_figures_share_stands_once() -> None:
-    first, second = (FIGURE % ((name * 8,) * 3 + (number,)) for name, number in (("a", 1), ("b", 2)))
-    body = lean_figures.lighter_figures(f"<p>A</p>{first}<p>B</p>{second}{first}")
-    assert (
-        body.count("<style>") == body.count("start()") == 1
-        and body.startswith("<style>")
-        and body.endswith("<script>start()</script>")
-    )
-    assert re.findall(r'"number":(\d)', body) == ["1", "2", "1"] and body.index("json") > body.rindex("<form")
-    assert re.findall(r"rlx\d", body) == ["rlx0"] * 2 + ["rlx1"] * 2 + ["rlx0"] * 2 + ["rlx0", "rlx1", "rlx0"]
-    assert body.count('<path d="M0 0" stroke="#fff"') == 3 and body.count('fill="none"') == 3
-    wide = first.replace(" viewBox", ' width="710.4" viewBox')
-    assert (
-        'class="rlx-wide"' not in body
-        and lean_figures.lighter_figures(wide + second).count('<svg class="rlx-wide" xmlns') == 1
-    )
-    live = f'<div class="rlx-stored"><style>.live{{}}</style>{first}</div>'
-    assert lean_figures.lighter_figures(first + live + live).count("<style>") == 2
-    printed = lean_figures.whole_figures(body, "03_maze")
-    assert (
-        "rlx-states" not in printed
-        and re.findall(r'"number":(\d)', printed) == ["1", "2", "1"]
-        and printed.count("</form><script") == 3
-    )
-    assert set(re.findall(r"rlx[\w-]*\d", printed)) == {"rlx-03_maze-0", "rlx-03_maze-1"}
-    assert lean_figures.lighter_figures("<p>No figure</p>") == "<p>No figure</p>"
-    with pytest.raises(ValueError, match="1 tables of states on a page with 0"):
-        lean_figures.lighter_figures(first.replace("<form", "<p").replace("</form>", "</p>"))
 
 
 def stop(page: str, row: int, column: int, *needs: str) -> Stop:

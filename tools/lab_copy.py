@@ -9,7 +9,8 @@ reaches over several cells. The copies say such things in plain Markdown, which 
 
 * a reference becomes what the site shows, "(2.5)" or "Howard, 1960", and links to the notebook or the source;
 * an exercise begins with a heading, its solution is a folded heading; code that the site folds is folded;
-* a box with a mistake gets the red that Lab knows.
+* a box with a mistake gets the red that Lab knows;
+* the first figure brings what the site has in files for all of them, so that stored sliders move.
 
 A copy is written anew only when its chapter's text or code changed. What the reader changed stays: the old copy is
 then kept beside the new one, as ``03_maze.mine.ipynb``. The chapters themselves are never touched.
@@ -24,6 +25,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,10 @@ import yaml
 from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from rlbook_lib.explore import dressed
+
 CHAPTERS = ROOT / "chapters"
 Form = Callable[[str], str]
 
@@ -236,6 +242,15 @@ def lab_cells(cells: list[dict[str, Any]], page: str, book: Book, form: Form = s
             yield cell | {"id": name, "metadata": metadata | fold, "source": form(source).splitlines(keepends=True)}
 
 
+def dress(cells: list[dict[str, Any]]) -> None:
+    """Style and script of all figures, which the chapters are stored without, to the first of them."""
+    for data in (output.get("data", {}) for cell in cells for output in cell.get("outputs", [])):
+        stored = "".join(data.get("text/html", ""))
+        if dressed(stored) != stored:
+            data["text/html"] = dressed(stored)
+            return
+
+
 def mark(cells: list[dict[str, Any]]) -> str:
     """What was written, without outputs: the same as long as the reader changed no text and no code."""
     return hashlib.sha256(json.dumps(["".join(cell["source"]) for cell in cells]).encode()).hexdigest()[:16]
@@ -245,6 +260,7 @@ def write_notebook(source: Path, folder: Path, book: Book, form: Form = str) -> 
     """Bring one copy up to date; the reader's version of it stays, under another name."""
     notebook = json.loads(source.read_text("utf-8"))
     notebook["cells"] = list(lab_cells(notebook["cells"], source.stem, book, form))
+    dress(notebook["cells"])
     fresh, copy = mark(notebook["cells"]), folder / source.name
     if copy.exists():
         old = json.loads(copy.read_text("utf-8"))

@@ -8,7 +8,7 @@ matplotlib.use("agg")
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-from rlbook_lib.explore import explore, static_figure  # noqa: E402
+from rlbook_lib.explore import dressing, explore, static_figure  # noqa: E402
 
 pytestmark = pytest.mark.browser
 
@@ -43,6 +43,7 @@ def figures():
         kind=["sine", "cosine"],
         alt="Bars and a wave",
         labels={"gamma": "discount γ", "lam": "trace λ"},
+        handle={"lam": ("x", 1)},
     )
 
     def setup():
@@ -71,7 +72,7 @@ def address(figures, tmp_path_factory):
     two, film, still = figures
     body = "".join(f"<section>{figure.html}</section>" for figure in (two, film, two, still))
     page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Figures</title></head>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Figures</title>{dressing()}</head>'
         f'<body style="font-family: sans-serif; max-width: 46rem">{body}</body></html>'
     )
     file = tmp_path_factory.mktemp("page") / "figures.html"
@@ -290,14 +291,46 @@ def test_a_step_takes_less_than_a_frame(page):
     assert max(times) < 8
 
 
-def test_nothing_overflows_a_phone(browser, address):
-    with open_page(browser, address) as page:
-        page.set_viewport_size({"width": 390, "height": 800})
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        widest = page.evaluate(
-            "Math.max(...[...document.querySelectorAll('.rlx *')].map(e => e.getBoundingClientRect().right))"
-        )
-        assert widest <= 391
+SMALLEST = """() => [...document.querySelectorAll(".rlx-picture > svg")].map(svg => Math.min(
+  ...[...svg.querySelectorAll("text")].filter(word => word.textContent.trim())
+    .map(word => parseFloat(getComputedStyle(word).fontSize) * svg.getScreenCTM().a)))"""
+
+
+def test_panels_stack_on_a_phone_and_can_be_pulled_there(page):
+    """No letter below 10 pixels, nothing wider than the screen, and back again."""
+    wide = [picture(page, number) for number in range(4)]
+    page.set_viewport_size({"width": 390, "height": 1600})
+    page.wait_for_function("document.querySelector('.rlx svg g[transform]')")
+    assert min(page.evaluate(SMALLEST)) > 9.9
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    widest = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('.rlx :not(svg :not(text))')].map(e => e.getBoundingClientRect().right))"
+    )
+    assert widest <= 391
+    slider, area = figure(page, 0).get_by_label("trace λ"), figure(page, 0).locator(".rlx-handle").bounding_box()
+    upper = figure(page, 0).locator(".rlx-picture > svg").bounding_box()
+    assert area["y"] > upper["y"] + upper["height"] / 2  # the second panel is the lower one
+    for value in ("0.1", "0.6", "1.0"):  # of an axis that ends at 5
+        page.mouse.click(area["x"] + float(value) / 5 * area["width"], area["y"] + area["height"] / 2)
+        assert slider.get_attribute("aria-valuetext") == value
+    slider.focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowLeft")
+    page.set_viewport_size({"width": 900, "height": 900})
+    page.wait_for_function("!document.querySelector('.rlx svg [transform^=translate]')")
+    assert [picture(page, number) for number in range(4)] == wide
+
+
+def test_paper_shows_values_and_no_controls(page):
+    page.emulate_media(media="print")
+    assert page.locator(".rlx :is(input, select, button, output)").locator("visible=true").count() == 0
+    shown = "control => [control.innerText, getComputedStyle(control, '::after').content]"
+    said = [control.evaluate(shown) for control in page.locator(".rlx-control").all()[:3]]
+    assert [[name.strip(), value] for name, value in said] == [
+        ["discount γ", '"0.8"'],
+        ["trace λ", '"0.5"'],
+        ["kind", '"sine"'],
+    ]
 
 
 def test_text_stays_inside_the_picture(page):
@@ -321,13 +354,17 @@ def test_text_and_lines_follow_the_page(browser, address, theme):
     with open_page(browser, address) as page:
         page.evaluate(
             "([theme, ground, ink]) => { const root = document.documentElement; root.dataset.theme = theme;"
-            "root.style.setProperty('--pst-color-background', ground);"
+            "root.style.setProperty('--color-background-primary', ground);"
             "document.body.style.background = ground;"
             "document.body.style.color = ink; }",
             [theme, ground, ink],
         )
         colors = page.evaluate("[...document.querySelectorAll('.rlx text')].map(e => getComputedStyle(e).fill)")
         assert set(colors) == {ink}
+        lines = page.evaluate(
+            "[...document.querySelectorAll('.rlx [stroke^=\"var(--rlx-red\"]')].map(e => getComputedStyle(e).stroke)"
+        )
+        assert set(lines) == {{"light": "rgb(213, 94, 0)", "dark": "rgb(240, 122, 42)"}[theme]}
         pixel = page.evaluate("getComputedStyle(document.querySelector('.rlx')).backgroundColor")
         assert pixel in ("rgba(0, 0, 0, 0)", "transparent")
 

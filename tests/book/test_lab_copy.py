@@ -11,6 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import lab_copy  # noqa: E402
+from notebook_checks import html_outputs, read  # noqa: E402
+
+from rlbook_lib.explore import dressing, undressed  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +102,15 @@ def test_a_solution_shares_no_cell_with_what_ends_it(book):
     title = f"##### Solution of {book.places['ex-03-2'][1].lower()}"
     kept = [piece for piece in lab_copy.pieces("Before.\n\n" + text, book) if piece[0]]
     assert kept == [("Before.", False), (title, True), ("A.", False), ("## Sources\n\nB.", False)]
+
+
+def test_the_first_figure_of_a_copy_brings_the_script_of_all(folder):
+    for path in sorted(folder.glob("*.ipynb")):
+        figures = [html for _, html in html_outputs(read(path)) if "<rlx-figure" in html]
+        assert [dressing() in html for html in figures] == [True, *[False] * (len(figures) - 1)][: len(figures)], (
+            path.name
+        )
+        assert [(html, undressed(html)) for html in figures[1:]] == [(html, html) for html in figures[1:]]
 
 
 def test_folded_code_and_mistakes_look_so(folder):

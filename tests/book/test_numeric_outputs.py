@@ -15,7 +15,8 @@ from conftest import ROOT
 from matplotlib import pyplot as plt
 from numeric_text import Tolerance, differences, tokens, tolerance_of
 
-from rlbook_lib.explore import explore
+from rlbook_lib import svg
+from rlbook_lib.explore import explore, style
 
 
 def agree(stored: str, fresh: str, *tags: str) -> bool:
@@ -280,13 +281,14 @@ def figure(height: float, printed: str, opacity: float = 0.5) -> str:
         ax.set(xlim=(0, 1), ylim=(0, 1))
         ax.text(0.5, 0.5, printed)
         ax.axvspan(0, 1, alpha=opacity)
-        return ax.plot([0, 1], [0, 0])[0]
+        return ax.plot([0, 1], [0, 0], color=svg.PALETTE["blue"][0])[0]
 
     def update(line: Any, x: float) -> str:
         line.set_ydata([0, x * height])
+        line.set_color(svg.PALETTE["blue" if x else "red"][0])
         return f"{x:.1f} gives {printed}."
 
-    html = explore(setup, update, x=(0.0, 1.0, 0.5), alt="A line", labels={"x": "x"}).html
+    html = explore(setup, update, x=(0.0, 1.0, 0.5), alt="A line").html
     plt.close("all")
     return html
 
@@ -314,3 +316,13 @@ def test_a_tolerance_holds_for_what_a_figure_says() -> None:
     stored, fresh = figure(0.5, "0.50"), figure(0.5, "0.52")
     assert stored_figures.differences(stored, fresh) != []
     assert stored_figures.differences(stored, fresh, tolerance_of(["tolerance-5%"])) == []
+
+
+def test_a_color_is_changed_in_one_place_and_no_stored_picture_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The built page takes the new color; a picture drawn anew counts as the stored one."""
+    usual = {"height": 0.5, "printed": "0.5"}
+    stored = figure(**usual)
+    monkeypatch.setitem(svg.PALETTE, "blue", ("#123456", "#123457", "#abcdef"))
+    assert "--rlx-blue:light-dark(#123456,#abcdef);--rlx-blue-ink:light-dark(#123457,#abcdef);" in style()
+    assert figure(**usual) != stored and stored_figures.differences(stored, figure(**usual)) == []
+    assert stored_figures.differences(stored, figure(**usual).replace("blue,#", "green,#")) != []

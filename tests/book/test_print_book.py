@@ -39,14 +39,14 @@ def book(printed: tuple[printing.Printed, Path]) -> Iterator[Pdf]:
 
 @pytest.mark.site
 def test_every_picture_has_its_states_and_names_of_its_own(site: Path) -> None:
-    """The site keeps the states of all pictures at a page's end, and names that other pages use, too."""
+    """No two pages of the printed book share a name."""
     sheets = [printing.Sheet(f"chapters/{name}.html") for name in ("03_maze", "04_mc_and_td")]
     named = []
     for sheet in sheets:
         body = printing.article(site, sheet)
-        forms = [part.split("</div>")[0] for part in body.split("</form>")[1:]]
-        assert len(forms) == body.count('class="rlx-controls"') > 2
-        assert all(form.startswith('<script type="application/json">') for form in forms) and "rlx-states" not in body
+        wanted = re.findall(r'<rlx-figure class="rlx" data-states="([^"]*)"', body)
+        assert len(wanted) == body.count('class="rlx-controls"') > 2
+        assert set(wanted) == set(re.findall(r'<script type="application/json" id="([^"]*)">', body))
         named.append(set(re.findall(r'<clipPath id="([^"]*)"', body)))
     assert named[0] and named[1] and not named[0] & named[1]
 
@@ -216,7 +216,7 @@ def fit_for_paper(site: Path, names: list[str], folder: Path, browser: Any) -> A
 @pytest.mark.browser
 @pytest.mark.site
 def test_an_interactive_picture_is_printed_in_some_of_its_states(site: Path, browser: Any, tmp_path: Path) -> None:
-    """Two to four of them side by side, each as the site draws it, but for names that are the page's own in the printed book."""
+    """Two to four of them side by side, each as the site draws it."""
     page = fit_for_paper(site, ["03_maze"], tmp_path, browser)
     printed = page.evaluate(PRINTED_STATES)
     left = page.locator(".rlx :is(form, input, script, select)").count()
@@ -229,7 +229,7 @@ def test_an_interactive_picture_is_printed_in_some_of_its_states(site: Path, bro
     drawn = live.evaluate(SITE_STATES, [[state for state, _, _ in frames] for frames in printed])
     live.close()
     for frame, (picture, said) in zip(sum(printed, []), sum(drawn, []), strict=True):
-        assert frame[1].replace("rlx-03_maze-", "rlx") == picture and frame[2].endswith(said)
+        assert frame[1] == picture and frame[2].endswith(said)
 
 
 @pytest.mark.browser

@@ -80,7 +80,7 @@ def test_a_lesson_says_your_turn_once_in_the_same_words(name: str) -> None:
     )
     (output,) = cell["outputs"]
     assert output["output_type"] == "display_data"
-    assert "".join(output["data"]["text/html"]).startswith('<div class="rlx-stored"><style>')
+    assert "".join(output["data"]["text/html"]).startswith('<div class="rlx-stored"><rlx-figure class="rlx">')
 
 
 # ---------------------------------------------------------------------------- use

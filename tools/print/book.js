@@ -27,7 +27,7 @@ function joinPages() {
   const broken = [];
   for (const article of articles) {
     for (const element of all("[id]", article)) {
-      if (element.closest("svg")) continue;                                // pictures have names of their own, which they use inside
+      if (element.closest("svg, script")) continue;                        // pictures have names of their own, as on the site
       const name = nameOf(article.dataset.page, element.id);
       if (document.getElementById(name)) element.removeAttribute("id");    // a link leads to the first of a name, as on the site
       else element.id = name;
