@@ -27,26 +27,13 @@ RULES = (
     ".katex var{font-family:KaTeX_Math;font-style:italic}.katex .scripts{display:inline-grid;align-items:baseline;text-align:left}.katex .scripts>span{grid-area:1/1}"
 )
 # Classes that no rule of KaTeX's style sheet names alone.
-PLAIN = {"mord", "mbin", "mrel", "mopen", "mclose", "mpunct", "minner", "mop", "mtight", "text"}
-FACES = {"mathnormal", "mathrm", "mathbb", "mathcal", "mathbf", "mathit", "amsrm", "textbf", "textit", "textrm"}
+PLAIN = set("mord mbin mrel mopen mclose mpunct minner mop mtight text".split())
+FACES = set("mathnormal mathrm mathbb mathcal mathbf mathit amsrm textbf textit textrm".split())
 # Rules that look at what stands directly below these: their children, and children of those, stay as they are.
-PARENTS = {
-    "vlist-t",
-    "vlist-r",
-    "vlist",
-    "mfrac",
-    "clap",
-    "llap",
-    "rlap",
-    "delim-size1",
-    "delim-size4",
-    "scripts",
-    "katex-inner",
-    "katex-fix",
-    "katex-vbox",
-    "katex-thinbox",
-    "katex-html",
-}
+PARENTS = set(
+    "vlist-t vlist-r vlist mfrac clap llap rlap delim-size1 delim-size4 scripts katex-inner katex-fix "
+    "katex-vbox katex-thinbox katex-html".split()
+)
 # The classes of a script's size, the class that says the same, and its factor. A script of a script of a script is no smaller.
 SIZES = [
     ({"katex-sizing", "reset-size6", "size3"}, "script", 0.7),
@@ -55,31 +42,14 @@ SIZES = [
 ]
 FACTORS = {name: factor for _, name, factor in SIZES}
 SHIFTS = {"top", "margin-left", "margin-right"}
-DRAWING_ONLY = {
-    "stretchy",
-    "lspace",
-    "rspace",
-    "minsize",
-    "maxsize",
-    "fence",
-    "separator",
-    "rowspacing",
-    "columnspacing",
-    "columnalign",
-    "columnlines",
-    "rowlines",
-    "scriptlevel",
-    "displaystyle",
-}
-ROWS = {
-    "math",
-    "mrow",
-    "mtd",
-    "mstyle",
-    "msqrt",
-    "mpadded",
-    "mphantom",
-}  # elements that lay their children out side by side
+DRAWING_ONLY = set(
+    "stretchy lspace rspace minsize maxsize fence separator rowspacing columnspacing columnalign "
+    "columnlines rowlines scriptlevel displaystyle".split()
+)
+# Elements that lay their children out side by side, and those whose children have fixed parts.
+ROWS = set("math mrow mtd mstyle msqrt mpadded mphantom".split())
+PARTS = {"msub": 2, "msup": 2, "mfrac": 2, "mover": 2, "munder": 2, "mroot": 2, "msubsup": 3, "munderover": 3}
+APPLY = "\u2061"  # the sign between the name of a function and its argument, which nobody sees
 
 
 @dataclass
@@ -343,10 +313,17 @@ def lighten_mathml(element: ElementTree.Element) -> None:
     if element.tag == "mo":
         element.attrib.pop("mathvariant", None)
     children: list[ElementTree.Element] = []
+    crowded = len(element) > PARTS.get(
+        element.tag, len(element)
+    )  # KaTeX writes a name and APPLY where one thing may stand
     for child in list(element):
         lighten_mathml(child)
         row = child.tag in {"mrow", "mstyle"} and not child.attrib
         alone = element.tag in ROWS and (len(element) == 1 or child.tag == "mstyle")
         children += list(child) if row and (len(child) == 1 or alone and not child.text) else [child]
         element.remove(child)
+        if crowded and child.text == APPLY:
+            named = ElementTree.Element("mrow")
+            named.extend(children[-2:])
+            children[-2:] = [named]
     element.extend(children)

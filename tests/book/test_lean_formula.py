@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 from typing import Any
 
 import lean_formula
@@ -12,6 +13,7 @@ import prerender_math
 import pytest
 import yaml
 from conftest import ROOT
+from lean_formula import APPLY
 from page_visit import served
 
 pytestmark = [pytest.mark.browser]
@@ -122,6 +124,41 @@ def test_a_sign_that_moves_is_noticed(browser: Any, tmp_path: Path, typesetter: 
     lighter = lean_formula.lighter(formula)
     shifted = lighter.replace("top:-.5186em", "top:-.53em")
     assert shifted != lighter and moved(browser, tmp_path, [formula, formula], [lighter, shifted]) == ["x2+y"]
+
+
+# How many children an element has, by the recommendation MathML 3, section 3.1.3.2.
+CHILDREN = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "msubsup": 3, "munder": 2, "mover": 2, "munderover": 3}
+
+
+def miscounted(page: str) -> list[str]:
+    """The elements of a page's MathML that have too many children, or too few."""
+    return [
+        ElementTree.tostring(element, encoding="unicode")
+        for formula in re.findall("<math.*?</math>", page, re.DOTALL)
+        for element in ElementTree.fromstring(formula).iter()
+        if element.tag in CHILDREN
+        and len(element) != CHILDREN[element.tag]
+        or element.tag == "mtable"
+        and {row.tag for row in element} != {"mtr"}
+        or element.tag == "mtr"
+        and {cell.tag for cell in element} != {"mtd"}
+    ]
+
+
+def test_names_of_functions_are_one_part(typesetter: prerender_math.Typesetter) -> None:
+    named = [r"r_{\max}", r"x^{\log}_{\min}", r"\frac{\sin}{\cos}", r"\sqrt[\log]{x}", r"\overset{\max}{y}"]
+    formulas = [set_in(typesetter, tex, False) for tex in named] + [set_in(typesetter, tex, True) for tex in BUILT]
+    assert all(miscounted(formula) for formula in formulas[:2])  # as KaTeX writes them
+    for formula in filter(None, formulas):
+        lighter = lean_formula.lighter(formula)
+        assert miscounted(lighter) == [] and lighter.count(APPLY) == formula.count(APPLY)
+
+
+@pytest.mark.site
+def test_every_formula_of_the_book_can_be_read_aloud(site: Path) -> None:
+    pages = [path.read_text("utf-8") for path in sorted(site.rglob("*.html"))]
+    assert sum(page.count("<math") for page in pages) > 5000
+    assert [fault for page in pages for fault in miscounted(page)] == []
 
 
 @pytest.mark.site
