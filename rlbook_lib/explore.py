@@ -298,13 +298,14 @@ def _readout_html(readouts: Sequence[str | None], start: str | None) -> str:
 def _page(picture: str, controls: Sequence[_Control], play: str | None, line: str, data: dict, tall: bool) -> str:
     form = "".join(_control_html(c, i, c.name == play) for i, c in enumerate(controls))
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/").replace("<!--", "<\\!--")
-    parts = [
-        f'<div class="rlx-picture">{picture}</div>',
-        f'<form class="rlx-controls" autocomplete="off">{form}</form>',
-    ]
+    parts = [_picture_html(picture), f'<form class="rlx-controls" autocomplete="off">{form}</form>']
     return _figure(
         f'{"".join(reversed(parts) if tall else parts)}{line}<script type="application/json">{text}</script>'
     )
+
+
+def _picture_html(svg: str) -> str:
+    return f'<div class="rlx-picture">{svg}</div>'
 
 
 def _figure(inside: str) -> str:
@@ -380,6 +381,7 @@ class Explore:
         setup: Callable[[], Any],
         update: Callable[..., Any],
         controls: list[_Control],
+        *,
         play: str | None,
         alt: str | None,
         handle: Mapping[str, Any],
@@ -502,7 +504,7 @@ class Explore:
         return f"<interactive figure: {names}; {self.n_states} states>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> dict[str, Any]:
-        return {"text/plain": repr(self), "text/html": dressing() + self.html}
+        return {"text/plain": repr(self), "text/html": dressed(self.html)}
 
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -520,15 +522,11 @@ class LiveExplore(Explore):
         setup: Callable[[], Any],
         update: Callable[..., Any],
         controls: list[_Control],
-        play: str | None,
-        alt: str | None,
-        handle: Mapping[str, Any],
-        ghost: bool,
-        stored: Mapping[str, _Control],
+        stored: list[_Control],
+        **looks: Any,
     ):
         self._fine = controls
-        kept = [stored.get(control.name, control) for control in controls] if stored else _coarser(controls, handle)
-        super().__init__(setup, update, kept, play, alt, handle, ghost)
+        super().__init__(setup, update, stored, **looks)
         self.html = f'<div class="rlx-stored">{self.html}</div>'
 
     def widget(self) -> Any:
@@ -567,7 +565,7 @@ class LiveExplore(Explore):
             readout = self._move([box.value for box in boxes], self._fine)
             drawn, _ = self._picture.draw()
             svg = self._picture.svg(self._order, drawn, self._definitions, self.alt)
-            picture.value = _named(f'<div class="rlx"><div class="rlx-picture">{svg}</div></div>')
+            picture.value = _named(f'<div class="rlx">{_picture_html(svg)}</div>')
             line.value = f'<p class="rlx-readout" role="status">{html.escape(readout)}</p>' if readout else ""
 
         for box in boxes:
@@ -687,9 +685,10 @@ def explore(
     for control in kept:
         if control.name in handle:
             _require_handle(control, handle[control.name])
+    looks = {"play": play, "alt": alt, "handle": handle, "ghost": ghost}
     if live:
-        return LiveExplore(setup, update, built, play, alt, handle, ghost, coarse)
-    return Explore(setup, update, built, play, alt, handle, ghost)
+        return LiveExplore(setup, update, built, kept if stored else _coarser(built, handle), **looks)
+    return Explore(setup, update, built, **looks)
 
 
 def _require_few(controls: Sequence[_Control], remedy: str) -> None:
@@ -734,34 +733,14 @@ class StaticFigure:
     """A figure without controls, drawn like the interactive ones; a notebook displays it."""
 
     def __init__(self, figure: Figure, alt: str):
+        _require_alt(alt)
         picture = Picture(figure)
         drawn, definitions = picture.draw()
-        svg = picture.svg(list(drawn), drawn, definitions, alt)
         self.alt = alt
-        self.html = _figure(f'<div class="rlx-picture">{svg}</div>')
+        self.html = _figure(_picture_html(picture.svg(list(drawn), drawn, definitions, alt)))
 
     def __repr__(self) -> str:
         return "<figure>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> dict[str, Any]:
-        return {"text/plain": repr(self), "text/html": dressing() + self.html}
-
-
-@checked
-def static_figure(figure: Figure, alt: str) -> StaticFigure:
-    """A figure as themed SVG, right on light and dark pages.
-
-    Args:
-        figure: A matplotlib figure; it is closed.
-        alt: What the picture shows, in words.
-
-    Returns:
-        An object that a notebook displays.
-
-    Raises:
-        TypeError: ``figure`` is no matplotlib figure.
-        ValueError: ``alt`` is empty.
-    """
-    _require_alt(alt)
-    plt.close(figure)
-    return StaticFigure(figure, alt)
+        return {"text/plain": repr(self), "text/html": dressed(self.html)}

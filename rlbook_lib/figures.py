@@ -34,7 +34,7 @@ from rlbook_lib.checks import (
     checked,
 )
 from rlbook_lib.evaluation import bootstrap_interval
-from rlbook_lib.explore import StaticFigure, static_figure
+from rlbook_lib.explore import StaticFigure
 from rlbook_lib.svg import PALETTE
 
 COLORS: dict[str, str] = {**{name: colors[0] for name, colors in PALETTE.items()}, "text": "#000000"}
@@ -97,13 +97,11 @@ def show(figure: Figure, alt: str) -> StaticFigure:
         figure: A matplotlib figure; it is closed.
         alt: What the picture shows, in words.
 
-    Returns:
-        An object that a notebook displays.
-
     Raises:
         ValueError: ``alt`` is empty.
     """
-    return static_figure(figure, alt)
+    plt.close(figure)
+    return StaticFigure(figure, alt)
 
 
 @checked

@@ -297,46 +297,18 @@ class _SvgRenderer(RendererBase):
         self._shape("".join(pieces), gc, rgbFace)
 
     def draw_path_collection(
-        self,
-        gc: Any,
-        master_transform: Any,
-        paths: Any,
-        all_transforms: Any,
-        offsets: Any,
-        offset_trans: Any,
-        facecolors: Any,
-        edgecolors: Any,
-        linewidths: Any,
-        linestyles: Any,
-        antialiaseds: Any,
-        urls: Any,
-        offset_position: Any,
-        *,
-        hatchcolors: Any = None,
+        self, gc: Any, master: Any, paths: Any, transforms: Any, *collection: Any, hatchcolors: Any = None
     ) -> None:
         base: Any = self  # its helpers for collections carry no types
         ready = [
             (path, Affine2D(transform.get_matrix()))
-            for path, transform in base._iter_collection_raw_paths(master_transform, paths, all_transforms)
+            for path, transform in base._iter_collection_raw_paths(master, paths, transforms)
         ]
         # matplotlib before 3.11 knows no hatch colors.
         known = "hatchcolors" in inspect.signature(base._iter_collection).parameters
         hatching = {"hatchcolors": [] if hatchcolors is None else hatchcolors} if known else {}
         drawn: list[tuple[str, dict[str, str]]] = []
-        for x, y, (path, transform), gc0, face in base._iter_collection(
-            gc,
-            ready,
-            offsets,
-            offset_trans,
-            facecolors,
-            edgecolors,
-            linewidths,
-            linestyles,
-            antialiaseds,
-            urls,
-            offset_position,
-            **hatching,
-        ):
+        for x, y, (path, transform), gc0, face in base._iter_collection(gc, ready, *collection, **hatching):
             if not (math.isfinite(x) and math.isfinite(y)):
                 continue
             moved = transform.frozen().translate(x, y) + self._to_page

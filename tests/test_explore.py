@@ -27,10 +27,11 @@ from rlbook_lib.explore import (  # noqa: E402
     Explore,
     explore,
     script,
-    static_figure,
     style,
     undressed,
 )
+
+from rlbook_lib.figures import show  # noqa: E402
 
 # ---------------------------------------------------------------------------------------------------
 # Figures to test with
@@ -573,7 +574,7 @@ def test_clip_regions_of_turned_and_scaled_elements_stay_on_their_axes():
     ax.imshow(np.eye(3), aspect="auto")
     ax.text(1, 1, "turned", rotation=30, clip_on=True)
     corners = ax.get_window_extent().transformed(matplotlib.transforms.Affine2D().scale(72 / figure.dpi))
-    svg = re.search(r"<svg.*</svg>", static_figure(figure, "x").html, re.S).group(0)
+    svg = re.search(r"<svg.*</svg>", show(figure, "x").html, re.S).group(0)
     root = ElementTree.fromstring(svg)
     space = "{http://www.w3.org/2000/svg}"
     regions = {region.get("id"): region[0] for region in root.iter(space + "clipPath")}
@@ -622,7 +623,7 @@ def test_invisible_and_broken_lines_are_fine():
 
 def test_a_page_has_each_table_of_states_once_at_its_end(typical):
     other = small(a=(0, 3))
-    shown = [typical.html, "<p>words</p>", other.html, static_figure(plt.figure(), "Nothing").html, typical.html]
+    shown = [typical.html, "<p>words</p>", other.html, show(plt.figure(), "Nothing").html, typical.html]
     page = new_document("page")
     page += [nodes.raw("", part, format="html") for part in shown]
     lean_figures.StatesLast(page).run()
@@ -755,7 +756,7 @@ def test_svg_rejects_unknown_controls_and_values(typical):
 def test_static_figure_is_themed_named_and_closed():
     figure, ax = plt.subplots()
     ax.plot([0, 1], [0, 1], color="black")
-    shown = static_figure(figure, "A rising line")
+    shown = show(figure, "A rising line")
     assert plt.get_fignums() == []
     assert 'role="img" aria-label="A rising line"' in shown.html
     assert "currentColor" in shown.html and "<script" not in shown.html
@@ -764,9 +765,9 @@ def test_static_figure_is_themed_named_and_closed():
 
 def test_static_figure_needs_a_figure_and_words():
     with pytest.raises(TypeError, match="figure is 3; expected a Figure"):
-        static_figure(3, "words")
+        show(3, "words")
     with pytest.raises(ValueError, match="alt is ''"):
-        static_figure(plt.figure(), "")
+        show(plt.figure(), "")
     plt.close("all")
 
 

@@ -8,7 +8,8 @@ matplotlib.use("agg")
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-from rlbook_lib.explore import dressing, explore, static_figure  # noqa: E402
+from rlbook_lib.explore import dressing, explore  # noqa: E402
+from rlbook_lib.figures import show  # noqa: E402
 
 pytestmark = pytest.mark.browser
 
@@ -59,7 +60,7 @@ def figures():
     film = explore(setup, update, sweep=(0, 12), law=LAWS, play="sweep", initial={"sweep": 0}, alt="A growing line")
     still, ax = plt.subplots(figsize=(4, 2), layout="constrained")
     ax.plot([0, 1], [0, 1], color="black")
-    return two, film, static_figure(still, "A rising line")
+    return two, film, show(still, "A rising line")
 
 
 PACE = 8000 // 13  # milliseconds a picture of a film of 13
