@@ -479,14 +479,7 @@ class Explore:
                 )
 
     def svg(self, **values: Any) -> str:
-        """The picture of one state, drawn now.
-
-        Args:
-            **values: One value per control; a control left out stands at its initial value.
-
-        Returns:
-            SVG text.
-        """
+        """The picture of one state, drawn now, as SVG; a control that is left out stands at its initial value."""
         self._move(self._state(values))
         drawn, _ = self._picture.draw()
         return self._picture.svg(self._order, drawn, self._definitions, self.alt)
@@ -530,11 +523,7 @@ class LiveExplore(Explore):
         self.html = f'<div class="rlx-stored">{self.html}</div>'
 
     def widget(self) -> Any:
-        """The live view: an ipywidgets box whose sliders call ``update`` for every value.
-
-        Raises:
-            ModuleNotFoundError: ipywidgets is not installed; it says how to get it.
-        """
+        """The live view: an ipywidgets box whose sliders call ``update`` for every value."""
         try:
             import ipywidgets
         except ModuleNotFoundError as error:
@@ -647,15 +636,6 @@ def explore(
             every other value until the states are few.
         **controls: ``(low, high)`` or ``(low, high, step)``, a list of values or of words, a dictionary of
             words and values, or True or False. At most 1000 states in all, without ``live``.
-
-    Returns:
-        An object that a notebook displays.
-
-    Raises:
-        TypeError: A control is none of the above, or ``update`` returns something that is not text.
-        ValueError: An empty range, a step of 0, an unknown control in ``play``, ``labels``, ``initial``, ``handle`` or
-            ``stored``, an initial value that is not among the values, ``stored`` without ``live``, too many states, an
-            artist added or removed by ``update``, or a figure that would be too heavy.
     """
     _require_alt(alt)
     if not controls:

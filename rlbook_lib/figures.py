@@ -91,15 +91,7 @@ def use_style() -> None:
 
 @checked
 def show(figure: Figure, alt: str) -> StaticFigure:
-    """A static figure as themed SVG; make it the last line of a cell.
-
-    Args:
-        figure: A matplotlib figure; it is closed.
-        alt: What the picture shows, in words.
-
-    Raises:
-        ValueError: ``alt`` is empty.
-    """
+    """A still figure, which is closed; make it the last line of a cell. ``alt`` says in words what it shows."""
     plt.close(figure)
     return StaticFigure(figure, alt)
 
@@ -114,22 +106,11 @@ def plot_interval(
     level: OpenUnitInterval = 0.95,
     seed: Seed = 0,
 ) -> tuple[Line2D, Any]:
-    """The mean over runs as a line, and its bootstrap interval as a band.
+    """The mean over two runs or more as a line, and its bootstrap interval as a band; returns both.
 
     Args:
-        ax: Where to draw.
-        x: (T,) positions.
-        runs: (R, T) one row per run, R of 2 or more.
-        label: Name of the line.
         color: A color, or a name in ``COLORS``; the next color of the cycle otherwise.
-        level: Probability that the interval aims at, in (0, 1).
-        seed: Seed of the resampling.
-
-    Returns:
-        The line and the band.
-
-    Raises:
-        ValueError: Fewer than two runs.
+        level: Probability that the interval aims at.
 
     Source:
         Efron and Tibshirani (1993), chapter 13: the percentile interval.
@@ -148,12 +129,7 @@ def plot_interval(
 
 
 class MazeDrawing:
-    """A drawn maze whose parts can be moved; made by ``draw_maze``.
-
-    Attributes:
-        ax: The axes.
-        figure: The figure of the axes.
-    """
+    """A drawn maze whose parts can be moved; made by ``draw_maze``."""
 
     @checked
     def __init__(self, maze: MazeLike, ax: Axes, actions: Sequence[Direction], scale: Positive, decimals: Natural):
@@ -245,11 +221,7 @@ class MazeDrawing:
 
     @checked
     def set_values(self, values: Numbers[Array, "S"]) -> None:
-        """Show one value per state: its number, and a tint (blue above zero, red below).
-
-        Args:
-            values: (S,) numbers; those of walls, goals and traps are not shown.
-        """
+        """Show one value per state, but for walls, goals and traps: its number, and a tint (blue above zero, red below)."""
         first = not self._has_values
         self._has_values = True
         for state, text in self._value_texts.items():
@@ -261,11 +233,7 @@ class MazeDrawing:
 
     @checked
     def set_q_values(self, q_values: Numbers[Array, "S A"]) -> None:
-        """Show one number per state and action in the four triangles of each cell; the largest is bold.
-
-        Args:
-            q_values: (S, A) numbers; those of walls, goals and traps are not shown.
-        """
+        """Show one number per state and action in the four triangles of each cell; the largest is bold."""
         self._has_q = True
         for (state, action), triangle in self._triangles.items():
             value = q_values[state, action]
@@ -279,14 +247,7 @@ class MazeDrawing:
 
     @checked
     def set_policy(self, policy: Integers[Array, "S"] | Floats[Array, "S A"]) -> None:
-        """Show arrows, the longer the likelier the action; an unlikely one is short and not a dot.
-
-        Args:
-            policy: (S,) actions, or (S, A) probabilities.
-
-        Raises:
-            ValueError: An action that does not exist.
-        """
+        """Show arrows, the longer the likelier the action; an unlikely one is short and not a dot."""
         actions = len(self._directions)
         if policy.ndim == 1:
             if policy.min() < 0 or policy.max() >= actions:
@@ -308,21 +269,13 @@ class MazeDrawing:
 
     @checked
     def set_agent(self, state: int | None) -> None:
-        """Put the agent on a state, or take it away.
-
-        Args:
-            state: A state, or None.
-        """
+        """Put the agent on a state, or take it away."""
         points = [] if state is None else [self._beside(state)]
         self._agent.set_data([p[0] for p in points], [p[1] for p in points])
 
     @checked
     def set_path(self, states: Sequence[int] | None) -> None:
-        """Draw the way through these states; later visits of a cell stand a little beside the first.
-
-        Args:
-            states: States in the order of the visits, or None for no path.
-        """
+        """Draw the way through these states; later visits of a cell stand a little beside the first."""
         points, visits = [], dict.fromkeys(range(self._n_states), 0)
         for state in states if states is not None else []:
             x, y = self._beside(state)
@@ -391,17 +344,12 @@ def draw_maze(
         values: (S,) numbers, as a tint with the number.
         q_values: (S, A) numbers, as four triangles a cell.
         policy: (S,) actions or (S, A) probabilities, as arrows.
-        agent: The state where the agent stands.
-        path: States that the agent went through.
         scale: The absolute value that has the strongest tint.
         decimals: Decimals of the numbers; otherwise 2, and fewer in small cells.
         actions: What the columns of ``policy`` and ``q_values`` mean.
 
     Returns:
         A ``MazeDrawing``; its set methods only move artists, so they may be called in an ``explore`` update.
-
-    Raises:
-        ValueError: A state or action that does not exist.
     """
     if ax is None:
         side = min(1.45, 7.2 / maze.columns)  # inches per cell
@@ -496,15 +444,7 @@ BACKUP_KINDS = tuple(_BACKUPS)
 def backup_diagram(*kinds: str) -> Figure:
     """Which states and actions an update looks at: circles are states, dots are actions, squares are ends.
 
-    Args:
-        *kinds: "v", "q", "v_star", "q_star", "mc", "td0", "n_step", "sarsa", "expected_sarsa" or
-            "q_learning"; several stand side by side, each under its name.
-
-    Returns:
-        A figure.
-
-    Raises:
-        ValueError: Another kind, or none.
+    Several of ``BACKUP_KINDS`` stand side by side, each under its name.
 
     Source:
         Sutton and Barto (2018), the diagrams of chapters 3 to 7, drawn anew.
@@ -524,8 +464,7 @@ def backup_diagram(*kinds: str) -> Figure:
     left = 0.0
     for kind in kinds:
         name, room, _, step = _BACKUPS[kind]
-        tree = _Tree(ax, left, height - head - 0.25, step)
-        _draw_backup(tree, kind)
+        _draw_backup(_Tree(ax, left, height - head - 0.25, step), kind)
         if head:
             ax.text(left + 0.3, height - 0.2, name, ha="left", va="center", fontsize=11, fontweight="bold")
         left += room
@@ -597,11 +536,7 @@ def _backup_control(tree: _Tree, kind: str) -> None:
 
 
 def agent_environment_loop() -> Figure:
-    """The loop of reinforcement learning: the agent acts, the environment answers with a reward and a state.
-
-    Returns:
-        A figure.
-    """
+    """The loop of reinforcement learning: the agent acts, the environment answers with a reward and a state."""
     figure = plt.figure(figsize=(6.0, 2.7), layout="none")
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set(xlim=(0, 6), ylim=(0, 2.7), aspect="equal")
@@ -625,16 +560,14 @@ def agent_environment_loop() -> Figure:
         ([(2.05, 0.48), (0.85, 0.48), (0.85, 2.22), (2.02, 2.22)]),
     )
     for points in ways:
-        arrow = FancyArrowPatch(
-            path=Path(points),
-            arrowstyle="-|>",
-            mutation_scale=13,
-            color=COLORS["text"],
-            linewidth=1.4,
-            joinstyle="round",
-            shrinkA=0,
-            shrinkB=0,
-        )
+        line: dict[str, Any] = {
+            "color": COLORS["text"],
+            "linewidth": 1.4,
+            "joinstyle": "round",
+            "shrinkA": 0,
+            "shrinkB": 0,
+        }
+        arrow = FancyArrowPatch(path=Path(points), arrowstyle="-|>", mutation_scale=13, **line)
         ax.add_patch(arrow)
     ax.text(5.1, 1.35, "action $a_t$", ha="left", va="center")
     ax.text(1.25, 1.35, "reward $r_t$", ha="left", va="center")
