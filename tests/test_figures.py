@@ -25,6 +25,7 @@ from rlbook_lib.figures import (  # noqa: E402
     use_style,
 )
 from rlbook_lib.maze import Maze  # noqa: E402
+from test_svg import contrast  # noqa: E402
 
 PAGES = ["#ffffff", "#121212", "#14181e", "#1e1e1e"]
 INKS = {"#ffffff": "#222832", "#121212": "#ced6dd", "#14181e": "#ced6dd", "#1e1e1e": "#ced6dd"}
@@ -41,18 +42,6 @@ def own_style():
     plt.close("all")
 
 
-def luminance(rgb):
-    """Relative luminance as in WCAG 2."""
-    rgb = np.asarray(rgb[:3], dtype=float)
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-def contrast(one, other):
-    light, dark = sorted([luminance(to_rgb(one)), luminance(to_rgb(other))], reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
 def over(tint, page):
     """The color of a transparent tint on a page."""
     return tuple(tint[3] * np.array(tint[:3]) + (1 - tint[3]) * np.array(to_rgb(page)))
@@ -65,12 +54,6 @@ def shown_texts(drawing):
 # ---------------------------------------------------------------------------------------------------
 # Colors and style
 # ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [name for name in COLORS if name != "text"])
-@pytest.mark.parametrize("page", PAGES)
-def test_colors_stand_out_on_light_and_dark_pages(name, page):
-    assert contrast(COLORS[name], page) >= 3.0
 
 
 def test_first_colors_differ_for_color_blind_readers():

@@ -7,7 +7,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 
-from rlbook_lib.svg import PALETTE, Picture, markup, palette_css
+from rlbook_lib.svg import PALETTE, Picture, markup
 
 LIGHT, DARK = ["#ffffff"], ["#121212", "#14181e", "#1e1e1e"]
 
@@ -37,11 +37,6 @@ def test_lines_have_a_contrast_of_three_and_text_of_four_and_a_half(name: str) -
     assert all(contrast(dark, page) >= 4.5 for page in DARK)
 
 
-def test_every_color_is_set_for_light_and_for_dark_pages() -> None:
-    for name, (line, ink, night) in PALETTE.items():
-        assert f"--rlx-{name}:light-dark({line},{night});--rlx-{name}-ink:light-dark({ink},{night});" in palette_css()
-
-
 def test_the_books_colors_become_variables_and_others_stay() -> None:
     figure, ax = plt.subplots(figsize=(3, 2))
     ax.plot([0, 1], [0, 1], color=PALETTE["blue"][0])
@@ -61,3 +56,13 @@ def test_a_point_and_a_box_stand_where_matplotlib_puts_them() -> None:
     assert picture.box(ax) == (720, 360, 1440, 360)  # tenths of a point, from the top left corner
     assert picture.place(ax, 0, 0) == (720, 720)
     assert picture.place(ax, x=5) == (1440, 540)
+
+
+def test_other_limits_move_what_did_not_change_itself() -> None:
+    figure, ax = plt.subplots(figsize=(4, 2))
+    line = ax.plot([0, 1], [0, 1])[0]
+    picture = Picture(figure)
+    before = picture.draw()[0][id(line)]
+    assert picture.draw()[0][id(line)] is before
+    ax.set_xlim(0, 2)
+    assert picture.draw()[0][id(line)] != before

@@ -157,17 +157,8 @@ def test_the_keyboard_moves_every_control(page):
         before = picture(page, number)
         page.keyboard.press("ArrowDown" if kind == "select-one" else "ArrowRight")
         assert picture(page, number) != before, (number, kind)
-    assert reached == [
-        (0, "range"),
-        (0, "range"),
-        (0, "radio"),
-        (1, "range"),
-        (1, "button"),
-        (1, "select-one"),
-        (2, "range"),
-        (2, "range"),
-        (2, "radio"),
-    ]
+    kinds = ["range", "range", "radio", "range", "button", "select-one", "range", "range", "radio"]
+    assert reached == list(zip([0, 0, 0, 1, 1, 1, 2, 2, 2], kinds, strict=True))
 
 
 def test_keys_step_and_jump_and_the_value_is_spoken(page):

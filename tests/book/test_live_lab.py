@@ -96,18 +96,16 @@ def lab(browser, tmp_path_factory):
     env |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
     env["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
     env.pop("RLBOOK_STATIC", None)
+    options = {
+        "ServerApp": {"ip": "127.0.0.1", "port": port, "port_retries": 0, "root_dir": str(work)},
+        "IdentityProvider": {"token": token},
+        "LabApp": {"extension_manager": "readonly"},
+    }
+    (folder / "options.json").write_text(json.dumps(options))
     command = [
         sys.executable,
-        "-m",
-        "jupyterlab",
-        "--no-browser",
-        "--allow-root",
-        "--ServerApp.ip=127.0.0.1",
-        f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={token}",
-        f"--ServerApp.root_dir={work}",
-        "--LabApp.extension_manager=readonly",
+        *"-m jupyterlab --no-browser --allow-root --config".split(),
+        str(folder / "options.json"),
     ]
     trust = [sys.executable, "-m", "jupyter", "trust", *map(str, work.glob("*.ipynb"))]
     subprocess.run(trust, env=env, check=True, capture_output=True)

@@ -116,20 +116,8 @@ def test_the_message_names_line_numbers_and_tolerance() -> None:
 @pytest.mark.parametrize(
     "tags",
     [
-        ["tolerance"],
-        ["tolerance-5"],
-        ["tolerance-five%"],
-        ["tolerance--5%"],
-        ["tolerance-5 %"],
-        ["tolerance-0%"],
-        ["tolerance-100%"],
-        ["tolerance-abs-0"],
-        ["tolerance-abs-"],
-        ["tolerance-abs-5%"],
-        ["tolerance-rel-5%"],
-        ["Tolerance-5%"],
-        ["tolerence-5%"],
-        ["tolerance-5%", "tolerance-abs-1"],
+        *([f"tolerance{end}"] for end in "|-5|-five%|--5%|-5 %|-0%|-100%|-abs-0|-abs-|-abs-5%|-rel-5%".split("|")),
+        *(["Tolerance-5%"], ["tolerence-5%"], ["tolerance-5%", "tolerance-abs-1"]),
     ],
 )
 def test_a_malformed_tag_is_an_error(tags: list[str]) -> None:
@@ -144,6 +132,7 @@ def test_other_tags_ask_for_nothing() -> None:
 
 # ---------------------------------------------------------------- through nbval
 
+RESULT = nbformat.v4.new_output("execute_result", data={"text/plain": "0.53"}, execution_count=1)
 TABLE = "<table><tr><td>mean</td><td>{}</td></tr></table>"
 
 
@@ -162,12 +151,7 @@ def show(kind: str, text: str) -> str:
 # (what is stored, the code that gives the fresh output, tags, a part of the message or "" for a green cell)
 CELLS = [
     ([stream("loss 0.53\n")], "print('loss', 0.54)", [], ""),
-    (
-        [stream("loss 0.53\n")],
-        "print('loss', 0.55)",
-        [],
-        "stdout, line 1: stored 0.53, fresh 0.55, tolerance one unit of the last",
-    ),
+    ([stream("loss 0.53\n")], "print('loss', 0.55)", [], "stored 0.53, fresh 0.55, tolerance one unit of the last"),
     ([stream("loss 0.53\n")], "print('gain', 0.53)", [], "stdout, line 1: stored 'loss', fresh 'gain'"),
     ([stream("0.53 0.54\n")], "print(0.53)", [], "stdout, line 1: '0.54' is missing"),
     ([stream("0.53\n")], "print(0.53, 0.54)", [], "stdout, line 1: '0.54' is new"),
@@ -184,26 +168,17 @@ CELLS = [
     ([], "print(0.50)", [], "stdout, 0 outputs stored, 1 fresh"),
     ([stream("0.50\n")], "import sys; print(0.50, file=sys.stderr)", [], "stderr, 0 outputs stored, 1 fresh"),
     ([shown("text/html", TABLE.format(0.53))], show("text/html", TABLE.format(0.54)), [], ""),
-    (
-        [shown("text/html", TABLE.format(0.53))],
-        show("text/html", TABLE.format(0.63)),
-        [],
-        "text/html, line 1: stored 0.53, fresh 0.63",
+    *(
+        (
+            [shown(kind, text.format(0.53))],
+            show(kind, text.format(0.63)),
+            [],
+            f"{kind}, line 1: stored 0.53, fresh 0.63",
+        )
+        for kind, text in (("text/html", TABLE), ("text/markdown", "| {} |"), ("text/latex", "${}$"))
     ),
-    (
-        [shown("text/markdown", "| 0.53 |")],
-        show("text/markdown", "| 0.63 |"),
-        [],
-        "text/markdown, line 1: stored 0.53, fresh 0.63",
-    ),
-    ([shown("text/latex", "$0.53$")], show("text/latex", "$0.63$"), [], "text/latex, line 1: stored 0.53, fresh 0.63"),
-    (
-        [nbformat.v4.new_output("execute_result", data={"text/plain": "0.53"}, execution_count=1)],
-        "0.63",
-        [],
-        "text/plain, line 1: stored 0.53",
-    ),
-    ([nbformat.v4.new_output("execute_result", data={"text/plain": "0.53"}, execution_count=1)], "0.53", [], ""),
+    ([RESULT], "0.63", [], "text/plain, line 1: stored 0.53"),
+    ([RESULT], "0.53", [], ""),
 ]
 
 
@@ -223,11 +198,8 @@ def nbval_reports(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     options = ["--nbval", "--nbval-current-env", "-p", "numeric_outputs", "--junitxml", str(folder / "report.xml")]
     command = [
         sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "--color=no",
-        f"--rootdir={folder}",
+        *"-m pytest -q --color=no --rootdir".split(),
+        str(folder),
         *options,
         str(folder / "cells.ipynb"),
     ]
