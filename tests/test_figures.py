@@ -124,6 +124,8 @@ def test_arrows_point_and_are_longer_the_likelier_the_action():
     reach = {"up": -vertices[:, 1].min(), "down": vertices[:, 1].max(), "right": vertices[:, 0].max()}
     assert reach["down"] == pytest.approx(0.08 + 0.36 * 0.4) and reach["right"] == pytest.approx(0.08 + 0.36 * 0.85)
     assert reach["up"] < 0.08 and vertices[:, 0].min() > -0.08
+    around = draw_maze(Maze("L1"), q_values=np.zeros((6, 4)), policy=[3] * 6)._arrows[0].get_path().vertices - [x, y]
+    assert around[:-1, 0].min() == pytest.approx(0.26)  # numbers stand in the middle
 
 
 def test_a_policy_of_integers_is_a_policy_of_rows():
@@ -241,8 +243,8 @@ def test_numbers_fit_into_their_cells(layout, layer):
 def test_interval_is_the_one_of_the_evaluation_module():
     runs = np.random.default_rng(1).normal(size=(12, 30)).cumsum(axis=1)
     _, ax = plt.subplots()
-    line, band = plot_interval(ax, np.arange(30), runs, label="runs", color="green", level=0.9)
-    low, high = bootstrap_interval(runs, level=0.9, seed=0)
+    line, band = plot_interval(ax, np.arange(30), runs, label="runs", color="green", level=0.9, seed=3)
+    low, high = bootstrap_interval(runs, level=0.9, seed=3)
     np.testing.assert_allclose(line.get_ydata(), runs.mean(axis=0))
     vertices = band.get_paths()[0].vertices
     for step in range(30):

@@ -66,3 +66,11 @@ def test_other_limits_move_what_did_not_change_itself() -> None:
     assert picture.draw()[0][id(line)] is before
     ax.set_xlim(0, 2)
     assert picture.draw()[0][id(line)] != before
+
+
+def test_a_filled_shape_that_leaves_the_picture_stays_whole() -> None:
+    figure, ax = plt.subplots(figsize=(4, 2))
+    patch = ax.add_patch(plt.Rectangle((-9, -9), 20, 20, clip_on=False))
+    ((_, shape, _),) = Picture(figure).draw()[0][id(patch)]
+    corners = re.findall(r"-?\d+", shape["d"])
+    assert shape["d"].count("M") == 1 and max(map(abs, map(int, corners))) > 10_000
