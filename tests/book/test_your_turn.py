@@ -16,7 +16,7 @@ import pytest
 from lesson_limits import CENTRAL
 from matplotlib import pyplot as plt
 from notebook_checks import Notebook
-from places import CHAPTERS
+from conftest import ROOT
 from stored_figures import n_states
 
 from rlbook_lib.explore import _options, explore
@@ -44,7 +44,7 @@ lessons = pytest.mark.parametrize("name", sorted(CENTRAL))
 
 
 def lesson(name: str) -> Notebook:
-    return notebook_checks.read(CHAPTERS / f"{name}.ipynb")
+    return notebook_checks.read(ROOT / "chapters" / f"{name}.ipynb")
 
 
 def is_live(cell: dict[str, Any]) -> bool:
