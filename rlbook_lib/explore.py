@@ -220,7 +220,7 @@ def _options(name: str, spec: Any) -> tuple[list[Any], list[str], bool]:
     return [value for _, value in pairs], [text for text, _ in pairs], False
 
 
-def _range(name: str, spec: tuple) -> list[Any]:
+def _range(name: str, spec: tuple[Any, ...]) -> list[Any]:
     """The values of (low, high[, step]); the step is 1 for integers and 0.1 otherwise, as in ipywidgets."""
     low, high = spec[:2]
     whole = all(float(v).is_integer() and isinstance(v, (int, np.integer)) for v in spec)
@@ -295,7 +295,9 @@ def _readout_html(readouts: Sequence[str | None], start: str | None) -> str:
     )
 
 
-def _page(picture: str, controls: Sequence[_Control], play: str | None, line: str, data: dict, tall: bool) -> str:
+def _page(
+    picture: str, controls: Sequence[_Control], play: str | None, line: str, data: dict[str, Any], tall: bool
+) -> str:
     form = "".join(_control_html(c, i, c.name == play) for i, c in enumerate(controls))
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/").replace("<!--", "<\\!--")
     parts = [_picture_html(picture), f'<form class="rlx-controls" autocomplete="off">{form}</form>']
@@ -665,7 +667,7 @@ def explore(
     for control in kept:
         if control.name in handle:
             _require_handle(control, handle[control.name])
-    looks = {"play": play, "alt": alt, "handle": handle, "ghost": ghost}
+    looks: dict[str, Any] = {"play": play, "alt": alt, "handle": handle, "ghost": ghost}
     if live:
         return LiveExplore(setup, update, built, kept if stored else _coarser(built, handle), **looks)
     return Explore(setup, update, built, **looks)

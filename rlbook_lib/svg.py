@@ -462,7 +462,7 @@ class Picture:
         self.artists = _leaves(figure)
         self._known = {id(artist) for artist in self.artists}
         self._cache: dict[int, tuple[list[Element], dict[str, str], list[Artist]]] = {}
-        self._frame: tuple = ()
+        self._frame: tuple[Any, ...] = ()
         self._names: dict[str, str] = {}
 
     def draw(self, *, reuse: bool = True) -> tuple[dict[int, list[Element]], dict[str, str]]:
