@@ -8,7 +8,9 @@ actions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -34,7 +36,7 @@ from rlbook_lib.checks import (
     settings,
 )
 from rlbook_lib.devices import choose_device
-from rlbook_lib.environments import VectorStep, opened
+from rlbook_lib.environments import VectorEnvironment, VectorStep, opened
 from rlbook_lib.experience import linear_decay
 from rlbook_lib.networks import QNetwork
 from rlbook_lib.replay_buffer import Batch as ReplayBatch, ReplayBuffer
@@ -42,6 +44,7 @@ from rlbook_lib.training import (
     Adam,
     Optimizer,
     Run,
+    RunOptions,
     State,
     TrainingResult,
     Update,
@@ -189,6 +192,19 @@ def dqn_update(
     return {"loss": loss.item(), "target_value": targets.mean().item() * config.return_scale}
 
 
+@dataclass
+class DQNRun(Run):
+    """A run of DQN."""
+
+    environments: VectorEnvironment
+    online: QNetwork
+    target: QNetwork
+    optimizer: Optimizer
+    buffer: ReplayBuffer
+    window: NStepWindow
+    rng: np.random.Generator  # of the actions
+
+
 @checked
 def iterate_dqn(
     env: Environment, config: DQNConfig | None = None, *, seed: Seed, state: State | None = None
@@ -222,22 +238,9 @@ def iterate_dqn(
         buffer = ReplayBuffer(config.buffer_capacity, size, seed=buffer_seed, device=choose_device(config.device))
         window = NStepWindow(environments.copies, size, config.n_step, config.gamma)
         epsilon = linear_decay(config.epsilon_start, config.epsilon_end, config.epsilon_steps)
-        run = Run(
-            config,
-            seed,
-            online,
-            environments=environments,
-            online=online,
-            target=target,
-            optimizer=optimizer,
-            buffer=buffer,
-            window=window,
-            rng=rng,
-        )
-        run.go_on(state)
+        run = DQNRun(config, seed, online, environments, online, target, optimizer, buffer, window, rng)
+        yield from run.go_on(state)
         observations = environments.reset() if state is None else environments.observations
-        if run.env_steps >= config.total_steps:  # a state of a run that had ended
-            yield run.record({})
         steps = 0  # since the last update
         while run.env_steps + steps < config.total_steps:
             for _ in range(config.steps_per_update):
@@ -282,14 +285,13 @@ def _q_network(environments: Any, config: DQNConfig, seed: int) -> QNetwork:
 
 @checked
 def train_dqn(
-    env: Environment, config: DQNConfig | None = None, *, seed: Seed, checkpoint_every: Count = 100, **options: Any
+    env: Environment, config: DQNConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
 ) -> TrainingResult:
     """Run ``iterate_dqn`` out, or until ``stop`` says so; see ``training.train``.
 
     Args:
         env, config, seed: as for ``iterate_dqn``.
-        checkpoint_every: in updates.
-        **options: state, progress, checkpoint, stop: as for ``training.train``.
+        **options: as for ``training.train``; ``checkpoint_every`` is 100 if not given.
 
     Returns:
         The policy, the curves, and the state.
@@ -297,8 +299,8 @@ def train_dqn(
     Raises:
         ValueError, TrainingError: as ``iterate_dqn`` and ``training.train``.
     """
-    config = config or DQNConfig()
-    return train(iterate_dqn, env, config, seed=seed, checkpoint_every=checkpoint_every, **options)
+    options = {"checkpoint_every": 100, **options}
+    return train(partial(iterate_dqn, env), config or DQNConfig(), seed=seed, **options)
 
 
 # ---------------------------------------------------------------------------------------- targets of one step

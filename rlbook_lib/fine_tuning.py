@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Unpack
 
 import numpy as np
 
@@ -22,7 +24,18 @@ from rlbook_lib.checks import (
 )
 from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, encode_completions
 from rlbook_lib.text_tasks import TextTask
-from rlbook_lib.training import Adam, Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train
+from rlbook_lib.training import (
+    Adam,
+    Optimizer,
+    Run,
+    RunOptions,
+    State,
+    TrainingResult,
+    Update,
+    gradient_step,
+    learning_rate_share,
+    train,
+)
 
 __all__ = ["SFTConfig", "masked_mean", "sft_loss", "demonstrations", "iterate_sft", "train_sft"]
 
@@ -85,6 +98,15 @@ def sft_loss(log_prob: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> 
     return -masked_mean(log_prob, mask)
 
 
+@dataclass
+class SFTRun(Run):
+    """A run of supervised fine-tuning."""
+
+    model: LanguageModel
+    optimizer: Optimizer
+    rng: np.random.Generator
+
+
 @checked
 def iterate_sft(
     model: LanguageModel, task: TextTask, config: SFTConfig | None = None, *, seed: Seed, state: State | None = None
@@ -109,11 +131,9 @@ def iterate_sft(
     optimizer = Adam(
         model.parameters(), config.learning_rate, decay=config.weight_decay, betas=(0.9, 0.98), fused=False
     )
-    run = Run(config, seed, model, model=model, optimizer=optimizer, rng=rng)
-    run.go_on(state)
-    if run.update >= config.updates:  # a state of a run that had ended
-        yield run.record({})
-    while run.update < config.updates:
+    run = SFTRun(config, seed, model, model, optimizer, rng)
+    yield from run.go_on(state)
+    while not run.ended:
         share = learning_rate_share(run.update, config.updates, config.warmup, config.final_share)
         batch = demonstrations(model, task, config.batch_size, rng)
         log_prob, _ = completion_log_probs(model, batch)
@@ -125,14 +145,10 @@ def iterate_sft(
 
 @checked
 def train_sft(
-    model: LanguageModel, task: TextTask, config: SFTConfig | None = None, *, seed: Seed, **options: Any
+    model: LanguageModel, task: TextTask, config: SFTConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
 ) -> TrainingResult:
-    """Run ``iterate_sft`` out; options as in ``training.train``."""
-
-    def iterate(_: Any, config: SFTConfig, **rest: Any) -> Iterator[Update]:
-        return iterate_sft(model, task, config, **rest)
-
-    return train(iterate, None, config or SFTConfig(), seed=seed, **options)
+    """Run ``iterate_sft`` out; options as in ``training.RunOptions``."""
+    return train(partial(iterate_sft, model, task), config or SFTConfig(), seed=seed, **options)
 
 
 @checked

@@ -10,7 +10,9 @@ Shapes: P prompts, G completions a prompt, B = P G completions, N tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -42,6 +44,7 @@ from rlbook_lib.training import (
     Adam,
     Optimizer,
     Run,
+    RunOptions,
     State,
     TrainingResult,
     Update,
@@ -299,6 +302,16 @@ def grpo_loss(
 # ----------------------------------------------------------------------------------------------- the training
 
 
+@dataclass
+class GRPORun(Run):
+    """A run of GRPO."""
+
+    model: LanguageModel
+    optimizer: Optimizer
+    rng: np.random.Generator  # of prompts and minibatches
+    generator: PerProcess  # of the sampling
+
+
 @checked
 def iterate_grpo(
     model: LanguageModel,
@@ -353,11 +366,9 @@ def iterate_grpo(
             f"minibatches is {config.minibatches}; expected a divisor of the {share} completions of each of "
             f"{processes()} processes"
         )
-    run = Run(config, seed, model, model=model, optimizer=optimizer, rng=rng, generator=draws)
-    run.go_on(state)
-    if run.update >= config.updates:  # a state of a run that had ended
-        yield run.record({})
-    while run.update < config.updates:
+    run = GRPORun(config, seed, model, model, optimizer, rng, draws)
+    yield from run.go_on(state)
+    while not run.ended:
         # sample G completions of each prompt
         drawn = my_part(task.prompts(config.prompts, rng, "train"))
         batch = generate(
@@ -458,14 +469,11 @@ def train_grpo(
     reference: LanguageModel | None = None,
     reward: Reward | Scorer | None = None,
     watch: Watch | None = None,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> TrainingResult:
-    """Run ``iterate_grpo`` out; options as in ``training.train``."""
-
-    def iterate(_: Any, config: GRPOConfig, **rest: Any) -> Iterator[Update]:
-        return iterate_grpo(model, task, config, reference=reference, reward=reward, watch=watch, **rest)
-
-    return train(iterate, None, config or GRPOConfig(), seed=seed, **options)
+    """Run ``iterate_grpo`` out; options as in ``training.RunOptions``."""
+    begin = partial(iterate_grpo, model, task, reference=reference, reward=reward, watch=watch)
+    return train(begin, config or GRPOConfig(), seed=seed, **options)
 
 
 # ------------------------------------------------------------------------------------- what a group can teach

@@ -7,11 +7,13 @@ Psi_t live; its names can be imported from here too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlbook_lib.checks import (
     Array,
@@ -31,8 +33,19 @@ from rlbook_lib.checks import (
 from rlbook_lib.gradient_estimators import psi_weights
 from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
 from rlbook_lib.returns import normalize_advantages
-from rlbook_lib.rollout import Actors, Rollout, flatten, open_actors, value_estimates
-from rlbook_lib.training import Adam, Optimizer, Run, State, TrainingResult, Update, gradient_step, return_scale, train
+from rlbook_lib.rollout import Actors, Collector, Rollout, flatten, open_actors, value_estimates
+from rlbook_lib.training import (
+    Adam,
+    Optimizer,
+    Run,
+    RunOptions,
+    State,
+    TrainingResult,
+    Update,
+    gradient_step,
+    return_scale,
+    train,
+)
 
 # --------------------------------------------------------------------------------------------------- the losses
 
@@ -139,13 +152,11 @@ def iterate_reinforce(
     config = config or ReinforceConfig()
     with open_actors(env, config, _seeds(seed), copies=config.episodes, steps=1) as actors:
         run = _begin(actors, config, seed)
-        run.go_on(state)
-        if run.env_steps >= config.total_steps:  # a state of a run that had ended
-            yield run.record({})
-        while run.env_steps < config.total_steps:
+        yield from run.go_on(state)
+        while not run.ended:
             rollout, mask = actors.collector.collect_episodes(config.max_steps)
             steps = int(mask.sum())
-            metrics = reinforce_update(actors, run.parts["optimizer"], rollout, mask, config)
+            metrics = reinforce_update(actors, run.optimizer, rollout, mask, config)
             metrics["episode_return"] = float((rollout.rewards * mask).sum() / rollout.copies)
             metrics["episode_length"] = steps / rollout.copies
             yield run.record(metrics, steps)
@@ -219,7 +230,7 @@ def _squared_scores(policy: Any, rollout: Rollout) -> Array:
 
 @checked
 def train_reinforce(
-    env: Environment, config: ReinforceConfig | None = None, *, seed: Seed, **options: Any
+    env: Environment, config: ReinforceConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
 ) -> TrainingResult:
     """Run ``iterate_reinforce`` out.
 
@@ -233,7 +244,7 @@ def train_reinforce(
     Raises:
         ValueError, TrainingError: as ``iterate_reinforce`` and ``training.train``.
     """
-    return train(iterate_reinforce, env, config or ReinforceConfig(), seed=seed, **options)
+    return train(partial(iterate_reinforce, env), config or ReinforceConfig(), seed=seed, **options)
 
 
 # --------------------------------------------------------------------------------------------------------- A2C
@@ -292,13 +303,11 @@ def iterate_a2c(
     config = config or A2CConfig()
     with open_actors(env, config, _seeds(seed), copies=config.copies, steps=config.steps) as actors:
         run = _begin(actors, config, seed)
-        run.go_on(state)
-        if run.env_steps >= config.total_steps:  # a state of a run that had ended
-            yield run.record({})
-        while run.env_steps < config.total_steps:
+        yield from run.go_on(state)
+        while not run.ended:
             rollout = actors.collector.collect()
             advantages, targets = a2c_targets(rollout, actors.value, config)
-            metrics = a2c_update(actors, run.parts["optimizer"], rollout, advantages, targets, config)
+            metrics = a2c_update(actors, run.optimizer, rollout, advantages, targets, config)
             yield run.record(metrics | actors.environments.episode_metrics(), len(rollout))
 
 
@@ -378,7 +387,9 @@ def a2c_update(
 
 
 @checked
-def train_a2c(env: Environment, config: A2CConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
+def train_a2c(
+    env: Environment, config: A2CConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
+) -> TrainingResult:
     """Run ``iterate_a2c`` out.
 
     Args:
@@ -391,7 +402,7 @@ def train_a2c(env: Environment, config: A2CConfig | None = None, *, seed: Seed, 
     Raises:
         ValueError, TrainingError: as ``iterate_a2c`` and ``training.train``.
     """
-    return train(iterate_a2c, env, config or A2CConfig(), seed=seed, **options)
+    return train(partial(iterate_a2c, env), config or A2CConfig(), seed=seed, **options)
 
 
 # ---------------------------------------------------------------------------------------- what both begin with
@@ -402,14 +413,23 @@ def _seeds(seed: int) -> list[int]:
     return [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
 
 
-def _begin(actors: Actors, config: Any, seed: int) -> Run:
+@dataclass
+class ActorCriticRun(Run):
+    """A run of REINFORCE or A2C."""
+
+    networks: nn.Module
+    optimizer: Optimizer
+    collector: Collector
+
+
+def _begin(actors: Actors, config: Any, seed: int) -> ActorCriticRun:
     value_rate = getattr(config, "value_learning_rate", config.learning_rate)
     groups = [
         {"params": list(actors.policy.parameters())},
         {"params": list(actors.value.parameters()), "lr": value_rate},
     ]
     optimizer = Adam(groups, config.learning_rate, eps=1e-5)
-    return Run(config, seed, actors.policy, networks=actors.networks, optimizer=optimizer, collector=actors.collector)
+    return ActorCriticRun(config, seed, actors.policy, actors.networks, optimizer, actors.collector)
 
 
 def _scaled_critic_loss(value: ValueNetwork, observations: Tensor, targets: Tensor) -> Tensor:

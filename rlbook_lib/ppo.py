@@ -18,7 +18,8 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -43,11 +44,12 @@ from rlbook_lib.checks import (
 )
 from rlbook_lib.networks import ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
-from rlbook_lib.rollout import Actors, Rollout, flatten, open_actors, value_estimates
+from rlbook_lib.rollout import Actors, Collector, Rollout, flatten, open_actors, value_estimates
 from rlbook_lib.training import (
     Adam,
     Optimizer,
     Run,
+    RunOptions,
     State,
     TrainingResult,
     Update,
@@ -238,10 +240,8 @@ def iterate_ppo(
     config = config or PPOConfig()
     with _actors(env, config, seed) as actors:
         run = _begin(actors, config, seed)
-        run.go_on(state)
-        if run.env_steps >= config.total_steps:  # a state of a run that had ended
-            yield run.record({})
-        while run.env_steps < config.total_steps:
+        yield from run.go_on(state)
+        while not run.ended:
             rollout = actors.collector.collect()
             batch = prepare_batch(rollout, actors.value, config)
             metrics = improve(run, batch)
@@ -249,7 +249,7 @@ def iterate_ppo(
 
 
 @checked
-def improve(run: Run, batch: PPOBatch) -> dict[str, float]:
+def improve(run: PPORun, batch: PPOBatch) -> dict[str, float]:
     """One update of a run: gradient steps on a batch, measurements, the penalty's next coefficient.
 
     Args:
@@ -262,24 +262,26 @@ def improve(run: Run, batch: PPOBatch) -> dict[str, float]:
     Raises:
         TrainingError: a loss that is not finite.
     """
-    config, networks, optimizer, beta = run.config, run.parts["networks"], run.parts["optimizer"], run.parts["beta"]
+    config, networks, optimizer, beta = run.config, run.networks, run.optimizer, run.beta
     left = 1.0 - run.env_steps / config.total_steps
     epsilon = _annealed(config.clip, config.clip_end, left)
     learning_rate = _annealed(config.learning_rate, config.learning_rate_end, left)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    done = ppo_update(networks, optimizer, batch, config, epsilon=epsilon, beta=beta, shuffle=run.parts["shuffle"])
+    done = ppo_update(networks, optimizer, batch, config, epsilon=epsilon, beta=beta, shuffle=run.shuffle)
     metrics = diagnose(networks, batch, epsilon) | {"gradient_steps": float(done), "learning_rate": learning_rate}
     if config.objective == "penalty":
         metrics["kl_coefficient"] = beta
         if config.kl_rule != "fixed":
             beta = update_kl_coefficient(beta, metrics["kl"], config.kl_target, config.kl_rule)
-            run.parts["beta"] = min(max(beta, KL_COEFFICIENTS[0]), KL_COEFFICIENTS[1])
+            run.beta = min(max(beta, KL_COEFFICIENTS[0]), KL_COEFFICIENTS[1])
     return metrics
 
 
 @checked
-def train_ppo(env: Environment, config: PPOConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
+def train_ppo(
+    env: Environment, config: PPOConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
+) -> TrainingResult:
     """Run ``iterate_ppo`` out, or until ``stop`` says so; see ``training.train``.
 
     Args:
@@ -292,7 +294,7 @@ def train_ppo(env: Environment, config: PPOConfig | None = None, *, seed: Seed, 
     Raises:
         ValueError, TrainingError: as ``iterate_ppo`` and ``training.train``.
     """
-    return train(iterate_ppo, env, config or PPOConfig(), seed=seed, **options)
+    return train(partial(iterate_ppo, env), config or PPOConfig(), seed=seed, **options)
 
 
 # ---------------------------------------------------------------------------------------- the parts of the loop
@@ -401,7 +403,19 @@ def _actors(env: Any, config: PPOConfig, seed: int) -> Any:
     return open_actors(env, config, seeds, copies=config.copies, steps=config.steps, shared=config.shared)
 
 
-def _begin(actors: Actors, config: PPOConfig, seed: int) -> Run:
+@dataclass
+class PPORun(Run):
+    """A run of PPO."""
+
+    config: PPOConfig
+    networks: nn.Module
+    optimizer: Optimizer
+    collector: Collector
+    shuffle: np.random.Generator  # draws the minibatches
+    beta: float  # the penalty's coefficient
+
+
+def _begin(actors: Actors, config: PPOConfig, seed: int) -> PPORun:
     """What a run begins with."""
     size = config.steps * actors.environments.copies
     smallest = size if config.normalize == "batch" else size // config.minibatches
@@ -414,15 +428,8 @@ def _begin(actors: Actors, config: PPOConfig, seed: int) -> Run:
         )
     optimizer = Adam(actors.networks.parameters(), config.learning_rate, eps=1e-5)
     shuffle = np.random.default_rng(split_seed(seed, 5)[4])
-    return Run(
-        config,
-        seed,
-        actors.policy,
-        networks=actors.networks,
-        optimizer=optimizer,
-        collector=actors.collector,
-        shuffle=shuffle,
-        beta=config.kl_coefficient,
+    return PPORun(
+        config, seed, actors.policy, actors.networks, optimizer, actors.collector, shuffle, config.kl_coefficient
     )
 
 

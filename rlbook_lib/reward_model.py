@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -22,7 +24,18 @@ from torch import Tensor, nn
 from rlbook_lib.checks import Array, Count, Floats, NotNegative, Positive, Range, Seed, checked, settings
 from rlbook_lib.language_model import Completions, LanguageModel
 from rlbook_lib.text_tasks import PreferencePairs, Scorer
-from rlbook_lib.training import Adam, Run, State, TrainingResult, Update, gradient_step, learning_rate_share, train
+from rlbook_lib.training import (
+    Adam,
+    Optimizer,
+    Run,
+    RunOptions,
+    State,
+    TrainingResult,
+    Update,
+    gradient_step,
+    learning_rate_share,
+    train,
+)
 
 __all__ = [
     "bradley_terry_probability",
@@ -317,6 +330,20 @@ class RewardModelConfig:
     weight_decay: NotNegative = 0.01
     max_gradient_norm: Positive = 1.0
 
+    @property
+    def updates(self) -> int:
+        """One update is an epoch."""
+        return self.epochs
+
+
+@dataclass
+class RewardModelRun(Run):
+    """A run of the fit to preference pairs."""
+
+    model: RewardModel
+    optimizer: Optimizer
+    rng: np.random.Generator
+
 
 @checked
 def iterate_reward_model(
@@ -348,11 +375,9 @@ def iterate_reward_model(
         raise ValueError("pairs is empty; expected at least one")
     rng = np.random.default_rng(seed)
     optimizer = Adam(model.parameters(), config.learning_rate, decay=config.weight_decay, fused=False)
-    run = Run(config, seed, model, model=model, optimizer=optimizer, rng=rng)
-    run.go_on(state)
-    if run.update >= config.epochs:  # a state of a run that had ended
-        yield run.record({})
-    while run.update < config.epochs:
+    run = RewardModelRun(config, seed, model, model, optimizer, rng)
+    yield from run.go_on(state)
+    while not run.ended:
         share = learning_rate_share(run.update, config.epochs, 1, 0.1)
         losses, right = [], 0
         for index in torch.from_numpy(rng.permutation(len(pairs))).split(config.batch_size):
@@ -368,14 +393,15 @@ def iterate_reward_model(
 
 @checked
 def train_reward_model(
-    model: RewardModel, pairs: PreferencePairs, config: RewardModelConfig | None = None, *, seed: Seed, **options: Any
+    model: RewardModel,
+    pairs: PreferencePairs,
+    config: RewardModelConfig | None = None,
+    *,
+    seed: Seed,
+    **options: Unpack[RunOptions],
 ) -> TrainingResult:
-    """Run ``iterate_reward_model`` out; options as in ``training.train``."""
-
-    def iterate(_: Any, config: RewardModelConfig, **rest: Any) -> Iterator[Update]:
-        return iterate_reward_model(model, pairs, config, **rest)
-
-    return train(iterate, None, config or RewardModelConfig(), seed=seed, **options)
+    """Run ``iterate_reward_model`` out; options as in ``training.RunOptions``."""
+    return train(partial(iterate_reward_model, model, pairs), config or RewardModelConfig(), seed=seed, **options)
 
 
 @checked

@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -54,6 +55,7 @@ from rlbook_lib.training import (
     Adam,
     Optimizer,
     Run,
+    RunOptions,
     State,
     TrainingResult,
     Update,
@@ -324,6 +326,19 @@ def total_loss(
 # ----------------------------------------------------------------------------------------------- the training
 
 
+@dataclass
+class RLHFRun(Run):
+    """A run of PPO on a language model."""
+
+    model: LanguageModel
+    value_model: RewardModel
+    optimizer: Optimizer
+    value_optimizer: Optimizer
+    rng: np.random.Generator  # of prompts and minibatches
+    generator: PerProcess  # of the sampling
+    beta: float  # the price of the divergence
+
+
 @checked
 def iterate_rlhf(
     model: LanguageModel,
@@ -382,22 +397,9 @@ def iterate_rlhf(
     reward = task.reward if reward is None else reward
     optimizer = _adam(model, config.learning_rate)
     value_optimizer = _adam(value_model, config.value_learning_rate)
-    run = Run(
-        config,
-        seed,
-        model,
-        model=model,
-        value_model=value_model,
-        optimizer=optimizer,
-        value_optimizer=value_optimizer,
-        rng=rng,
-        generator=draws,
-        beta=config.beta,
-    )
-    run.go_on(state)
-    if run.update >= config.updates:  # a state of a run that had ended
-        yield run.record({})
-    while run.update < config.updates:
+    run = RLHFRun(config, seed, model, model, value_model, optimizer, value_optimizer, rng, draws, config.beta)
+    yield from run.go_on(state)
+    while not run.ended:
         # sample a completion of each prompt, score it, and say of each token how good it was
         batch = generate(
             model,
@@ -407,7 +409,7 @@ def iterate_rlhf(
             generator=draws.generator,
         )
         scores = score_with(reward, batch)  # (B,)
-        samples, metrics = _judge(batch, scores, value_model, reference, run.parts["beta"], config)
+        samples, metrics = _judge(batch, scores, value_model, reference, run.beta, config)
         if watch is not None:
             metrics |= watch(batch, scores) or {}
         # learn: the values always, the policy after its time of waiting and until it has moved far enough
@@ -425,7 +427,7 @@ def iterate_rlhf(
         metrics |= {"policy_steps": float(len(rows)), "value_loss": float(np.mean(errors))}
         metrics = mean_of_metrics(metrics)
         if config.kl_target is not None:
-            run.parts["beta"] = adapt_beta(run.parts["beta"], metrics["kl"], config.kl_target)
+            run.beta = adapt_beta(run.beta, metrics["kl"], config.kl_target)
         if config.evaluate_every and (run.update + 1) % config.evaluate_every == 0:
             metrics["accuracy"] = evaluate_accuracy(model, task)
         yield run.record(metrics, int(total(float(batch.mask.sum()))))
@@ -548,16 +550,11 @@ def train_rlhf(
     reference: LanguageModel | None = None,
     reward: Reward | Scorer | None = None,
     watch: Watch | None = None,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> TrainingResult:
-    """Run ``iterate_rlhf`` out; options as in ``training.train``."""
-
-    def iterate(_: Any, config: RLHFConfig, **rest: Any) -> Iterator[Update]:
-        return iterate_rlhf(
-            model, task, config, value_model=value_model, reference=reference, reward=reward, watch=watch, **rest
-        )
-
-    return train(iterate, None, config or RLHFConfig(), seed=seed, **options)
+    """Run ``iterate_rlhf`` out; options as in ``training.RunOptions``."""
+    begin = partial(iterate_rlhf, model, task, value_model=value_model, reference=reference, reward=reward, watch=watch)
+    return train(begin, config or RLHFConfig(), seed=seed, **options)
 
 
 # ------------------------------------------------------------------------------ the divergence and its price

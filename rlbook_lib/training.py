@@ -1,8 +1,7 @@
 """What every trainer shares: one record per update, a loop, checkpoints, evaluation (chapter 5 on).
 
 A trainer is a generator, ``iterate_X(env, config, *, seed, state=None)``. It yields an ``Update`` after each
-update. ``run_updates`` runs it out and collects the curves; ``train`` does the same from a config, and goes
-on from a checkpoint where there is one.
+update. ``train`` runs it out and collects the curves, from the beginning or from a checkpoint.
 
 A checkpoint holds tensors and plain data, nothing that runs code when it is read. It replaces the previous
 one in a single step of the file system: whenever the process dies, a whole file is there. A run that goes on
@@ -27,9 +26,9 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -64,202 +63,155 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Update:
-    """What a trainer yields after each update.
+    """What a trainer yields after each update."""
 
-    Args:
-        update: its number, counted from 1.
-        env_steps: real transitions seen so far, all copies together.
-        metrics: name to number; a metric without a value yet is left out.
-        policy: the policy as it is now, the live object: it goes on learning.
-        state: gives the trainer's whole state as tensors and plain data, copied; to be called before the
-            next update is asked for.
-    """
-
-    update: int
-    env_steps: int
-    metrics: dict[str, float]
-    policy: Any
+    update: int  #: its number, counted from 1
+    env_steps: int  #: real transitions seen so far, all copies together
+    metrics: dict[str, float]  #: name to number; a metric without a value yet is left out
+    policy: Any  #: the policy as it is now, the live object: it goes on learning
+    #: gives the trainer's whole state as tensors and plain data, copied; to be called before the next update
     state: Callable[[], State]
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training run leaves.
+    """What a training run leaves."""
 
-    Args:
-        policy: the trained policy.
-        history: one array per metric, (updates,), and "update" and "env_steps"; NaN where a metric had no
-            value.
-        updates: number of the last update.
-        env_steps: real transitions seen.
-        state: gives the trainer's state after the last update, as in ``Update``.
-    """
-
-    policy: Any
+    policy: Any  #: the trained policy
+    #: one array per metric, (updates,), and "update" and "env_steps"; NaN where a metric had no value
     history: dict[str, NDArray[np.float64]]
-    updates: int
-    env_steps: int
-    state: Callable[[], State] = field(repr=False)
+    updates: int  #: number of the last update
+    env_steps: int  #: real transitions seen
+    state: Callable[[], State] = field(repr=False)  #: gives the trainer's state after the last update
 
 
+@dataclass
 class Run:
-    """What a trainer carries from one update to the next, and so what a checkpoint holds.
+    """What a trainer carries from one update to the next. The fields that it adds to these are what a checkpoint holds.
 
-    Args:
-        config: the trainer's settings.
-        seed: of the run, a non-negative integer.
-        policy: what the records hand out: the live object.
-        parts: by name: networks, optimizers, generators, plain numbers, and things with ``state`` and
-            ``load_state``. A number that changes is read and set as ``run.parts[name]``.
+    Such a part is a network, an optimizer, a random generator, a plain number, or has ``state`` and ``load_state``.
     """
 
-    @checked
-    def __init__(self, config: Any, seed: Seed, policy: Any, **parts: Any) -> None:
-        self.config, self.seed, self.policy, self.parts = config, seed, policy, parts
-        self.update = self.env_steps = 0
+    config: Any  #: the trainer's settings, with ``updates`` or ``total_steps``, after which the run ends
+    seed: int
+    policy: Any  #: what the records hand out: the live object
+    update: int = field(default=0, init=False)
+    env_steps: int = field(default=0, init=False)
 
-    def go_on(self, state: State | None) -> None:
-        """Continue from where a state was taken; None is the beginning."""
+    def _parts(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in fields(self)[len(fields(Run)) :]}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is as long as its settings say."""
+        counted, length = _length(self.config)
+        return bool(getattr(self, counted) >= length)
+
+    def go_on(self, state: State | None) -> Iterator[Update]:
+        """Continue from where a state was taken; None is the beginning. A run that had ended tells its last record again."""
         if state is not None:
             check_state(state, self.config, self.seed)
+            parts = self._parts()
+            if missing := {"update", "env_steps", *parts} - state.keys():
+                raise ValueError(
+                    f"state is without {', '.join(sorted(missing))}; expected what this version of {type(self).__name__} saves"
+                )
             self.update, self.env_steps = state["update"], state["env_steps"]
-            for name, part in self.parts.items():
-                self.parts[name] = unpack(part, state[name])
+            for name, part in parts.items():
+                setattr(self, name, unpack(part, state[name]))
+        if self.ended:
+            yield self._told({})
 
     def state(self) -> State:
         """Everything needed to go on, as tensors and plain data."""
-        counts = {"update": self.update, "env_steps": self.env_steps}
-        return {
-            "config": config_dict(self.config),
-            "seed": self.seed,
-            **counts,
-            **{name: pack(part) for name, part in self.parts.items()},
-        }
+        counts = {"seed": self.seed, "update": self.update, "env_steps": self.env_steps}
+        parts = {name: pack(part) for name, part in self._parts().items()}
+        return {"config": config_dict(self.config), **counts, **parts}
 
-    def record(self, metrics: dict[str, float], steps: int = 0) -> Update:
-        """Count one update of so many steps, and tell of it; no steps: the last record once more."""
-        self.update, self.env_steps = self.update + (steps > 0), self.env_steps + steps
+    def record(self, metrics: dict[str, float], steps: int) -> Update:
+        """Count one update of so many steps, and tell of it."""
+        self.update, self.env_steps = self.update + 1, self.env_steps + steps
+        return self._told(metrics)
+
+    def _told(self, metrics: dict[str, float]) -> Update:
         return Update(self.update, self.env_steps, metrics, self.policy, self.state)
+
+
+def _length(config: Any) -> tuple[Literal["update", "env_steps"], float]:
+    """What a run counts, and how far: its updates where the config has a number of them, else its steps."""
+    if hasattr(config, "updates"):
+        return "update", config.updates
+    return "env_steps", getattr(config, "total_steps", math.inf)
 
 
 # ---------------------------------------------------------------------- the loop
 
 
+class RunOptions(TypedDict, total=False):
+    """What every ``train_X`` takes by name beside its own arguments."""
+
+    state: (
+        State | str | Path | None
+    )  #: to go on from, or its file; None: from ``checkpoint`` if there is one, else anew
+    progress: bool  #: show a progress bar; False if not given
+    stop: Callable[[Update], bool] | None  #: called with each record; True ends the run
+    checkpoint: str | Path | None  #: file to save the state in, at times and at the end; None saves nothing
+    checkpoint_every: Count  #: updates between two savings; 10 if not given
+
+
 @checked
-def run_updates(
-    updates: Iterable[Update],
-    *,
-    progress: bool = False,
-    stop: Callable[[Update], bool] | None = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: Count = 10,
-    total_steps: Count | None = None,
-    total_updates: Count | None = None,
-    before: State | None = None,
+def train(
+    begin: Callable[..., Iterator[Update]], config: Settings, *, seed: Seed, **options: Unpack[RunOptions]
 ) -> TrainingResult:
-    """Run a trainer out, or until ``stop`` says so, and collect its metrics.
+    """What every ``train_X`` does: run a trainer out, from the start or from a saved state, and collect its metrics.
 
     Ctrl-C lets the update under way end, saves a checkpoint if one was asked for, and raises
     KeyboardInterrupt; a second Ctrl-C stops at once and saves nothing.
 
     Args:
-        updates: what ``iterate_X`` returns.
-        progress: show a progress bar.
-        stop: called with each record; True ends the run.
-        checkpoint: file to save the state in, every ``checkpoint_every`` updates and at the end; None saves
-            nothing.
-        checkpoint_every: in updates, at least 1.
-        total_steps: length of the progress bar, in environment steps.
-        total_updates: its length in updates, for runs that end after so many.
-        before: the state that the trainer goes on from; its curves come first in the history.
+        begin: ``iterate_X`` with its first arguments in place: called as ``begin(config, seed=seed, state=state)``.
+        config: the trainer's config.
+        seed: a non-negative integer.
+        **options: see ``RunOptions``.
 
     Returns:
         The policy, the curves, and the state.
 
     Raises:
         TrainingError: a metric or a parameter is NaN; the last good checkpoint stays as it is.
-        ValueError: the trainer made no update, or ``checkpoint`` cannot be a file.
+        ValueError: the state was made with another config or seed; the file is damaged; ``checkpoint`` cannot be a
+            file; the trainer made no update.
     """
+    checkpoint, stop = options.get("checkpoint"), options.get("stop")
     if checkpoint is not None and rank() == 0 and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
         raise ValueError(f"checkpoint is {str(checkpoint)!r}; expected a file in a folder that exists")
-    history = History(before)
-    last, saved, ends = None, 0, False
-    with _progress_bar(progress, total_steps, total_updates) as bar, _interrupt_between_updates() as interrupted:
-        for last in _numbered(updates, before):
-            _stop_at_nan(last)
-            history.add(last)
-            _show(bar, last)
-            if checkpoint is not None and last.update % checkpoint_every == 0:
-                _save(checkpoint, last, history)
-                saved = last.update
-            ends = any_process(interrupted())  # all processes of a run end after the same update
-            if (stop is not None and stop(last)) or ends:  # stop sees the last record of an interrupted run too
-                break
-        if last is None:
-            raise ValueError(
-                "updates is empty: "
-                + (
-                    "the trainer made no update"
-                    if before is None
-                    else "the run that the state was saved from had ended"
-                )
-            )
-        if checkpoint is not None and saved != last.update:
-            _save(checkpoint, last, history)
-        if ends:
-            raise KeyboardInterrupt
-    return TrainingResult(
-        last.policy, history.arrays(), last.update, last.env_steps, lambda: history.into(last.state())
-    )
-
-
-@checked
-def train(
-    iterate: Callable[..., Iterator[Update]],
-    env: Any,
-    config: Settings,
-    *,
-    seed: Seed,
-    state: State | str | Path | None = None,
-    progress: bool = False,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: Count = 10,
-    stop: Callable[[Update], bool] | None = None,
-) -> TrainingResult:
-    """What every ``train_X`` does: run ``iterate_X`` out, from the start or from a saved state.
-
-    Args:
-        iterate: ``iterate_X``.
-        env: an environment's id, or a vector environment.
-        config: the trainer's config.
-        seed: a non-negative integer.
-        state: a state or a checkpoint file to go on from. None goes on from ``checkpoint`` if that file is
-            there, and else starts anew.
-        progress, checkpoint, checkpoint_every, stop: as in ``run_updates``.
-
-    Returns:
-        As ``run_updates``.
-
-    Raises:
-        ValueError: the state was made with another config or seed; the file is damaged; otherwise as
-            ``run_updates``.
-        TrainingError: a metric or a parameter is NaN.
-    """
+    state = options.get("state")
     if state is None:
         state = resume_state(checkpoint, config, seed)
     elif not isinstance(state, dict):
         state = load_checkpoint(state)
     if state is not None:
         check_state(state, config, seed)
-    return run_updates(
-        iterate(env, config, seed=seed, state=state),
-        progress=progress,
-        stop=stop,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        before=state,
-        total_steps=getattr(config, "total_steps", None),
-        total_updates=getattr(config, "updates", None),
+    history, last, saved, ends = History(state), None, 0, False
+    with _progress_bar(options.get("progress", False), config) as show, _interrupt_between_updates() as interrupted:
+        for last in _numbered(begin(config, seed=seed, state=state), state):
+            _stop_at_nan(last)
+            history.add(last)
+            show(last)
+            if checkpoint is not None and last.update % options.get("checkpoint_every", 10) == 0:
+                _save(checkpoint, last, history)
+                saved = last.update
+            ends = any_process(interrupted())  # all processes of a run end after the same update
+            if (stop is not None and stop(last)) or ends:  # stop sees the last record of an interrupted run too
+                break
+        if last is None:
+            raise ValueError("begin made no update; expected at least one, or the last one of a run that had ended")
+        if checkpoint is not None and saved != last.update:
+            _save(checkpoint, last, history)
+        if ends:
+            raise KeyboardInterrupt
+    return TrainingResult(
+        last.policy, history.arrays(), last.update, last.env_steps, lambda: history.into(last.state())
     )
 
 
@@ -332,24 +284,24 @@ def _stop_at_nan(record: Update) -> None:
 
 
 @contextmanager
-def _progress_bar(wanted: bool, steps: int | None, updates: int | None) -> Iterator[Any]:
+def _progress_bar(wanted: bool, config: Any) -> Iterator[Callable[[Update], None]]:
+    """A function that shows a record."""
     if not wanted:
-        yield None
+        yield lambda record: None
         return
     from tqdm.auto import tqdm
 
-    in_steps = updates is None
-    with tqdm(total=steps if in_steps else updates, unit="step" if in_steps else "update", leave=False) as bar:
-        yield bar
+    counted, length = _length(config)
+    with tqdm(total=length, unit="step" if counted == "env_steps" else "update", leave=False) as bar:
 
+        def show(record: Update) -> None:
+            bar.update(getattr(record, counted) - bar.n)
+            for name in ("episode_return", "reward", "loss"):  # the first of these that there is
+                if name in record.metrics:
+                    bar.set_postfix({name: f"{record.metrics[name]:.3g}"}, refresh=False)
+                    break
 
-def _show(bar: Any, record: Update) -> None:
-    if bar is not None:
-        bar.update((record.update if bar.unit == "update" else record.env_steps) - bar.n)
-        for name in ("episode_return", "reward", "loss"):  # the first of these that there is
-            if name in record.metrics:
-                bar.set_postfix({name: f"{record.metrics[name]:.3g}"}, refresh=False)
-                break
+        yield show
 
 
 @contextmanager
@@ -495,7 +447,7 @@ def config_dict(config: Settings) -> dict[str, Any]:
     """
     if not dataclasses.is_dataclass(config) or isinstance(config, type):
         raise TypeError(f"config is {config!r}; expected an instance of a config dataclass")
-    return {entry.name: copy.deepcopy(getattr(config, entry.name)) for entry in dataclasses.fields(config)}
+    return {entry.name: copy.deepcopy(getattr(config, entry.name)) for entry in fields(config)}
 
 
 @checked

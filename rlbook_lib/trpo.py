@@ -13,13 +13,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 import scipy  # loads scipy.sparse at its first use
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from rlbook_lib.checks import (
@@ -44,11 +45,12 @@ from rlbook_lib.dynamic_programming import advantages, expected_return, expected
 from rlbook_lib.mdp import MDP, FloatArray
 from rlbook_lib.networks import Policy, ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
-from rlbook_lib.rollout import Rollout, flatten, open_actors, value_estimates
+from rlbook_lib.rollout import Collector, Rollout, flatten, open_actors, value_estimates
 from rlbook_lib.training import (
     Adam,
     Optimizer,
     Run,
+    RunOptions,
     State,
     TrainingError,
     TrainingResult,
@@ -182,6 +184,16 @@ def trpo_step(
     }
 
 
+@dataclass
+class TRPORun(Run):
+    """A run of TRPO."""
+
+    networks: nn.Module
+    optimizer: Optimizer  # of the value network
+    collector: Collector
+    order: torch.Generator  # of the samples in the value network's passes
+
+
 @checked
 def iterate_trpo(
     env: Environment, config: TRPOConfig | None = None, *, seed: Seed, state: State | None = None
@@ -212,12 +224,10 @@ def iterate_trpo(
     with open_actors(env, config, seeds, copies=config.copies, steps=config.steps) as actors:
         policy, value, collector = actors.policy, actors.value, actors.collector
         optimizer = Adam(value.parameters(), config.value_learning_rate, eps=1e-5)
-        order = torch.Generator().manual_seed(order_seed)  # of the samples in the value network's passes
-        run = Run(config, seed, policy, networks=actors.networks, optimizer=optimizer, collector=collector, order=order)
-        run.go_on(state)
-        if run.env_steps >= config.total_steps:  # a state of a run that had ended
-            yield run.record({})
-        while run.env_steps < config.total_steps:
+        order = torch.Generator().manual_seed(order_seed)
+        run = TRPORun(config, seed, policy, actors.networks, optimizer, collector, order)
+        yield from run.go_on(state)
+        while not run.ended:
             rollout = collector.collect()
             batch, (advantages, targets) = rollout.batch(), trpo_targets(rollout, value, config)
             delta = config.delta + run.env_steps / config.total_steps * (config.delta_end - config.delta)
@@ -284,7 +294,9 @@ def fit_values(
 
 
 @checked
-def train_trpo(env: Environment, config: TRPOConfig | None = None, *, seed: Seed, **options: Any) -> TrainingResult:
+def train_trpo(
+    env: Environment, config: TRPOConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
+) -> TrainingResult:
     """Run ``iterate_trpo`` out, or until ``stop`` says so; see ``training.train``.
 
     Args:
@@ -297,7 +309,7 @@ def train_trpo(env: Environment, config: TRPOConfig | None = None, *, seed: Seed
     Raises:
         ValueError, TrainingError: as ``iterate_trpo`` and ``training.train``.
     """
-    return train(iterate_trpo, env, config or TRPOConfig(), seed=seed, **options)
+    return train(partial(iterate_trpo, env), config or TRPOConfig(), seed=seed, **options)
 
 
 # ------------------------------------------------------------------ the step: conjugate gradient, line search

@@ -80,10 +80,7 @@ FREE: dict[str, str] = {
     },
     "environments.cartpole_change": INNER_LOOP,
     "environments.is_ready_made(env)": ANYTHING,
-    **dict.fromkeys(["training.Run.go_on", "training.Run.record", "training.History.*"], SHARED),
-    **dict.fromkeys(
-        ["training.Run.__init__(config)", "training.Run.__init__(policy)", "training.train(env)"], ANYTHING
-    ),
+    **dict.fromkeys(["training.History.*"], SHARED),
     **dict.fromkeys(
         ["training.pack(part)", "training.unpack(part)", "training.unpack(state)", "training.set_rng_state(state)"],
         ANYTHING,

@@ -26,7 +26,6 @@ from rlbook_lib.training import (
     Run,
     TrainingError,
     Update,
-    check_state,
     config_dict,
     evaluate_policy,
     gradient_step,
@@ -34,7 +33,6 @@ from rlbook_lib.training import (
     pack,
     resume_state,
     rng_state,
-    run_updates,
     save_checkpoint,
     set_rng_state,
     split_seed,
@@ -59,33 +57,15 @@ class ToyConfig:
     pause: float = 0.0
 
 
-class Toy:
-    """Cross-entropy on random targets: a network, fused Adam, a numpy and a torch generator."""
+@dataclass
+class Toy(Run):
+    """Cross-entropy on random targets: a network, fused Adam, a numpy and a torch generator, a number."""
 
-    def __init__(self, config, seed):
-        self.config, self.seed, self.update, self.env_steps = config, seed, 0, 0
-        self.policy = CategoricalPolicy(3, 2, hidden=config.hidden, seed=seed)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=config.learning_rate, fused=True)
-        self.rng, self.generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-
-    def state(self):
-        return {
-            "config": config_dict(self.config),
-            "seed": self.seed,
-            "update": self.update,
-            "env_steps": self.env_steps,
-            "policy": pack(self.policy),
-            "optimizer": pack(self.optimizer),
-            "rng": rng_state(self.rng),
-            "generator": rng_state(self.generator),
-        }
-
-    def load(self, state):
-        self.update, self.env_steps = state["update"], state["env_steps"]
-        unpack(self.policy, state["policy"])
-        unpack(self.optimizer, state["optimizer"])
-        set_rng_state(self.rng, state["rng"])
-        set_rng_state(self.generator, state["generator"])
+    network: CategoricalPolicy
+    optimizer: torch.optim.Optimizer
+    rng: np.random.Generator
+    generator: torch.Generator
+    total: float = 0.0
 
     def learn(self):
         x = torch.tensor(self.rng.standard_normal((8, 3)), dtype=torch.float32)
@@ -95,27 +75,33 @@ class Toy:
         loss.backward()
         self.optimizer.step()
         time.sleep(self.config.pause)
-        self.update, self.env_steps = self.update + 1, self.env_steps + 8
+        self.total += loss.item()
         return loss.item()
 
-    def record(self, metrics):
-        return Update(self.update, self.env_steps, metrics, self.policy, self.state)
+
+def new_toy(config, seed):
+    policy = CategoricalPolicy(3, 2, hidden=config.hidden, seed=seed)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate, fused=True)
+    return Toy(
+        config, seed, policy, policy, optimizer, np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    )
 
 
-def iterate_toy(env, config, *, seed, state=None):
-    toy = Toy(config, seed)
-    if state is not None:
-        check_state(state, config, seed)
-        toy.load(state)
-    if toy.env_steps >= config.total_steps:
-        yield toy.record({})
-    while toy.env_steps < config.total_steps:
-        loss = toy.learn()
-        yield toy.record({"loss": loss, **({"episode_return": float(toy.update)} if toy.update % 3 == 0 else {})})
+def iterate_toy(config, *, seed, state=None):
+    toy = new_toy(config, seed)
+    yield from toy.go_on(state)
+    while not toy.ended:
+        loss, number = toy.learn(), float(toy.update + 1)
+        yield toy.record({"loss": loss, **({"episode_return": number} if number % 3 == 0 else {})}, 8)
+
+
+def train_through(change, **options):
+    """The toy, its records changed on the way."""
+    return train(lambda *args, **rest: change(iterate_toy(*args, **rest)), ToyConfig(), seed=0, **options)
 
 
 def train_toy(config=ToyConfig(), seed=0, **options):
-    return train(iterate_toy, None, config, seed=seed, **options)
+    return train(iterate_toy, config, seed=seed, **options)
 
 
 def same(one, other):
@@ -138,7 +124,7 @@ def same_tensors(one, other):
 
 
 def test_the_curves_are_what_the_records_said():
-    records = [(r.update, r.env_steps, r.metrics) for r in iterate_toy(None, ToyConfig(), seed=0)]
+    records = [(r.update, r.env_steps, r.metrics) for r in iterate_toy(ToyConfig(), seed=0)]
     result = train_toy()
     assert result.history["update"].tolist() == [u for u, _, _ in records] == list(range(1, 11))
     assert result.history["env_steps"].tolist() == [s for _, s, _ in records]
@@ -163,12 +149,27 @@ def test_a_progress_bar_is_shown_only_when_asked_for(capsys):
 
 
 def test_a_trainer_without_updates_is_an_error():
-    with pytest.raises(ValueError, match="updates"):
-        run_updates([])
-    with pytest.raises(ValueError, match="had ended"):
-        run_updates([], before=train_toy().state())
+    with pytest.raises(ValueError, match="begin made no update"):
+        train_through(lambda records: iter([]))
     with pytest.raises(ValueError, match="checkpoint_every"):
-        run_updates([], checkpoint_every=0)
+        train_toy(checkpoint_every=0)
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"stop": 5}, "stop is 5; expected a function"),
+        ({"progress": 3}, "progress is 3; expected True or False"),
+        ({"checkpoint_every": 2.5}, "checkpoint_every is 2.5; expected a whole number, 1 or more"),
+        ({"state": 7}, "state is 7; expected a mapping or text or a Path"),
+        ({"chekpoint": "run.pt"}, "chekpoint is no option here; expected one of state, progress, stop, checkpoint"),
+    ],
+)
+def test_options_are_checked_by_name(wrong, said):
+    small = DQNConfig(total_steps=100, learning_starts=50)
+    for run in (train_toy, lambda **options: train_dqn("CartPole-v1", small, seed=0, **options)):
+        with pytest.raises(TypeError, match=said):
+            run(**wrong)
 
 
 def spoil(records, at, how):
@@ -204,7 +205,7 @@ def nan_elsewhere(record):
 def test_nan_stops_the_run_and_the_last_good_checkpoint_stays(tmp_path, how, said):
     path = tmp_path / "run.pt"
     with pytest.raises(TrainingError, match=said):
-        run_updates(spoil(iterate_toy(None, ToyConfig(), seed=0), 6, how), checkpoint=path, checkpoint_every=1)
+        train_through(lambda records: spoil(records, 6, how), checkpoint=path, checkpoint_every=1)
     assert load_checkpoint(path)["update"] == 5
     assert same(train_toy(checkpoint=path).state(), train_toy().state())
     assert os.listdir(tmp_path) == ["run.pt"]
@@ -215,9 +216,7 @@ def test_an_error_of_the_environment_keeps_the_last_good_checkpoint(tmp_path):
         raise ValueError("Toy-v0: the reward of copy 3 at step 17 is nan")
 
     with pytest.raises(ValueError, match="copy 3"):
-        run_updates(
-            spoil(iterate_toy(None, ToyConfig(), seed=0), 8, broken), checkpoint=tmp_path / "run.pt", checkpoint_every=3
-        )
+        train_through(lambda records: spoil(records, 8, broken), checkpoint=tmp_path / "run.pt", checkpoint_every=3)
     assert load_checkpoint(tmp_path / "run.pt")["update"] == 6
 
 
@@ -241,12 +240,12 @@ def test_a_run_resumed_at_any_update_ends_the_same(tmp_path, at):
 
 def test_a_state_is_not_changed_by_further_training():
     states = []
-    for record in iterate_toy(None, ToyConfig(), seed=0):
+    for record in iterate_toy(ToyConfig(), seed=0):
         states.append(record.state())
         if record.update == 1:
             first = copy.deepcopy(states[0])
     assert same(states[0], first)
-    assert not same(states[0]["policy"], states[-1]["policy"])
+    assert not same(states[0]["network"], states[-1]["network"])
 
 
 def test_a_finished_run_is_not_trained_further(tmp_path):
@@ -311,7 +310,7 @@ def test_one_interrupt_ends_the_update_and_saves(tmp_path):
     path = tmp_path / "run.pt"
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        run_updates(interrupting(iterate_toy(None, ToyConfig(), seed=0), 1), checkpoint=path, checkpoint_every=100)
+        train_through(lambda records: interrupting(records, 1), checkpoint=path, checkpoint_every=100)
     assert load_checkpoint(path)["update"] == 5
     assert same(train_toy(checkpoint=path).state(), train_toy().state())
     assert signal.getsignal(signal.SIGINT) is before
@@ -320,9 +319,7 @@ def test_one_interrupt_ends_the_update_and_saves(tmp_path):
 def test_stop_sees_the_last_record_of_an_interrupted_run():
     seen = []
     with pytest.raises(KeyboardInterrupt):
-        run_updates(
-            interrupting(iterate_toy(None, ToyConfig(), seed=0), 1), stop=lambda record: seen.append(record.update)
-        )
+        train_through(lambda records: interrupting(records, 1), stop=lambda record: seen.append(record.update))
     assert seen == [1, 2, 3, 4, 5]
 
 
@@ -369,7 +366,7 @@ def test_a_full_disk_keeps_the_checkpoint_before_and_names_the_file(tmp_path):
 def test_two_interrupts_stop_at_once_and_save_nothing(tmp_path):
     path = tmp_path / "run.pt"
     with pytest.raises(KeyboardInterrupt):
-        run_updates(interrupting(iterate_toy(None, ToyConfig(), seed=0), 2), checkpoint=path, checkpoint_every=3)
+        train_through(lambda records: interrupting(records, 2), checkpoint=path, checkpoint_every=3)
     assert load_checkpoint(path)["update"] == 3
 
 
@@ -654,13 +651,15 @@ def test_split_seeds_are_those_of_numpy_and_the_first_ones_stay():
     assert len({*split_seed(7, 5), *split_seed(8, 5)}) == 10
 
 
-def test_a_number_is_a_part_of_a_run():
-    run = Run(ToyConfig(), 0, None, beta=0.5)
-    run.parts["beta"] = 0.25
-    run.record({}, 8)
-    state, other = run.state(), Run(ToyConfig(), 0, None, beta=0.5)
-    other.go_on(state)
-    assert (other.parts["beta"], other.update, other.env_steps) == (0.25, 1, 8)
+def test_a_number_is_a_part_of_a_run_and_a_missing_part_is_named():
+    toy, other = new_toy(ToyConfig(), 0), new_toy(ToyConfig(), 0)
+    toy.total = 0.25
+    toy.record({}, 8)
+    state = toy.state()
+    assert list(other.go_on(state)) == [] and (other.total, other.update, other.env_steps) == (0.25, 1, 8)
+    older = {name: part for name, part in state.items() if name not in ("total", "rng")}
+    with pytest.raises(ValueError, match="state is without rng, total; expected what this version of Toy saves"):
+        list(new_toy(ToyConfig(), 0).go_on(older))
 
 
 def test_a_gradient_step_by_hand():

@@ -37,13 +37,7 @@ def run(seed, clip):
             curves[f"good {done}"], curves[f"bad {done}"] = np.sort(rho[good]), np.sort(rho[bad])
         one = ppo.PPOConfig(total_steps=100_000, epochs=1, clip=clip)
         ppo.ppo_update(
-            learner.networks,
-            learner.run.parts["optimizer"],
-            batch,
-            one,
-            epsilon=clip,
-            beta=1.0,
-            shuffle=learner.run.parts["shuffle"],
+            learner.networks, learner.run.optimizer, batch, one, epsilon=clip, beta=1.0, shuffle=learner.run.shuffle
         )
     learner.environments.close()
     return curves
