@@ -133,12 +133,14 @@ class Axes:
     "log_probs" (finite, or -inf where the probability is 0), "integers", "flags" (True and False, or 1 and 0), "mask"
     (flags, at least one set in each row), "masked" (floats that count where the mask of the same call is set).
     ``unless``: the name of a flags argument; where its flag is set, the entries are not looked at.
+    ``below``: a letter; the entries are indices along the axis that has it.
     """
 
     words: str = "..."
     kind: str = "floats"
     range: Range = ANY_FINITE
     unless: str = ""
+    below: str = ""
 
 
 if TYPE_CHECKING:  # to the type checker they are Annotated: Floats[Array, "B T"] is an Array
@@ -434,6 +436,8 @@ def _check_arrays(
             array = _where(~arrays[axes[name].unless], array)  # only to look at; the body leaves the others out
         if axes[name].kind not in ("numbers", "flags", "mask"):
             _check_entries(name, array, axes[name])
+        if axes[name].below and int(array.max()) >= (length := lengths[axes[name].below][0]):
+            raise ValueError(f"{name} holds {int(array.max())}; expected numbers from 0 to {length - 1}")
         if axes[name].kind == "integers":
             arrays[name] = array.astype(np.int64, copy=False) if isinstance(array, np.ndarray) else array.long()
     return arrays

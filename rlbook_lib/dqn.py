@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from rlbook_lib.checks import (
     Array,
+    Axes,
     Count,
     Environment,
     Flags,
     Floats,
-    Integers,
     Natural,
     Positive,
     Probabilities,
@@ -132,7 +132,7 @@ def n_step_targets(
 @checked(arrays="tensors")
 def dqn_loss(
     q_values: Floats[Array, "B A"],
-    actions: Integers[Array, "B", Range(0)],
+    actions: Annotated[Array, Axes("B", "integers", Range(0), below="A")],
     targets: Floats[Array, "B"],
     kind: Literal["huber", "squared"] = "huber",
 ) -> Array:
@@ -144,24 +144,17 @@ def dqn_loss(
 
     Args:
         q_values: (B, A), the online network's, with gradients.
-        actions: (B,) integers, from 0.
+        actions: (B,) integers, from 0 to A - 1.
         targets: (B,).
         kind: "huber" (delta 1) or "squared".
 
     Returns:
         A scalar, to be minimized.
 
-    Raises:
-        ValueError: an action beyond A - 1.
-
     Source: Mnih et al. (2015), equation 2.
     """
-    if int(actions.max()) >= q_values.shape[1]:
-        raise ValueError(f"actions holds {int(actions.max())}; expected numbers from 0 to {q_values.shape[1] - 1}")
-    chosen, targets = q_values.gather(1, actions.unsqueeze(1)).squeeze(1), targets.detach()  # (B,) each
-    if kind == "huber":
-        return nn.functional.smooth_l1_loss(chosen, targets)
-    return 0.5 * nn.functional.mse_loss(chosen, targets)
+    errors = q_values.gather(1, actions.unsqueeze(1)).squeeze(1) - targets.detach()  # (B,)
+    return huber_loss(errors).mean() if kind == "huber" else 0.5 * (errors**2).mean()
 
 
 @checked
@@ -376,8 +369,8 @@ def huber_loss(errors: Floats[Array, "..."], delta: Positive = 1.0) -> Array:
 
     Source: Huber (1964).
     """
-    size = errors.abs()
-    return torch.where(size <= delta, 0.5 * errors * errors, delta * (size - 0.5 * delta))
+    cut = errors.clamp(-delta, delta)  # which is the gradient, too
+    return cut * (errors - 0.5 * cut)
 
 
 # ------------------------------------------------------------------------------------------- the target network

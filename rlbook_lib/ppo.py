@@ -133,7 +133,7 @@ def clip_objective(
     Source: Schulman et al. (2017), equation 7.
     """
     below, above = epsilon if isinstance(epsilon, tuple) else (epsilon, epsilon)
-    ratio = (log_prob - log_prob_old).exp()
+    ratio = probability_ratio(log_prob, log_prob_old)
     clipped = ratio.clamp(1.0 - below, 1.0 + above)
     return torch.minimum(ratio * advantage, clipped * advantage)
 
@@ -159,7 +159,7 @@ def ppo_loss(
     outputs, values = networks(batch.observations)
     policy, advantages = networks.policy, batch.advantages
     if config.normalize == "minibatch":
-        advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+        advantages = normalize_advantages(advantages)
     log_prob = policy.log_prob_of(outputs, batch.actions)
     if config.objective == "clip":
         surrogate = clip_objective(log_prob, batch.log_probs, advantages, epsilon)
@@ -167,11 +167,10 @@ def ppo_loss(
         kl = policy.kl_of(batch.outputs, outputs)
         surrogate = kl_penalty_objective(log_prob, batch.log_probs, advantages, kl, beta)
     values_old = None if config.value_clip is None else batch.values
-    value_error = value_loss(values, batch.targets, values_old, config.value_clip)
-    loss = config.value_coefficient / config.scale**2 * value_error - surrogate.mean()
-    if config.entropy_coefficient:
-        loss = loss - config.entropy_coefficient * policy.entropy_of(outputs).mean()
-    return loss, outputs
+    error = value_loss(values, batch.targets, values_old, config.value_clip)
+    entropy = policy.entropy_of(outputs) if config.entropy_coefficient else torch.zeros(())  # which takes time
+    c1, c2 = config.value_coefficient / config.scale**2, config.entropy_coefficient
+    return -ppo_objective(surrogate, error, entropy, c1, c2), outputs
 
 
 @checked
@@ -387,7 +386,7 @@ def diagnose(networks: Network, batch: PPOBatch, epsilon: NotNegative) -> dict[s
     """
     outputs, values = networks(batch.observations)
     policy = networks.policy
-    ratio = (policy.log_prob_of(outputs, batch.actions) - batch.log_probs).exp()
+    ratio = probability_ratio(policy.log_prob_of(outputs, batch.actions), batch.log_probs)
     return {
         "kl": policy.kl_of(batch.outputs, outputs).mean().item(),
         "entropy": policy.entropy_of(outputs).mean().item(),
@@ -496,7 +495,7 @@ def kl_penalty_objective(
 
     Source: Schulman et al. (2017), equation 8.
     """
-    return (log_prob - log_prob_old).exp() * advantage - beta * kl
+    return probability_ratio(log_prob, log_prob_old) * advantage - beta * kl
 
 
 @checked
@@ -639,7 +638,7 @@ def ppo_objective(
 
     Source: Schulman et al. (2017), equation 9.
     """
-    return (surrogate - value_coefficient * value_loss + entropy_coefficient * entropy).mean()
+    return surrogate.mean() - value_coefficient * value_loss.mean() + entropy_coefficient * entropy.mean()
 
 
 @checked(arrays="tensors")
@@ -749,8 +748,10 @@ def interpolate_objectives(
         for alpha in alphas:
             between.load_state_dict(interpolate_parameters(theta_old, theta_new, alpha))
             outputs = between(observations)
-            ratio = (between.log_prob_of(outputs, actions) - log_probs_old).exp()
+            log_probs = between.log_prob_of(outputs, actions)
+            ratio = probability_ratio(log_probs, log_probs_old)
             surrogate, clipped = ratio * advantages, ratio.clamp(1.0 - epsilon, 1.0 + epsilon) * advantages
-            kl, objective = between.kl_of(outputs_old, outputs), torch.minimum(surrogate, clipped)
+            objective = clip_objective(log_probs, log_probs_old, advantages, epsilon)
+            kl = between.kl_of(outputs_old, outputs)
             points.append([x.mean().item() for x in (kl, surrogate, clipped, objective)])
     return Interpolation(np.array(alphas, dtype=float), *np.array(points).reshape(-1, 4).T)

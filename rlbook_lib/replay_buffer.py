@@ -117,7 +117,7 @@ class ReplayBuffer:
             raise ValueError("the buffer is empty: add transitions before sampling")
         size = (check("batch_size", batch_size, Count),)
         index = torch.randint(self._size, size, generator=self._generator)
-        rows = self._rows[index.to(self._rows.device)]  # (B, 2 d + 3)
+        rows = self._rows.index_select(0, index.to(self._rows.device))  # (B, 2 d + 3)
         observations, actions, returns, next_observations, discounts = rows.split(self._widths, 1)
         return Batch(
             observations, actions.squeeze(1).long(), returns.squeeze(1), next_observations, discounts.squeeze(1)

@@ -33,6 +33,8 @@ from rlbook_lib.networks import QNetwork, mlp
 from rlbook_lib.replay_buffer import ReplayBuffer
 from rlbook_lib.returns import n_step_returns
 from rlbook_lib.training import evaluate_policy
+from tests import by_hand
+from tests.by_hand import PlainAdam, assert_same_weights, short_poles, weights_of
 
 tensor = torch.tensor
 
@@ -717,3 +719,70 @@ def test_lists_will_do():
     assert dqn_targets([1.0, 2.0], [[1, 3], [0, 0]], [0, 1], 0.5).tolist() == [2.5, 2.0]
     assert double_dqn_targets([1, 2], [[1, 3], [0, 0]], [[8, 6], [0, 0]], [False, True], 0.5).tolist() == [4.0, 2.0]
     assert dqn_loss([[1.0, 3.0]], [1], [2.0], "squared") == 0.5
+
+
+# ---------------------------------------------------------------------------------- one update, number by number
+
+
+def transitions_by_hand(steps, copies, n, gamma, scale):
+    """All that a memory may hold: o, a, rewards of up to n steps, the observation after them, its discount."""
+    rows = []
+    for i in range(copies):
+        for t in range(len(steps)):
+            total = 0.0
+            for m, (_, _, step) in enumerate(steps[t : t + n]):
+                total += gamma**m * step.rewards[i]
+                ended = step.terminated[i] or step.truncated[i]
+                if ended or m == n - 1:
+                    follows = 0.0 if step.terminated[i] else gamma ** (m + 1)
+                    row = *steps[t][0][i], steps[t][1][i], total / scale, *step.next_observations[i], follows
+                    rows.append(np.array(row, np.float32))
+                    break
+    return rows
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"double": True, "loss": "huber", "target": "ema", "tau": 0.3, "max_gradient_norm": 0.05},
+        {"double": False, "loss": "squared", "target": "copy", "copy_interval": 2, "return_scale": 0.5},
+        {"double": True, "loss": "huber", "target": "copy", "copy_interval": 5, "return_scale": 2.5},
+    ],
+)
+def test_an_update_is_the_one_of_a_plain_script(change, monkeypatch):
+    """The second update: the optimizer has a past, and the target network is another one than the online network."""
+    sizes = {"total_steps": 200, "copies": 4, "batch_size": 64, "hidden": (8,), "learning_starts": 100}
+    config = DQNConfig(**sizes, n_step=3, gamma=0.9, steps_per_update=5, learning_rate=0.01, **change)
+    steps, push = [], NStepWindow.push
+    monkeypatch.setattr(NStepWindow, "push", lambda window, *step: steps.append(step) or push(window, *step))
+    run = iterate_dqn(short_poles, config, seed=2)
+    first, second = next(run).state(), next(run).state()
+    rows = second["buffer"]["rows"]
+    expected = transitions_by_hand(steps, 4, 3, 0.9, config.return_scale)
+    assert sorted(map(tuple, np.round(expected, 5))) == sorted(map(tuple, np.round(rows.numpy(), 5)))
+    draws = torch.Generator()
+    draws.set_state(first["buffer"]["generator"])
+    batch = rows[torch.randint(len(rows), (64,), generator=draws)]
+    x, a, g, after, discount = batch.split((4, 1, 1, 4, 1), 1)
+
+    w, target = weights_of(first["online"]), first["target"]
+    q_target, q_online = by_hand.mlp(target, "network", after), by_hand.mlp(w, "network", after).detach()
+    chosen = q_online if config.double else q_target
+    y = g[:, 0] + discount[:, 0] * torch.stack([q[i] for q, i in zip(q_target, chosen.argmax(1))])
+    error = by_hand.mlp(w, "network", x).gather(1, a.long())[:, 0] - y
+    if config.loss == "huber":
+        each = torch.where(error.abs() <= 1, 0.5 * error**2, error.abs() - 0.5)
+        assert 0 < (error.abs() > 1).sum() < 64 or config.return_scale > 2.5
+    else:
+        each = 0.5 * error**2
+    adam = PlainAdam(w, 0.01, 1e-8)
+    adam.t = 1
+    for number, name in enumerate(w):
+        moments = first["optimizer"]["state"][number]
+        adam.m[name], adam.v[name] = moments["exp_avg"], moments["exp_avg_sq"]
+    adam.step(each.mean(), config.max_gradient_norm)
+    assert_same_weights(w, second["online"], first["online"])
+    moved = {"ema": 0.3, "copy": 1.0 if config.copy_interval == 2 else 0.0}[config.target]
+    for name, weight in w.items():
+        mixed = (1 - moved) * target[name] + moved * weight.detach()
+        torch.testing.assert_close(second["target"][name], mixed, rtol=1e-5, atol=1e-6)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_gradient_estimators import HORIZON, gradient_by_differences, layers, logits_of
 
+from rlbook_lib import policy_gradient
 from rlbook_lib.environments import vectorize
 from rlbook_lib.gradient_estimators import softmax_policy
 from rlbook_lib.mdp import enumerate_trajectories
@@ -27,6 +28,7 @@ from rlbook_lib.policy_gradient import (
 from rlbook_lib.returns import discounted_returns
 from rlbook_lib.rollout import Collector, open_actors
 from rlbook_lib.training import TrainingError, evaluate_policy, load_checkpoint
+from tests.by_hand import PlainAdam, advantages_by_hand, assert_same_weights, log_pi, mlp, short_poles, weights_of
 
 
 # ------------------------------------------------------------------ losses
@@ -479,3 +481,58 @@ def test_defaults_solve_cartpole(iterate, limit, seed):
 def test_defaults_learn_cartpole_quickly():
     result = train_a2c("CartPole-v1", A2CConfig(total_steps=15_000), seed=0)
     assert evaluate_policy(result.policy, "CartPole-v1", seed=7).mean() >= 150
+
+
+# ---------------------------------------------------------------------------------- one update, number by number
+
+
+def beginning(config, seed, collect, **sizes):
+    """The weights that a run begins with, and what it collects first."""
+    with open_actors(short_poles, config, policy_gradient._seeds(seed), **sizes) as actors:
+        return weights_of(actors.networks.state_dict()), collect(actors.collector)
+
+
+def test_an_update_of_a2c_is_the_one_of_a_plain_script():
+    sizes = {"total_steps": 128, "copies": 4, "steps": 32, "hidden": (8,), "gamma": 0.9, "lam": 0.8}
+    config = A2CConfig(**sizes, entropy_coefficient=0.02, value_coefficient=0.7, max_gradient_norm=0.1)
+    state = next(iterate_a2c(short_poles, config, seed=3)).state()
+    w, rollout = beginning(config, 3, Collector.collect, copies=4, steps=32)
+    before = weights_of(w)
+    assert rollout.terminated.any() and rollout.truncated.any()
+    x, a = torch.tensor(rollout.observations).reshape(128, -1), torch.tensor(rollout.actions).reshape(-1, 1)
+    ends = torch.tensor(rollout.next_observations).reshape(128, -1)
+    v = 10 * mlp(w, "value.network", x)[:, 0]  # 10 = 1 / (1 - 0.9)
+    next_v = 10 * mlp(w, "value.network", ends)[:, 0].detach()
+    psi = advantages_by_hand(rollout, v.detach().reshape(32, 4), next_v.reshape(32, 4), 0.9, 0.8).reshape(-1)
+    target = (psi + v.detach()).float()
+    psi = ((psi - psi.mean()) / (psi.std(correction=0) + 1e-8)).float()
+    pi = log_pi(w, x)
+    loss = -(psi * pi.gather(1, a)[:, 0]).mean() + 0.7 * 0.5 * ((v - target) ** 2 / 100).mean()
+    PlainAdam(w, 7e-3, 1e-5).step(loss - 0.02 * -(pi.exp() * pi).sum(1).mean(), 0.1)
+    assert_same_weights(w, state["networks"], before)
+
+
+@pytest.mark.parametrize("normalize, discount_time", [(True, False), (False, True)])
+def test_an_update_of_reinforce_is_the_one_of_a_plain_script(normalize, discount_time):
+    sizes = {"total_steps": 10, "episodes": 6, "hidden": (8,), "activation": "relu", "gamma": 0.9}
+    kind = {"normalize": normalize, "discount_time": discount_time, "entropy_coefficient": 0.02}
+    config = ReinforceConfig(**sizes, **kind, value_learning_rate=3e-3)
+    state = next(iterate_reinforce(short_poles, config, seed=4)).state()
+    w, (rollout, mask) = beginning(config, 4, Collector.collect_episodes, copies=6, steps=1)
+    before = weights_of(w)
+    rows = []  # of each step of an episode: observation, action, what followed, gamma^t
+    for n in range(6):
+        length = int(mask[:, n].sum())
+        last = torch.tensor(rollout.next_observations[length - 1, n])
+        followed = 0.0 if rollout.terminated[length - 1, n] else 10 * mlp(w, "value.network", last[None]).item()
+        for t in reversed(range(length)):
+            followed = float(rollout.rewards[t, n]) + 0.9 * followed
+            rows.append((torch.tensor(rollout.observations[t, n]), int(rollout.actions[t, n]), followed, 0.9**t))
+    x, (a, g, late) = torch.stack([row[0] for row in rows]), (torch.tensor(c) for c in list(zip(*rows))[1:])
+    v, pi = 10 * mlp(w, "value.network", x)[:, 0], log_pi(w, x)
+    psi = (g - v.detach()) * (late if discount_time else 1)
+    psi = (psi - psi.mean()) / (psi.std(correction=0) + 1e-8) if normalize else psi
+    loss = -(psi * pi.gather(1, a[:, None])[:, 0]).sum() / 6 + 0.5 * ((v - g) ** 2 / 100).mean()
+    loss = loss - 0.02 * -(pi.exp() * pi).sum(1).mean()
+    PlainAdam(w, {name: 3e-3 if name.startswith("value") else 1e-2 for name in w}, 1e-5).step(loss)
+    assert_same_weights(w, state["networks"], before)

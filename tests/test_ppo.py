@@ -40,6 +40,7 @@ from rlbook_lib.ppo import (
 )
 from rlbook_lib.rollout import Collector, SeparatePolicyValue
 from rlbook_lib.training import evaluate_policy
+from tests.by_hand import PlainAdam, advantages_by_hand, assert_same_weights, log_pi, mlp, short_poles, weights_of
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text("utf-8"))
 
@@ -910,3 +911,56 @@ def test_batches_that_do_not_divide_name_both_numbers():
         next(iterate_ppo("CartPole-v1", dataclasses.replace(SMALL, minibatches=3), seed=0))
     with pytest.raises(ValueError, match="normalize is 'minibatch', which needs two steps"):
         next(iterate_ppo("CartPole-v1", dataclasses.replace(SMALL, minibatches=64, normalize="minibatch"), seed=0))
+
+
+# ---------------------------------------------------------------------------------- one update, number by number
+
+BY_HAND = PPOConfig(total_steps=512, copies=4, steps=32, epochs=2, minibatches=2, hidden=(8,), gamma=0.9, lam=0.8)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"clip": 0.01, "entropy_coefficient": 0.02, "value_coefficient": 0.7},
+        {"clip": 0.01, "normalize": "minibatch", "max_gradient_norm": 0.01, "value_clip": 0.01},
+        {"objective": "penalty", "kl_coefficient": 3.0, "normalize": "none", "return_scale": 5.0},
+    ],
+)
+def test_an_update_is_the_one_of_a_plain_script(change):
+    config, seed, rate = dataclasses.replace(BY_HAND, **change), 5, 7e-3
+    state = next(iterate_ppo(short_poles, config, seed=seed)).state()
+    learner = Learner(short_poles, config, seed)
+    w, before = (weights_of(learner.networks.state_dict()) for _ in range(2))
+    rollout = learner.collector.collect()
+    assert rollout.terminated.any() and rollout.truncated.any()
+    scale = config.return_scale or 1 / (1 - 0.9)
+    x, a = torch.tensor(rollout.observations).reshape(128, -1), torch.tensor(rollout.actions).reshape(-1, 1)
+    ends = torch.tensor(rollout.next_observations).reshape(128, -1)
+    old_pi, old_v = log_pi(w, x).detach(), scale * mlp(w, "value.network", x)[:, 0].detach()
+    next_v = scale * mlp(w, "value.network", ends)[:, 0].detach()
+    advantage = advantages_by_hand(rollout, old_v.reshape(32, 4), next_v.reshape(32, 4), 0.9, 0.8).reshape(-1)
+    target, advantage = (advantage + old_v).float(), advantage.float()
+    if config.normalize == "batch":
+        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+    adam, shuffle = PlainAdam(w, rate, 1e-5), np.random.default_rng(np.random.SeedSequence(seed).generate_state(5)[4])
+    for _ in range(2):
+        for rows in torch.from_numpy(shuffle.permutation(128)).split(64):
+            pi, v, part = log_pi(w, x[rows]), scale * mlp(w, "value.network", x[rows])[:, 0], advantage[rows]
+            if config.normalize == "minibatch":
+                part = (part - part.mean()) / (part.std(correction=0) + 1e-8)
+            rho = (pi.gather(1, a[rows]) - old_pi[rows].gather(1, a[rows])).exp()[:, 0]
+            if config.objective == "clip":
+                gain = torch.minimum(rho * part, rho.clamp(0.99, 1.01) * part)
+            else:
+                gain = rho * part - 3.0 * (old_pi[rows].exp() * (old_pi[rows] - pi)).sum(1)
+            error = (v - target[rows]) ** 2
+            if config.value_clip:
+                near = old_v[rows] + (v - old_v[rows]).clamp(-0.01, 0.01)
+                error = torch.maximum(error, (near - target[rows]) ** 2)
+            entropy = -(pi.exp() * pi).sum(1)
+            loss = config.value_coefficient * 0.5 * (error / scale**2).mean() - gain.mean()
+            adam.step(loss - config.entropy_coefficient * entropy.mean(), config.max_gradient_norm)
+    assert_same_weights(w, state["networks"], before)
+    moved = (old_pi.exp() * (old_pi - log_pi(w, x))).sum(1).mean().item()
+    factor = (2.0 if moved > 0.015 else 0.5 if moved < 0.01 / 1.5 else 1.0) if config.objective == "penalty" else 1.0
+    assert state["beta"] == factor * config.kl_coefficient

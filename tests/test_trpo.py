@@ -17,8 +17,8 @@ from rlbook_lib.dynamic_programming import advantages, expected_return
 from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP, enumerate_trajectories
 from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, ValueNetwork
-from rlbook_lib.rollout import Rollout
-from rlbook_lib.training import TrainingError
+from rlbook_lib.rollout import Rollout, open_actors
+from rlbook_lib.training import TrainingError, split_seed
 from rlbook_lib.trpo import (
     TRPOConfig,
     conjugate_gradient,
@@ -38,6 +38,7 @@ from rlbook_lib.trpo import (
     trpo_step,
     trpo_targets,
 )
+from tests.by_hand import PlainAdam, advantages_by_hand, assert_same_weights, log_pi, mlp, short_poles, weights_of
 
 
 def softmax(logits):
@@ -643,3 +644,61 @@ def test_defaults_solve_cartpole():
 def test_bad_arguments_are_named(call, error, match):
     with pytest.raises(error, match=re.compile(match, re.DOTALL)):
         call()
+
+
+# ---------------------------------------------------------------------------------- one update, number by number
+
+
+@pytest.mark.parametrize("damping, every, backtracks", [(0.1, 3, 0), (0.05, 60, 1)])
+def test_an_update_is_the_one_of_a_plain_script(damping, every, backtracks):
+    """One linear layer has 10 weights: the Fisher matrix of its policy is written out, and the system solved."""
+    sizes = {"total_steps": 128, "copies": 4, "steps": 32, "hidden": (), "value_epochs": 2, "value_batch_size": 50}
+    search = {"damping": damping, "fisher_every": every, "cg_iterations": 30, "line_search_factor": 0.7}
+    config = TRPOConfig(**sizes, **search, gamma=0.9, lam=0.8)
+    record = next(iterate_trpo(short_poles, config, seed=6))
+    env_seed, action_seed, policy_seed, value_seed, order_seed = split_seed(6, 5)
+    seeds = env_seed, policy_seed, value_seed, action_seed
+    with open_actors(short_poles, config, seeds, copies=4, steps=32) as actors:
+        w, rollout = weights_of(actors.networks.state_dict()), actors.collector.collect()
+    before = weights_of(w)
+    x, a = torch.tensor(rollout.observations).reshape(128, -1), torch.tensor(rollout.actions).reshape(-1, 1)
+    ends = torch.tensor(rollout.next_observations).reshape(128, -1)
+    v, next_v = (10 * mlp(w, "value.network", s)[:, 0].detach() for s in (x, ends))
+    A = advantages_by_hand(rollout, v.reshape(32, 4), next_v.reshape(32, 4), 0.9, 0.8).reshape(-1)
+    target, A = (A + v).float(), (A - A.mean()) / (A.std(correction=0) + 1e-8)
+
+    names = ["policy.network.0.weight", "policy.network.0.bias"]  # theta: these two in a row
+    theta = torch.cat([w[name].detach().reshape(-1) for name in names]).double()
+    old = log_pi(w, x).detach().double()
+
+    def pi(theta):
+        z = x.double() @ theta[:8].reshape(2, 4).T + theta[8:]
+        return z - z.logsumexp(1, keepdim=True)
+
+    def surrogate(theta):
+        return ((pi(theta) - old).gather(1, a).exp()[:, 0] * A).mean()
+
+    def kl(theta, rows=slice(None)):
+        return (old[rows].exp() * (old[rows] - pi(theta)[rows])).sum(1).mean()
+
+    g = torch.autograd.functional.jacobian(surrogate, theta)
+    F = torch.autograd.functional.hessian(
+        lambda theta: kl(theta, slice(None, None, every)), theta
+    ) + damping * torch.eye(10)
+    step = torch.linalg.solve(F, g)
+    step *= (2 * config.delta / (step @ F @ step)) ** 0.5
+    j = next(
+        j
+        for j in range(10)
+        if surrogate(theta + 0.7**j * step) > A.mean() and kl(theta + 0.7**j * step) <= config.delta
+    )
+    new = (theta + 0.7**j * step).float()
+    w[names[0]].data, w[names[1]].data = new[:8].reshape(2, 4), new[8:]
+
+    value = {name: weight for name, weight in w.items() if name.startswith("value")}
+    adam, order = PlainAdam(value, 7e-3, 1e-5), torch.Generator().manual_seed(order_seed)
+    for _ in range(2):
+        for rows in torch.randperm(128, generator=order).split(50):
+            adam.step(((mlp(w, "value.network", x[rows])[:, 0] - target[rows] / 10) ** 2).mean())
+    assert record.metrics["backtracks"] == j == backtracks
+    assert_same_weights(w, record.state()["networks"], before, rtol=1e-5, atol=1e-4)
