@@ -111,13 +111,10 @@ def n_step_targets(
     through a target.
 
     Args:
-        returns: (B,) discounted sums of the rewards in the windows.
-        discounts: (B,) in [0, 1].
-        next_q: (B, A), the target network's action values where the windows end.
-        next_q_online: (B, A), the online network's there; if given, it picks the action (double DQN).
-
-    Returns:
-        (B,).
+        returns: discounted sums of the rewards in the windows.
+        discounts: of the values where the windows end.
+        next_q: the target network's action values there.
+        next_q_online: the online network's; if given, it picks the action (double DQN).
 
     Source: Sutton & Barto (2018), section 7.1; Hessel et al. (2018).
     """
@@ -142,15 +139,6 @@ def dqn_loss(
 
     Targets are constants. The actions not taken have no part in the loss.
 
-    Args:
-        q_values: (B, A), the online network's, with gradients.
-        actions: (B,) integers, from 0 to A - 1.
-        targets: (B,).
-        kind: "huber" (delta 1) or "squared".
-
-    Returns:
-        A scalar, to be minimized.
-
     Source: Mnih et al. (2015), equation 2.
     """
     errors = q_values.gather(1, actions.unsqueeze(1)).squeeze(1) - targets.detach()  # (B,)
@@ -172,9 +160,6 @@ def dqn_update(
 
     Returns:
         "loss", in units of ``return_scale``, and "target_value", the mean target in reward units.
-
-    Raises:
-        TrainingError: a loss that is not finite.
     """
     with torch.no_grad():
         next_q = target.network(batch.next_observations)  # (B, A)
@@ -195,7 +180,7 @@ class DQNRun(Run):
     optimizer: Optimizer
     buffer: ReplayBuffer
     window: NStepWindow
-    rng: np.random.Generator  # of the actions
+    rng: np.random.Generator  #: of the actions
 
 
 @checked
@@ -280,18 +265,7 @@ def _q_network(environments: Any, config: DQNConfig, seed: int) -> QNetwork:
 def train_dqn(
     env: Environment, config: DQNConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
 ) -> TrainingResult:
-    """Run ``iterate_dqn`` out, or until ``stop`` says so; see ``training.train``.
-
-    Args:
-        env, config, seed: as for ``iterate_dqn``.
-        **options: as for ``training.train``; ``checkpoint_every`` is 100 if not given.
-
-    Returns:
-        The policy, the curves, and the state.
-
-    Raises:
-        ValueError, TrainingError: as ``iterate_dqn`` and ``training.train``.
-    """
+    """Run ``iterate_dqn`` out; options as in ``training.RunOptions``, but ``checkpoint_every`` is 100 if not given."""
     options = {"checkpoint_every": 100, **options}
     return train(partial(iterate_dqn, env), config or DQNConfig(), seed=seed, **options)
 
@@ -307,17 +281,13 @@ def dqn_targets(
 
     Equation: eq-dqn-target
 
-    No gradient flows through a target. A truncated episode is not a terminated one: its next state has a
-    value.
+    A truncated episode is not a terminated one: its next state has a value.
 
     Args:
-        rewards: (B,), reward units.
-        next_q: (B, A), the target network's action values of the next states.
-        terminated: (B,), 0 or 1; the next state is an end and worth 0.
-        gamma: discount, in [0, 1].
-
-    Returns:
-        (B,).
+        rewards: reward units.
+        next_q: the target network's action values of the next states.
+        terminated: the next state is an end and worth 0.
+        gamma: discount.
 
     Source: Mnih et al. (2015), equation 2 and algorithm 1.
     """
@@ -336,15 +306,7 @@ def double_dqn_targets(
 
     Equation: eq-double-dqn-target
 
-    Args:
-        rewards: (B,), reward units.
-        next_q_online: (B, A), the online network's action values of the next states.
-        next_q_target: (B, A), the target network's.
-        terminated: (B,), 0 or 1; the next state is an end and worth 0.
-        gamma: discount, in [0, 1].
-
-    Returns:
-        (B,).
+    Arguments as for ``dqn_targets``, with the values of both networks.
 
     Source: van Hasselt, Guez & Silver (2016), equation 4.
     """
@@ -360,13 +322,6 @@ def huber_loss(errors: Floats[Array, "..."], delta: Positive = 1.0) -> Array:
 
     ``1/2 e^2`` where ``|e| <= delta``, else ``delta (|e| - delta / 2)``: the two meet with equal slopes.
 
-    Args:
-        errors: any shape.
-        delta: where the line begins, above 0 and finite.
-
-    Returns:
-        The same shape.
-
     Source: Huber (1964).
     """
     cut = errors.clamp(-delta, delta)  # which is the gradient, too
@@ -378,11 +333,7 @@ def huber_loss(errors: Floats[Array, "..."], delta: Positive = 1.0) -> Array:
 
 @checked
 def copy_target(online: nn.Module, target: nn.Module) -> None:
-    """Make the target network equal to the online network.
-
-    Args:
-        online: the network that learns.
-        target: a network of the same shape; changed in place.
+    """Make the target network equal to the online network, in place.
 
     Raises:
         ValueError: networks of different shapes.
@@ -395,14 +346,9 @@ def copy_target(online: nn.Module, target: nn.Module) -> None:
 @checked
 @torch.no_grad()
 def ema_update(online: nn.Module, target: nn.Module, tau: Share) -> None:
-    """Move the target network a little: ``theta' <- (1 - tau) theta' + tau theta``.
+    """Move the target network a little, in place: ``theta' <- (1 - tau) theta' + tau theta``; tau = 1 copies.
 
     Equation: eq-ema
-
-    Args:
-        online: the network that learns.
-        target: a network of the same shape; changed in place.
-        tau: in (0, 1]; 1 copies.
 
     Raises:
         ValueError: networks of different shapes.
@@ -421,19 +367,12 @@ def ema_update(online: nn.Module, target: nn.Module, tau: Share) -> None:
 
 @checked
 def ema_weights(steps: Natural, tau: Share) -> NDArray[np.float64]:
-    """What a moving target consists of: its weights after so many updates, in closed form.
+    """What a moving target consists of: its weights after t updates, in closed form; (t + 1,), they sum to one.
 
     Equation: eq-ema-closed-form
 
-    ``theta'_t = (1 - tau)^t theta'_0 + sum over k = 1..t of tau (1 - tau)^(t-k) theta_k``.
-
-    Args:
-        steps: t, number of updates, 0 or more.
-        tau: in (0, 1].
-
-    Returns:
-        (t + 1,): entry 0 is the weight of where the target started, entry k that of the online network at
-        update k. They sum to one.
+    ``theta'_t = (1 - tau)^t theta'_0 + sum over k = 1..t of tau (1 - tau)^(t-k) theta_k``: entry 0 is the weight of
+    where the target started, entry k that of the online network at update k.
 
     Source: unrolling the recursion.
     """
@@ -453,12 +392,6 @@ class NStepWindow:
     becomes one transition: its first observation and action, its discounted rewards, the real last
     observation, and the discount ``gamma^m`` for m rewards, 0 after a termination. A truncation leaves the
     discount as it is.
-
-    Args:
-        copies: N, at least 1.
-        observation_size: d.
-        n: rewards in a full window, at least 1.
-        gamma: discount, in [0, 1].
     """
 
     @checked
@@ -473,16 +406,10 @@ class NStepWindow:
     def push(
         self, observations: NDArray[Any], actions: NDArray[Any], step: VectorStep
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Take in one step of all copies.
-
-        Args:
-            observations: (N, d), where the actions were taken.
-            actions: (N,).
-            step: what came of it.
+        """Take in one step of all copies: where they were (N, d), what they did (N,), and what came of it.
 
         Returns:
-            The transitions that this step completes: observations (m, d), actions (m,), returns (m,), next
-            observations (m, d), discounts (m,); what ``ReplayBuffer.add`` takes.
+            The m transitions that this step completes, as columns: what ``ReplayBuffer.add`` takes.
         """
         new, self.slot = self.slot, (self.slot + 1) % self.n  # self.slot is now the oldest window
         self.observations[new], self.actions[new] = observations, actions
@@ -504,19 +431,12 @@ class NStepWindow:
         )
 
     def state(self) -> State:
-        """The open windows, as tensors.
-
-        Returns:
-            Tensors and plain data, copied.
-        """
+        """The open windows, as tensors, copied."""
         return {"slot": self.slot, **{name: torch.tensor(getattr(self, name)) for name in self._arrays}}
 
     @checked
     def load_state(self, state: State) -> None:
         """Go on from where ``state`` was taken.
-
-        Args:
-            state: from ``state()`` of a window of the same size.
 
         Raises:
             ValueError: a state of another size.
@@ -547,10 +467,7 @@ def maximization_bias(
 
     Args:
         outcomes: (A, K), the K values that the estimate of each action can take.
-        probabilities: (A, K), rows that sum to one; None makes the K values equally likely.
-
-    Returns:
-        The bias, in the units of the outcomes.
+        probabilities: None makes the K values equally likely.
 
     Source: Thrun & Schwartz (1993); van Hasselt (2010).
     """
@@ -568,13 +485,6 @@ def double_estimator_bias(
     """The same when one set of estimates picks the action and an independent one values it; 0 or less.
 
     ``E[E[X_(a*)]] - max_a E[X_a]``, where a* is the first best action of the set that picks.
-
-    Args:
-        outcomes: (A, K), the K values that the estimate of each action can take.
-        probabilities: (A, K), rows that sum to one; None makes the K values equally likely.
-
-    Returns:
-        The bias, in the units of the outcomes.
 
     Source: van Hasselt (2010).
     """
@@ -604,15 +514,6 @@ def naf_q(
 
     ``Q(s, a) = V(s) - 1/2 (a - mu(s))^T P(s) (a - mu(s))`` with P positive definite: the best action is
     mu(s), and its value V(s).
-
-    Args:
-        value: V(s), (n,).
-        mean: mu(s), (n, d), action units.
-        precision: P(s), (n, d, d), symmetric and positive definite.
-        actions: (n, d), action units.
-
-    Returns:
-        (n,) action values.
 
     Raises:
         ValueError: a precision that is not symmetric and positive definite.

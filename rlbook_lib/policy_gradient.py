@@ -56,18 +56,15 @@ def policy_gradient_loss(
 ) -> Array:
     """The loss whose gradient is minus the estimate: ``-mean(Psi_t log pi(a_t | s_t))``, with Psi_t constant.
 
-    Only its gradient means anything: its value may go up while the policy gets better.
-
     Equation: eq-policy-gradient-loss
 
-    Args:
-        log_prob: log pi(a_t | s_t), any shape, with gradients.
-        psi: the weights Psi_t, same shape; treated as constants.
-        weights: None takes the mean over all steps; otherwise the sum with these weights, same shape: 1/N for
-            N trajectories, or the probability of each step's trajectory.
+    Only its gradient means anything: its value may go up while the policy gets better.
 
-    Returns:
-        A scalar, to be minimized.
+    Args:
+        log_prob: log pi(a_t | s_t), with gradients.
+        psi: the weights Psi_t; treated as constants.
+        weights: None takes the mean over all steps; otherwise the sum with these weights: 1/N for N trajectories, or
+            the probability of each step's trajectory.
 
     Source: Schulman et al. (2016), equation 1.
     """
@@ -80,13 +77,6 @@ def critic_loss(values: Floats[Array, "..."], targets: Floats[Array, "..."]) -> 
     """Half the mean squared error of the values; the targets are constants, no gradient flows into them.
 
     Equation: eq-critic-loss
-
-    Args:
-        values: V(s_t), any shape, with gradients.
-        targets: what V should say, same shape; detached here.
-
-    Returns:
-        A scalar, to be minimized.
 
     Source: Mnih et al. (2016), algorithm 3.
     """
@@ -172,14 +162,11 @@ def reinforce_update(
         actors: their policy and value network are changed.
         optimizer: of both.
         rollout: (T, N) steps.
-        mask: (T, N), True where a step belongs to its copy's episode.
+        mask: True where a step belongs to its copy's episode.
         config: the settings.
 
     Returns:
         "policy_loss", "entropy", and "value_loss" with the baseline "value".
-
-    Raises:
-        TrainingError: a loss that is not finite.
     """
     policy, value, flags = actors.policy, actors.value, (rollout.terminated, rollout.truncated)
     critic = config.baseline == "value"
@@ -232,18 +219,7 @@ def _squared_scores(policy: Any, rollout: Rollout) -> Array:
 def train_reinforce(
     env: Environment, config: ReinforceConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
 ) -> TrainingResult:
-    """Run ``iterate_reinforce`` out.
-
-    Args:
-        env, config, seed: as for ``iterate_reinforce``.
-        **options: state, progress, checkpoint, checkpoint_every, stop: as for ``training.train``.
-
-    Returns:
-        The policy, the curves and the state.
-
-    Raises:
-        ValueError, TrainingError: as ``iterate_reinforce`` and ``training.train``.
-    """
+    """Run ``iterate_reinforce`` out; options as in ``training.RunOptions``."""
     return train(partial(iterate_reinforce, env), config or ReinforceConfig(), seed=seed, **options)
 
 
@@ -283,20 +259,11 @@ def iterate_a2c(
 ) -> Iterator[Update]:
     """Advantage actor-critic: T steps of N copies, one step of actor and critic on all of them; again.
 
-    Args:
-        env: a Gymnasium id, a constructor, or a vector environment (whose number of copies then counts).
-        config: settings; None takes the defaults.
-        seed: of networks, environments and actions.
-        state: from a record of an earlier run with the same config and seed; goes on from there.
+    Arguments and errors are those of ``iterate_reinforce``.
 
     Yields:
         A record after each update; metrics "policy_loss", "value_loss" (half the mean squared error, reward units
         squared), "entropy", and, where episodes ended, "episode_return" (undiscounted) and "episode_length".
-
-    Raises:
-        ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of
-            another run.
-        TrainingError: a loss that is not finite.
 
     Source: Mnih et al. (2016), in its synchronous form.
     """
@@ -313,18 +280,9 @@ def iterate_a2c(
 
 @checked
 def a2c_targets(rollout: Rollout, value_network: Values, config: A2CConfig) -> tuple[Array, Array]:
-    """The advantages of a rollout, and what the critic is to say: advantage plus value.
+    """The advantages of a rollout, and what the critic is to say: advantage plus value; (T, N) each, reward units.
 
-    Truncated steps, and the end of the buffer, bootstrap from the value of the real next state; terminations
-    do not.
-
-    Args:
-        rollout: T steps of N copies.
-        value_network: the critic.
-        config: gamma, psi, lam and n count.
-
-    Returns:
-        (advantages, targets), (T, N) each, reward units.
+    Truncated steps, and the end of the buffer, bootstrap from the value of the real next state; terminations do not.
 
     Source: Mnih et al. (2016), section 4; Schulman et al. (2016).
     """
@@ -354,20 +312,10 @@ def a2c_update(
     targets: Floats[Array, "T N"],
     config: A2CConfig,
 ) -> dict[str, float]:
-    """One step of both networks on the whole rollout.
-
-    Args:
-        actors: their policy and value network are changed.
-        optimizer: of both.
-        rollout: (T, N) steps.
-        advantages, targets: what ``a2c_targets`` gave.
-        config: the settings.
+    """One step of both networks on the whole rollout, with what ``a2c_targets`` gave.
 
     Returns:
         "policy_loss", "value_loss" and "entropy".
-
-    Raises:
-        TrainingError: a loss that is not finite.
     """
     policy, value, batch = actors.policy, actors.value, rollout.batch()
     advantages, targets = flatten(advantages), flatten(targets)
@@ -390,18 +338,7 @@ def a2c_update(
 def train_a2c(
     env: Environment, config: A2CConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
 ) -> TrainingResult:
-    """Run ``iterate_a2c`` out.
-
-    Args:
-        env, config, seed: as for ``iterate_a2c``.
-        **options: state, progress, checkpoint, checkpoint_every, stop: as for ``training.train``.
-
-    Returns:
-        The policy, the curves and the state.
-
-    Raises:
-        ValueError, TrainingError: as ``iterate_a2c`` and ``training.train``.
-    """
+    """Run ``iterate_a2c`` out; options as in ``training.RunOptions``."""
     return train(partial(iterate_a2c, env), config or A2CConfig(), seed=seed, **options)
 
 

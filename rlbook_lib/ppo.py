@@ -122,13 +122,10 @@ def clip_objective(
     To be maximized. It is a lower bound of rho A, and equal to it while rho stays within the range.
 
     Args:
-        log_prob: any shape; log pi_new(a|s).
-        log_prob_old: same shape; log pi_old(a|s).
-        advantage: same shape, reward units; the estimate of A(s, a).
+        log_prob: log pi_new(a|s).
+        log_prob_old: log pi_old(a|s).
+        advantage: the estimate of A(s, a), reward units.
         epsilon: half the width of the range, 0.1 to 0.3 are usual; or its reach (below, above) 1, each for itself.
-
-    Returns:
-        One number per step, the same shape.
 
     Source: Schulman et al. (2017), equation 7.
     """
@@ -142,7 +139,7 @@ def clip_objective(
 def ppo_loss(
     networks: Network, batch: PPOBatch, config: PPOConfig, epsilon: NotNegative, beta: NotNegative
 ) -> tuple[Tensor, Tensor]:
-    """The loss of one minibatch, to be minimized: the total objective with its sign changed.
+    """The loss of one minibatch, to be minimized, and the policy's outputs, for whoever wants the divergence.
 
     Args:
         networks: maps observations to policy outputs and values; its ``policy`` knows what outputs mean.
@@ -150,9 +147,6 @@ def ppo_loss(
         config: which objective, and its coefficients.
         epsilon: half the width of the clip's range.
         beta: the penalty's coefficient.
-
-    Returns:
-        (loss, policy outputs), the outputs for whoever wants the divergence.
 
     Source: Schulman et al. (2017), equations 7 to 9.
     """
@@ -184,7 +178,7 @@ def ppo_update(
     beta: NotNegative,
     shuffle: np.random.Generator,
 ) -> int:
-    """Several passes of gradient steps over one batch.
+    """Several passes of gradient steps over one batch; how many steps were made.
 
     Args:
         networks: are changed.
@@ -194,9 +188,6 @@ def ppo_update(
         epsilon: half the width of the clip's range.
         beta: the penalty's coefficient.
         shuffle: draws the minibatches.
-
-    Returns:
-        The number of gradient steps done.
 
     Raises:
         ValueError: a batch that does not divide into the minibatches.
@@ -257,9 +248,6 @@ def improve(run: PPORun, batch: PPOBatch) -> dict[str, float]:
 
     Returns:
         The metrics of ``iterate_ppo``, but for those of the episodes.
-
-    Raises:
-        TrainingError: a loss that is not finite.
     """
     config, networks, optimizer, beta = run.config, run.networks, run.optimizer, run.beta
     left = 1.0 - run.env_steps / config.total_steps
@@ -281,18 +269,7 @@ def improve(run: PPORun, batch: PPOBatch) -> dict[str, float]:
 def train_ppo(
     env: Environment, config: PPOConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
 ) -> TrainingResult:
-    """Run ``iterate_ppo`` out, or until ``stop`` says so; see ``training.train``.
-
-    Args:
-        env, config, seed: as for ``iterate_ppo``.
-        **options: state, progress, checkpoint, checkpoint_every, stop: as for ``training.train``.
-
-    Returns:
-        Policy, curves and state.
-
-    Raises:
-        ValueError, TrainingError: as ``iterate_ppo`` and ``training.train``.
-    """
+    """Run ``iterate_ppo`` out, or until ``stop`` says so; options as in ``training.RunOptions``."""
     return train(partial(iterate_ppo, env), config or PPOConfig(), seed=seed, **options)
 
 
@@ -302,13 +279,13 @@ def train_ppo(
 class PPOBatch(NamedTuple):
     """The steps of one rollout in a row, with everything an update needs; all fixed during the update."""
 
-    observations: Tensor  # (B, d)
-    actions: Tensor  # (B,) or (B, k)
-    outputs: Tensor  # (B, ...), of the old policy
-    log_probs: Tensor  # (B,), of the old policy
-    values: Tensor  # (B,), of the value network before the update
-    advantages: Tensor  # (B,)
-    targets: Tensor  # (B,)
+    observations: Tensor  #: (B, d)
+    actions: Tensor  #: (B,) or (B, k)
+    outputs: Tensor  #: (B, ...), of the old policy
+    log_probs: Tensor  #: (B,), of the old policy
+    values: Tensor  #: (B,), of the value network before the update
+    advantages: Tensor  #: (B,)
+    targets: Tensor  #: (B,)
 
     def rows(self, index: Tensor) -> PPOBatch:
         """The steps that ``index`` names."""
@@ -318,14 +295,6 @@ class PPOBatch(NamedTuple):
 @checked
 def prepare_batch(rollout: Rollout, value_network: ValueNetwork, config: PPOConfig) -> PPOBatch:
     """Advantages and value targets of a rollout, computed once, before the first gradient step.
-
-    Args:
-        rollout: (T, N) steps.
-        value_network: as it is before the update.
-        config: its gamma, lam and normalize are used.
-
-    Returns:
-        T N steps in a row.
 
     Source: Schulman et al. (2017), equations 10 and 11; Schulman et al. (2016).
     """
@@ -340,18 +309,10 @@ def prepare_batch(rollout: Rollout, value_network: ValueNetwork, config: PPOConf
 
 @checked
 def minibatches(batch: PPOBatch, count: Count, shuffle: np.random.Generator) -> Iterator[PPOBatch]:
-    """One pass over a batch in ``count`` equal parts; every step is in exactly one.
-
-    Args:
-        batch: B steps, a multiple of ``count``.
-        count: 1 gives the batch as it is.
-        shuffle: draws which steps come together.
-
-    Yields:
-        Batches of B / count steps.
+    """One pass over a batch in ``count`` equal parts, drawn by ``shuffle``; every step is in exactly one.
 
     Raises:
-        ValueError: a count that does not divide B.
+        ValueError: a count that does not divide the size of the batch.
     """
     size = len(batch.log_probs)
     if size % count:
@@ -374,14 +335,9 @@ def _mean_kl(networks: Any, batch: PPOBatch, outputs: Tensor) -> float:
 def diagnose(networks: Network, batch: PPOBatch, epsilon: NotNegative) -> dict[str, float]:
     """What an update did, measured on its batch after the last step.
 
-    Args:
-        networks: after the update.
-        batch: the data of the update.
-        epsilon: half the width of the clip's range.
-
     Returns:
         "kl", the mean KL(old || new), exact; "entropy", the mean, nats; "clip_fraction", the share of steps
-        whose ratio is outside the range; "surrogate", the mean of rho A; "value_loss", half the mean squared
+        whose ratio is further than epsilon from 1; "surrogate", the mean of rho A; "value_loss", half the mean squared
         error, reward units squared; "explained_variance" of the values before the update.
     """
     outputs, values = networks(batch.observations)
@@ -410,8 +366,8 @@ class PPORun(Run):
     networks: nn.Module
     optimizer: Optimizer
     collector: Collector
-    shuffle: np.random.Generator  # draws the minibatches
-    beta: float  # the penalty's coefficient
+    shuffle: np.random.Generator  #: draws the minibatches
+    beta: float  #: the penalty's coefficient
 
 
 def _begin(actors: Actors, config: PPOConfig, seed: int) -> PPORun:
@@ -438,16 +394,7 @@ def _annealed(start: float, end: float | None, left: float) -> float:
 
 
 class Learner:
-    """One run of PPO to be taken step by step, for experiments: collect, ``prepare_batch``, ``improve``.
-
-    Args:
-        env: a Gymnasium id, a constructor, or a vector environment.
-        config: settings.
-        seed: a non-negative integer.
-
-    Raises:
-        ValueError: spaces of another kind, a batch that does not divide into the minibatches.
-    """
+    """One run of PPO to be taken step by step, for experiments: collect, ``prepare_batch``, ``improve``."""
 
     @checked
     def __init__(self, env: Environment, config: PPOConfig, seed: Seed) -> None:
@@ -483,15 +430,11 @@ def kl_penalty_objective(
     To be maximized.
 
     Args:
-        log_prob: any shape; log pi_new(a|s).
-        log_prob_old: same shape; log pi_old(a|s).
-        advantage: same shape, reward units.
-        kl: same shape, nats; the divergence of the two policies in each state. An estimate of it may be
-            negative.
-        beta: price of one nat, reward units, 0 or more.
-
-    Returns:
-        One number per step, the same shape.
+        log_prob: log pi_new(a|s).
+        log_prob_old: log pi_old(a|s).
+        advantage: reward units.
+        kl: nats; the divergence of the two policies in each state. An estimate of it may be negative.
+        beta: price of one nat, reward units.
 
     Source: Schulman et al. (2017), equation 8.
     """
@@ -507,14 +450,11 @@ def update_kl_coefficient(
     Equation: eq-adaptive-beta
 
     Args:
-        beta: the coefficient of the update just done, reward units per nat, above 0.
+        beta: the coefficient of the update just done, reward units per nat.
         kl: the mean KL(old || new) which that update reached, nats; a sampled estimate may fall below 0.
-        target: the divergence that an update should reach, nats, above 0.
+        target: the divergence that an update should reach, nats.
         rule: "paper" calls an update too far above 1.5 target and too short below target / 1.5; "doubled"
             above 2 target and below target / 2. On a threshold the coefficient stays.
-
-    Returns:
-        2 beta, beta / 2 or beta.
 
     Source: Schulman et al. (2017), section 4, for "paper"; "doubled" has its factors and the wider
         thresholds of RLlib.
@@ -531,16 +471,9 @@ def update_kl_coefficient(
 
 @checked(arrays="tensors")
 def probability_ratio(log_prob: PerStep, log_prob_old: PerStep) -> Array:
-    """How much more likely the new policy makes each action: rho = pi_new(a|s) / pi_old(a|s).
+    """How much more likely the new policy makes each action: rho = pi_new(a|s) / pi_old(a|s), from logarithms.
 
     Equation: eq-ratio
-
-    Args:
-        log_prob: any shape; log pi_new(a|s), natural logarithm.
-        log_prob_old: same shape; log pi_old(a|s), of the policy that collected the data.
-
-    Returns:
-        exp(log_prob - log_prob_old), the same shape; 1 where the policies agree.
 
     Source: Schulman et al. (2017), section 3.
     """
@@ -558,14 +491,6 @@ def clip_gradient(
     It is 0 in two cases only: A > 0 and rho > 1 + epsilon, or A < 0 and rho < 1 - epsilon. In the other two
     cases outside the range the ratio has moved against the advantage, and the gradient pulls it back. On an
     edge of the range, where the objective has a kink, this returns A, as automatic differentiation does.
-
-    Args:
-        ratio: any shape, above 0.
-        advantage: same shape, reward units.
-        epsilon: half the width of the range, above 0 and below 1.
-
-    Returns:
-        The derivative for each step, the same shape.
 
     Source: the derivative of equation 7 of Schulman et al. (2017).
     """
@@ -587,13 +512,10 @@ def value_loss(
     gradient V - target.
 
     Args:
-        values: any shape, reward units; V(s).
-        targets: same shape; constants, whatever they were computed from.
-        values_old: same shape; the values at the time of collection; needed with ``clip``.
-        clip: how far a value may move, reward units, above 0; None for the plain loss.
-
-    Returns:
-        The loss, to be minimized: a 0-d tensor or a float.
+        values: V(s), reward units.
+        targets: constants, whatever they were computed from.
+        values_old: the values at the time of collection; needed with ``clip``.
+        clip: how far a value may move, reward units; None for the plain loss.
 
     Raises:
         ValueError: one of ``values_old`` and ``clip`` without the other.
@@ -624,17 +546,7 @@ def ppo_objective(
     Equation: eq-ppo-objective
 
     The signs: the surrogate and the entropy are wanted large, the value loss small. Optimizers minimize, so
-    they get the negative of this.
-
-    Args:
-        surrogate: (B,), or its mean; the clipped or penalized objective of each step.
-        value_loss: (B,), or its mean, as ``value_loss`` returns it.
-        entropy: (B,), or its mean, nats.
-        value_coefficient: c1, 0 or more.
-        entropy_coefficient: c2, reward units per nat, 0 or more.
-
-    Returns:
-        One number: a 0-d tensor or a float.
+    they get the negative of this. Each of the three is one number a step, (B,), or its mean.
 
     Source: Schulman et al. (2017), equation 9.
     """
@@ -647,14 +559,8 @@ def explained_variance(values: PerStep, targets: PerStep) -> float:
 
     Equation: eq-explained-variance
 
-    1 is a perfect prediction up to a constant, 0 is as good as any constant, below 0 is worse.
-
-    Args:
-        values: any shape, reward units; predictions.
-        targets: same shape; what they should have been.
-
-    Returns:
-        A number of at most 1. Where the targets do not vary: 1 if the error does not vary either, else 0.
+    1 is a perfect prediction up to a constant, 0 is as good as any constant, below 0 is worse. Where the targets do
+    not vary: 1 if the error does not vary either, else 0.
 
     Source: the coefficient of determination, for an error with its mean removed.
     """
@@ -676,10 +582,7 @@ def interpolate_parameters(old: dict[str, Tensor], new: dict[str, Tensor], alpha
     Args:
         old: name to tensor, as ``module.state_dict()`` gives them; alpha = 0.
         new: the same names and shapes; alpha = 1.
-        alpha: any finite number; above 1 the line goes on past the new parameters.
-
-    Returns:
-        Name to tensor.
+        alpha: above 1 the line goes on past the new parameters.
 
     Raises:
         ValueError: other names or shapes.
@@ -693,21 +596,13 @@ def interpolate_parameters(old: dict[str, Tensor], new: dict[str, Tensor], alpha
 
 @dataclass(frozen=True)
 class Interpolation:
-    """Means over the data at each point of the line from the old policy to the new one.
+    """Means over the data at each of K points of the line from the old policy to the new one."""
 
-    Args:
-        alphas: (K,), 0 is the old policy and 1 the new one.
-        kl: (K,) nats; KL(old || the policy at alpha).
-        surrogate: (K,) reward units; rho A, unclipped.
-        clipped: (K,) reward units; clip(rho, 1 - eps, 1 + eps) A, without the minimum.
-        objective: (K,) reward units; the minimum of both, which PPO maximizes.
-    """
-
-    alphas: np.ndarray
-    kl: np.ndarray
-    surrogate: np.ndarray
-    clipped: np.ndarray
-    objective: np.ndarray
+    alphas: np.ndarray  #: 0 is the old policy and 1 the new one
+    kl: np.ndarray  #: nats; KL(old || the policy at alpha)
+    surrogate: np.ndarray  #: reward units; rho A, unclipped
+    clipped: np.ndarray  #: reward units; clip(rho, 1 - eps, 1 + eps) A, without the minimum
+    objective: np.ndarray  #: reward units; the minimum of both, which PPO maximizes
 
 
 @checked(arrays="tensors")
@@ -725,14 +620,11 @@ def interpolate_objectives(
     Args:
         old: the policy that acted; a policy of ``networks``.
         new: a policy of the same shape.
-        observations: (B, d); where the old policy acted.
-        actions: (B,) integers or (B, k); what it did.
-        advantages: (B,), reward units.
+        observations: where the old policy acted.
+        actions: what it did.
+        advantages: reward units.
         alphas: (K,) where on the line.
-        epsilon: half the width of the clip's range, above 0 and below 1.
-
-    Returns:
-        Five arrays (K,).
+        epsilon: half the width of the clip's range.
 
     Raises:
         ValueError: policies of different shapes.

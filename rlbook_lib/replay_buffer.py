@@ -22,31 +22,17 @@ Updates: TypeAlias = Floats[Array, "...", Range(0)]
 
 
 class Batch(NamedTuple):
-    """B transitions drawn from the buffer.
+    """B transitions drawn from the buffer."""
 
-    Args:
-        observations: (B, d) float32.
-        actions: (B,) int64.
-        returns: (B,) float32; discounted sum of the transition's rewards.
-        next_observations: (B, d) float32; the real ones, final observations included.
-        discounts: (B,) float32; factors of the value of the next observation, 0 after a termination.
-    """
-
-    observations: Tensor
-    actions: Tensor
-    returns: Tensor
-    next_observations: Tensor
-    discounts: Tensor
+    observations: Tensor  #: (B, d) float32
+    actions: Tensor  #: (B,) int64, from 0
+    returns: Tensor  #: (B,) float32; discounted sum of the transition's rewards
+    next_observations: Tensor  #: (B, d) float32; the real ones, final observations included
+    discounts: Tensor  #: (B,) float32; factors of the value of the next observation, 0 after a termination
 
 
 class ReplayBuffer:
-    """The last ``capacity`` transitions; a full buffer forgets the oldest first.
-
-    Args:
-        capacity: number of transitions, at least 1.
-        observation_size: d, numbers in one observation.
-        seed: a non-negative integer; of the sampling.
-        device: where the transitions are kept.
+    """The last ``capacity`` transitions, on ``device``; a full buffer forgets the oldest first. ``seed`` is of the sampling.
 
     Source: Lin (1992); Mnih et al. (2015).
     """
@@ -69,15 +55,7 @@ class ReplayBuffer:
     def add(
         self, observations: Array, actions: Array, returns: Array, next_observations: Array, discounts: Array
     ) -> None:
-        """Store n transitions, oldest first; they replace the oldest ones of a full buffer.
-
-        Args:
-            observations: (n, d).
-            actions: (n,) integers from 0.
-            returns: (n,) discounted sums of rewards.
-            next_observations: (n, d).
-            discounts: (n,) discounts of the next observation's value, in [0, 1]. n may be 0.
-        """
+        """Store n transitions, oldest first; the columns are those of ``Batch``, with n rows, which may be 0."""
         columns = [
             _column(name, values)
             for name, values in zip(Batch._fields, (observations, actions, returns, next_observations, discounts))
@@ -102,13 +80,7 @@ class ReplayBuffer:
         self._size = min(self._size + len(rows), self.capacity)
 
     def sample(self, batch_size: Count) -> Batch:
-        """Draw transitions uniformly, with replacement.
-
-        Args:
-            batch_size: B, at least 1; it may exceed the number of stored transitions.
-
-        Returns:
-            A ``Batch`` of tensors.
+        """Draw transitions uniformly, with replacement; there may be more of them than are stored.
 
         Raises:
             ValueError: the buffer is empty.
@@ -124,11 +96,7 @@ class ReplayBuffer:
         )
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to go on from here, bit for bit.
-
-        Returns:
-            Tensors and plain data, copied.
-        """
+        """Everything needed to go on from here, bit for bit, copied."""
         return {
             "capacity": self.capacity,
             "rows": self._rows[: self._size].cpu().clone(),
@@ -140,11 +108,8 @@ class ReplayBuffer:
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from where ``state`` was taken.
 
-        Args:
-            state: from ``state()`` of a buffer of the same size.
-
         Raises:
-            ValueError: a state of something else, or of another size.
+            ValueError: a state of something else, or of a buffer of another size.
         """
         if not {"capacity", "rows", "next", "generator"} <= state.keys():
             raise ValueError(f"state has {sorted(state)}; expected what state() of a ReplayBuffer gave")
@@ -172,18 +137,8 @@ def draw_chance(updates: Updates, batch_size: Count, capacity: Count) -> NDArray
 
     Equation: eq-replay-age
 
-    Each of the k updates draws B of the C stored transitions, uniformly and with replacement. The mean number
-    of draws is ``k B / C``; where that is 1, the chance is about 63 percent.
-
-    Args:
-        updates: k, updates since the transition was stored, 0 or more; a number or an array.
-        batch_size: B, at least 1.
-        capacity: C, number of stored transitions, at least 1.
-
-    Returns:
-        Chances in [0, 1], the shape of ``updates``.
-
-    Source: sampling with replacement.
+    Each of the k updates since it was stored draws B of the C stored transitions, uniformly and with replacement. The
+    mean number of draws is ``k B / C``; where that is 1, the chance is about 63 percent.
     """
     if capacity == 1:
         return np.where(updates > 0, 1.0, 0.0)
@@ -192,16 +147,5 @@ def draw_chance(updates: Updates, batch_size: Count, capacity: Count) -> NDArray
 
 @checked
 def expected_draws(updates: Updates, batch_size: Count, capacity: Count) -> NDArray[np.float64]:
-    """How often one stored transition has been drawn on average: ``k B / C``.
-
-    Args:
-        updates: k, updates since the transition was stored, 0 or more; a number or an array.
-        batch_size: B, at least 1.
-        capacity: C, number of stored transitions, at least 1.
-
-    Returns:
-        Mean numbers of draws, the shape of ``updates``.
-
-    Source: sampling with replacement.
-    """
+    """How often one stored transition has been drawn on average in k updates: ``k B / C``."""
     return updates * batch_size / capacity

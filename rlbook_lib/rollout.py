@@ -43,27 +43,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Rollout:
-    """T steps of N copies: what was seen, done and received. A single step of them has no axis T.
+    """T steps of N copies: what was seen, done and received. A single step of them has no axis T."""
 
-    Args:
-        observations: (T, N, d) float32; s_t.
-        actions: (T, N) integers, or (T, N, k) float32 as drawn, before any clipping.
-        rewards: (T, N) float32, reward units; r_t follows a_t.
-        terminated: (T, N) bool; the step led into a terminal state.
-        truncated: (T, N) bool; the episode was stopped after this step.
-        next_observations: (T, N, d) float32; s_{t+1} of the same episode, before any reset.
-        outputs: (T, N, k) float32; what the policy network computed at s_t: describes pi_old(. | s_t).
-        log_probs: (T, N) float32; log pi_old(a_t | s_t).
-    """
-
-    observations: Array
-    actions: Array
-    rewards: Array
-    terminated: Array
-    truncated: Array
-    next_observations: Array
-    outputs: Array
-    log_probs: Array
+    observations: Array  #: (T, N, d) float32; s_t
+    actions: Array  #: (T, N) integers, or (T, N, k) float32 as drawn, before any clipping
+    rewards: Array  #: (T, N) float32, reward units; r_t follows a_t
+    terminated: Array  #: (T, N) bool; the step led into a terminal state
+    truncated: Array  #: (T, N) bool; the episode was stopped after this step
+    next_observations: Array  #: (T, N, d) float32; s_{t+1} of the same episode, before any reset
+    outputs: Array  #: (T, N, k) float32; what the policy network computed at s_t: describes pi_old(. | s_t)
+    log_probs: Array  #: (T, N) float32; log pi_old(a_t | s_t)
 
     @property
     def steps(self) -> int:
@@ -88,21 +77,15 @@ class Rollout:
 class RolloutBatch(NamedTuple):
     """Transitions as tensors, time and copies in one axis: observations, actions, outputs, log_probs."""
 
-    observations: Tensor  # (T N, d)
-    actions: Tensor  # (T N,) or (T N, k)
-    outputs: Tensor  # (T N, k), of the policy that acted
-    log_probs: Tensor  # (T N,), of the policy that acted
+    observations: Tensor  #: (T N, d)
+    actions: Tensor  #: (T N,) or (T N, k)
+    outputs: Tensor  #: (T N, k), of the policy that acted
+    log_probs: Tensor  #: (T N,), of the policy that acted
 
 
 @checked
 def flatten(array: np.ndarray | Tensor) -> Tensor:
     """A (T, N, ...) array or tensor as a tensor (T N, ...): the first N rows are time 0. Shares memory.
-
-    Args:
-        array: (T, N, ...), numpy or tensor.
-
-    Returns:
-        (T N, ...), on the same device.
 
     Raises:
         ValueError: fewer than two axes.
@@ -116,11 +99,10 @@ class Collector:
     """Lets a policy act in all copies, T steps at a time, going on where it stopped.
 
     Args:
-        environments: a vector environment (see ``environments.vectorize``).
+        environments: see ``environments.vectorize``.
         policy: its ``sample`` draws actions; it may change between two calls.
-        steps: T, 1 or more.
-        rng: draws the actions: a numpy Generator, or a torch Generator on the environments' device if they
-            hand out tensors.
+        steps: T.
+        rng: draws the actions; a torch Generator, on their device, for environments that hand out tensors.
 
     Raises:
         TypeError: rng is of the wrong kind.
@@ -140,11 +122,7 @@ class Collector:
         self._sample = policy.sample_torch if environments.in_tensors else policy.sample
 
     def collect(self) -> Rollout:
-        """The next T steps of every copy; a finished episode is followed by a new one in the same column.
-
-        Returns:
-            A rollout that later calls leave as it is.
-        """
+        """The next T steps of every copy; a finished episode is followed by a new one in the same column."""
         return self._stacked([self._step() for _ in range(self.steps)])
 
     @checked
@@ -155,12 +133,10 @@ class Collector:
         steps belong to no episode of the record.
 
         Args:
-            max_steps: episodes still under way then are cut, as a truncation; None trusts the environment's
-                own limit.
+            max_steps: episodes still under way then are cut, as a truncation; None trusts the environment's limit.
 
         Returns:
-            A rollout as long as the longest episode, and a mask (T, N): True where a step belongs to the
-            copy's episode.
+            A rollout as long as the longest episode, and a mask (T, N): True where a step belongs to its copy's episode.
         """
         limit = math.inf if max_steps is None else max_steps
         self.observations = self.environments.reset()
@@ -201,19 +177,12 @@ class Collector:
         return Rollout(**columns)
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to go on from here, bit for bit; the policy's weights are not in it.
-
-        Returns:
-            Tensors and plain data.
-        """
+        """Everything needed to go on from here, bit for bit; the policy's weights are not in it."""
         return {"environments": self.environments.state(), "rng": pack(self.rng)}
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from where ``state`` was taken.
-
-        Args:
-            state: from ``state()`` of a collector made alike.
 
         Raises:
             ValueError: the state of another environment or of another number of copies.
@@ -225,18 +194,11 @@ class Collector:
 
 @checked
 def value_estimates(rollout: Rollout, value_network: Values) -> tuple[Any, Any]:
-    """V(s_t) and V(s_{t+1}) of every step, with as few evaluations as possible.
+    """V(s_t) and V(s_{t+1}) of every step, (T, N) each, in units of return, without gradients.
 
-    Inside an episode V(s_{t+1}) is the value of the next row. The network is asked again only where the next
-    row belongs to another episode although this one was truncated, and at the end of the buffer.
-
-    Args:
-        rollout: T steps of N copies.
-        value_network: has ``numpy(observations)`` for arrays and can be called on tensors; (n, d) to (n,).
-
-    Returns:
-        (values, next_values), (T, N) each, in units of return, without gradients; next_values are of the real
-        next states, before any reset, and 0 at terminations.
+    The second are of the real next states, before any reset, and 0 at terminations. Inside an episode V(s_{t+1}) is
+    the value of the next row: the network (``numpy(observations)`` for arrays, a call on tensors) is asked again only
+    where the next row belongs to another episode although this one was truncated, and at the end of the buffer.
     """
     on_tensors = isinstance(rollout.observations, Tensor)
     value = torch.no_grad()(value_network) if on_tensors else value_network.numpy
@@ -257,12 +219,7 @@ def value_estimates(rollout: Rollout, value_network: Values) -> tuple[Any, Any]:
 
 
 class SeparatePolicyValue(nn.Module):
-    """A policy and a value network that share nothing, behind the interface of ``SharedPolicyValue``.
-
-    Args:
-        policy: a policy of ``networks``.
-        value: a ``ValueNetwork``.
-    """
+    """A policy and a value network that share nothing, behind the interface of ``SharedPolicyValue``."""
 
     @checked
     def __init__(self, policy: nn.Module, value: ValueNetwork) -> None:
@@ -280,7 +237,7 @@ class Actors(NamedTuple):
     environments: VectorEnvironment
     policy: Policy
     value: ValueNetwork
-    networks: nn.Module  # both of them: observations to (policy outputs, values)
+    networks: nn.Module  #: both of them: observations to (policy outputs, values)
     collector: Collector
 
 
@@ -300,9 +257,6 @@ def open_actors(
         copies: N, environments side by side.
         steps: T, of each copy in one rollout.
         shared: policy and value share their hidden layers.
-
-    Yields:
-        The actors.
 
     Raises:
         ValueError: an unknown environment, spaces of another kind.

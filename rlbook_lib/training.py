@@ -332,17 +332,15 @@ def _interrupt_between_updates() -> Iterator[Callable[[], bool]]:
 
 @checked
 def save_checkpoint(path: str | Path, state: State) -> None:
-    """Write a state to a file, all or nothing.
-
-    The file is written under another name, forced to the disk, and renamed. Until then the previous stays.
+    """Write a state to a file, all or nothing: under another name, forced to the disk, and renamed.
 
     Args:
         path: the file.
-        state: a dict of tensors and plain data (numbers, strings, None, and lists, tuples, dicts of these).
+        state: tensors and plain data (numbers, strings, None, and lists, tuples, dicts of these).
 
     Raises:
         TypeError: the state holds something else.
-        OSError: the disk is full, say; it names the file.
+        OSError: the disk is full, say; it names the file, and the one before stays.
     """
     path = Path(path)
     _require_plain(state, "state")
@@ -372,13 +370,7 @@ def save_checkpoint(path: str | Path, state: State) -> None:
 
 @checked
 def load_checkpoint(path: str | Path) -> State:
-    """Read a state that ``save_checkpoint`` wrote; nothing in the file is executed.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The state, tensors on the CPU.
+    """Read a state that ``save_checkpoint`` wrote, tensors on the CPU; nothing in the file is executed.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -434,13 +426,7 @@ def _entries(value: Any, where: str) -> list[tuple[Any, str]]:
 
 @checked
 def config_dict(config: Settings) -> dict[str, Any]:
-    """A config dataclass as plain data: tuples stay tuples, everything else must be numbers, words or None.
-
-    Args:
-        config: an instance of a dataclass.
-
-    Returns:
-        Field name to value.
+    """A config dataclass as plain data, field name to value.
 
     Raises:
         TypeError: not a dataclass instance.
@@ -454,13 +440,8 @@ def config_dict(config: Settings) -> dict[str, Any]:
 def check_state(state: State, config: Settings, seed: Seed) -> None:
     """Refuse to go on from a state that was made with another config or seed.
 
-    Args:
-        state: has the entries "config", as ``config_dict`` gives it, and "seed".
-        config: the config to go on with.
-        seed: the seed to go on with.
-
     Raises:
-        ValueError: the state has no such entries, or they differ; it says where.
+        ValueError: the state has no entries "config" and "seed", or they differ; it says where.
     """
     if not {"config", "seed"} <= state.keys():
         raise ValueError(
@@ -479,15 +460,7 @@ def check_state(state: State, config: Settings, seed: Seed) -> None:
 
 @checked
 def resume_state(checkpoint: str | Path | None, config: Settings, seed: Seed) -> State | None:
-    """The state in a checkpoint file, if there is one to go on from.
-
-    Args:
-        checkpoint: the file, or None.
-        config: must be the config that the state was made with.
-        seed: likewise.
-
-    Returns:
-        The state; None if there is no such file.
+    """The state in a checkpoint file, if there is one to go on from; None if there is no such file.
 
     Raises:
         ValueError: the file is damaged, or was made with another config or seed.
@@ -512,14 +485,8 @@ def resume_state(checkpoint: str | Path | None, config: Settings, seed: Seed) ->
 def rng_state(rng: np.random.Generator | torch.Generator) -> Any:
     """Where a random generator stands, as plain data or a tensor.
 
-    Args:
-        rng: numpy's default generator, or a torch generator.
-
-    Returns:
-        What ``set_rng_state`` takes.
-
     Raises:
-        TypeError: another kind of generator.
+        TypeError: neither numpy's default generator nor a torch generator.
     """
     if isinstance(rng, torch.Generator):
         return rng.get_state().clone()
@@ -530,11 +497,7 @@ def rng_state(rng: np.random.Generator | torch.Generator) -> Any:
 
 @checked
 def set_rng_state(rng: np.random.Generator | torch.Generator, state: Any) -> None:
-    """Bring a generator to where another one stood.
-
-    Args:
-        rng: a generator of the same kind.
-        state: what ``rng_state`` gave.
+    """Bring a generator to where one of its kind stood: ``state`` is what ``rng_state`` gave.
 
     Raises:
         TypeError: the state of a generator of the other kind.
@@ -549,13 +512,9 @@ def set_rng_state(rng: np.random.Generator | torch.Generator, state: Any) -> Non
 
 @checked
 def pack(part: Any) -> Any:
-    """The state of one part of a run, copied: training on does not change it.
+    """The state of one part of a run, as tensors and plain data, copied: training on does not change it.
 
-    Args:
-        part: a network, an optimizer, a random generator, a number, or anything with ``state`` and ``load_state``.
-
-    Returns:
-        Tensors and plain data.
+    A part is a network, an optimizer, a random generator, a number, or anything with ``state`` and ``load_state``.
     """
     if isinstance(part, (np.random.Generator, torch.Generator)):
         return rng_state(part)
@@ -566,15 +525,7 @@ def pack(part: Any) -> Any:
 
 @checked
 def unpack(part: Any, state: Any) -> Any:
-    """Put a packed state back; the state itself stays as it is, and can be used again.
-
-    Args:
-        part: of the kind and shape that was packed.
-        state: what ``pack`` gave.
-
-    Returns:
-        The part; a number as it was packed.
-    """
+    """Put back what ``pack`` gave; it stays as it is, and can be used again. The part is returned, or the packed number."""
     if isinstance(part, (int, float)):
         return state
     if isinstance(part, (np.random.Generator, torch.Generator)):
@@ -591,15 +542,7 @@ def unpack(part: Any, state: Any) -> Any:
 
 @checked
 def split_seed(seed: Seed, count: Count) -> list[int]:
-    """Independent seeds made from one: of the environments, the networks, the actions, ...
-
-    Args:
-        seed: a non-negative integer.
-        count: how many.
-
-    Returns:
-        As many seeds; asking for more leaves the first ones as they are.
-    """
+    """Independent seeds made from one; asking for more leaves the first ones as they are."""
     return [int(word) for word in np.random.SeedSequence(seed).generate_state(count)]
 
 
@@ -607,12 +550,7 @@ def split_seed(seed: Seed, count: Count) -> list[int]:
 def return_scale(given: Positive | None, gamma: UnitInterval) -> float:
     """The size of typical returns, which a value network takes as its unit: its layers compute numbers around one.
 
-    Args:
-        given: in reward units; None takes the sum of all discounts.
-        gamma: discount.
-
-    Returns:
-        What was given, else 1 / (1 - gamma), or 1 for gamma = 1.
+    What was given, in reward units; else the sum of all discounts, 1 / (1 - gamma), or 1 for gamma = 1.
     """
     if given is not None:
         return given
@@ -626,11 +564,8 @@ def learning_rate_share(update: Natural, updates: Count, warmup: Natural, final_
     Args:
         update: from 0.
         updates: of the whole run.
-        warmup: updates until the rise is over.
+        warmup: updates until the rise is over; it begins near 0, below the final share.
         final_share: what is left at the end.
-
-    Returns:
-        A share in [0, 1].
     """
     rise = min(1.0, (update + 1) / max(1, warmup))
     return rise * max(final_share, 1.0 - update / updates)
@@ -641,17 +576,15 @@ class Adam:
 
     The first object of ``torch.optim`` in a process imports PyTorch's compiler, which takes longer than many a
     training run of this book. The function below all of them does not, and is called here: same numbers, same
-    ``state_dict``.
-
-    A parameter in 16 bits has a copy in 32 bits, which is what moves: a step of 1e-6 is lost in the rounding of a weight of
-    0.02 in bfloat16, however often it is made.
+    ``state_dict``. A parameter in 16 bits has a copy in 32 bits, which is what moves: a step of 1e-6 is lost in the
+    rounding of a weight of 0.02 in bfloat16, however often it is made.
 
     Args:
         parameters: of the networks, or groups of them: dicts with "params" and, if it differs, "lr".
-        lr: learning rate, 0 or more.
+        lr: learning rate.
         betas: decay rates of the means of the gradient and of its square, in [0, 1).
-        eps: a small positive number, added to the root of the mean square.
-        decay: decoupled weight decay, 0 or more (AdamW).
+        eps: added to the root of the mean square.
+        decay: decoupled weight decay (AdamW).
         fused: all in one kernel, in a third of the time, differing from the plain steps by rounding.
 
     Source: Kingma & Ba (2015); Loshchilov & Hutter (2019) for the decay.
@@ -736,11 +669,7 @@ class Adam:
 
     @checked
     def load_state_dict(self, state: State) -> None:
-        """Go on from a ``state_dict`` of as many parameters.
-
-        Args:
-            state: what ``state_dict`` gave, here or in ``torch.optim``.
-        """
+        """Go on from a ``state_dict`` of as many parameters, made here or in ``torch.optim``."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         for group, stored in zip(self.param_groups, state["param_groups"], strict=True):
             group["lr"] = stored["lr"]
@@ -789,14 +718,7 @@ def gradient_step(
 
 @checked
 def frozen_copy(model: Network) -> Any:
-    """A copy of a model that does not learn: the reference that a trained policy is held to, or a target network.
-
-    Args:
-        model: a network.
-
-    Returns:
-        Its copy.
-    """
+    """A copy of a model that does not learn: the reference of a trained policy, or a target network."""
     return copy.deepcopy(model).eval().requires_grad_(False)
 
 
@@ -807,7 +729,7 @@ def frozen_copy(model: Network) -> Any:
 def evaluate_policy(
     policy: Actor, env: str | Callable[[], Any], *, episodes: Count = 20, seed: Seed, max_steps: Count = 10_000
 ) -> NDArray[np.float64]:
-    """Undiscounted returns of greedy episodes, all of them side by side.
+    """Undiscounted returns of greedy episodes, all of them side by side; (episodes,), reward units.
 
     Args:
         policy: has ``act(observations, greedy=True)``.
@@ -815,9 +737,6 @@ def evaluate_policy(
         episodes: at least 1.
         seed: of the episodes.
         max_steps: an episode that is still under way then counts with the rewards so far.
-
-    Returns:
-        (episodes,), reward units.
 
     Raises:
         TypeError: ``env`` is an environment already: it would be used up; or the policy cannot act.

@@ -108,13 +108,12 @@ def surrogate_loss(
 
     Equation: eq-sample-surrogate
 
-    Args:
-        log_prob: log pi_theta(a|s) of the sampled actions, any shape; gradients flow.
-        log_prob_old: the same under the policy that sampled them; a constant.
-        advantage: estimates of A^old(s, a), the same shape; constants.
+    At theta = theta_old its gradient is minus the policy gradient.
 
-    Returns:
-        A 0-d tensor. At theta = theta_old its gradient is minus the policy gradient.
+    Args:
+        log_prob: log pi_theta(a|s) of the sampled actions; gradients flow.
+        log_prob_old: the same under the policy that sampled them; a constant.
+        advantage: estimates of A^old(s, a); constants.
 
     Source: Schulman et al. (2015), equation 14.
     """
@@ -189,9 +188,9 @@ class TRPORun(Run):
     """A run of TRPO."""
 
     networks: nn.Module
-    optimizer: Optimizer  # of the value network
+    optimizer: Optimizer  #: of the value network
     collector: Collector
-    order: torch.Generator  # of the samples in the value network's passes
+    order: torch.Generator  #: of the samples in the value network's passes
 
 
 @checked
@@ -238,15 +237,7 @@ def iterate_trpo(
 
 @checked
 def trpo_targets(rollout: Rollout, value_network: ValueNetwork, config: TRPOConfig) -> tuple[Tensor, Tensor]:
-    """Normalized advantages of a rollout, and what the value network is to say.
-
-    Args:
-        rollout: T steps of N copies.
-        value_network: V, as it is before the update.
-        config: its gamma and lam are used.
-
-    Returns:
-        (advantages, targets), (T N,) each; the targets in reward units.
+    """Normalized advantages of a rollout, and what the value network is to say, reward units; (T N,) each.
 
     Source: Schulman et al. (2016).
     """
@@ -278,9 +269,6 @@ def fit_values(
 
     Returns:
         Half the mean squared error during the passes, reward units squared.
-
-    Raises:
-        TrainingError: a loss that is not finite.
     """
     losses = []
     for _ in range(config.value_epochs):
@@ -297,18 +285,7 @@ def fit_values(
 def train_trpo(
     env: Environment, config: TRPOConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
 ) -> TrainingResult:
-    """Run ``iterate_trpo`` out, or until ``stop`` says so; see ``training.train``.
-
-    Args:
-        env, config, seed: as for ``iterate_trpo``.
-        **options: state, progress, checkpoint, checkpoint_every, stop: as for ``training.train``.
-
-    Returns:
-        The policy, the curves and the state.
-
-    Raises:
-        ValueError, TrainingError: as ``iterate_trpo`` and ``training.train``.
-    """
+    """Run ``iterate_trpo`` out, or until ``stop`` says so; options as in ``training.RunOptions``."""
     return train(partial(iterate_trpo, env), config or TRPOConfig(), seed=seed, **options)
 
 
@@ -320,8 +297,8 @@ Matvec: TypeAlias = Callable[[Array], Array]
 class ConjugateGradient(NamedTuple):
     """One iteration of the conjugate gradient method."""
 
-    solution: Array  # (n,): x so far
-    residual: float  # the length of b - A x
+    solution: Array  #: (n,): x so far
+    residual: float  #: the length of b - A x
     iteration: int
 
 
@@ -335,15 +312,12 @@ def conjugate_gradient(
 
     Args:
         matvec: v -> A v.
-        b: the right-hand side, (n,), finite.
-        iterations: at most so many products, 1 or more. n of them are enough but for rounding.
-        tolerance: stop when the length of b - A x is at most tolerance times that of b; positive.
-
-    Returns:
-        x, (n,), the same type as b.
+        b: the right-hand side.
+        iterations: at most so many products. n of them are enough but for rounding.
+        tolerance: stop when the length of b - A x is at most tolerance times that of b.
 
     Raises:
-        ValueError: A is not positive definite.
+        ValueError: A is not positive definite, or has another size.
 
     Source: Hestenes & Stiefel (1952); Nocedal & Wright (2006), algorithm 5.2.
     """
@@ -357,28 +331,15 @@ def conjugate_gradient(
 def iterate_conjugate_gradient(
     matvec: Matvec, b: Floats[Array, "n"], iterations: Count = 10, tolerance: Positive = 1e-10
 ) -> Iterator[ConjugateGradient]:
-    """The same, one record per iteration; none where b is 0.
-
-    Args:
-        matvec: v -> A v.
-        b: the right-hand side, (n,), finite.
-        iterations: at most so many products, 1 or more.
-        tolerance: stop when the length of b - A x is at most tolerance times that of b; positive.
-
-    Yields:
-        Records: the solution so far, the length of its residual, the number of the iteration.
-
-    Raises:
-        ValueError: A is not positive definite.
-
-    Source: Hestenes & Stiefel (1952); Nocedal & Wright (2006), algorithm 5.2.
-    """
+    """The same, one record per iteration; none where b is 0."""
     solution, residual, direction = b * 0, b + 0, b + 0
     size = first = float(residual @ residual)
     for iteration in range(1, iterations + 1):
         if size <= tolerance**2 * first:
             return
         product = matvec(direction)
+        if np.shape(product) != np.shape(b):
+            raise ValueError(f"matvec returns shape {tuple(np.shape(product))}; expected {tuple(np.shape(b))}, like b")
         curvature = float(direction @ product)
         if not curvature > 0:
             if math.sqrt(size) < 1e-6 * math.sqrt(first):
@@ -409,14 +370,11 @@ def natural_gradient_step(
     Equation: eq-natural-step
 
     Args:
-        gradient: g of the objective that is to grow, (n,), finite.
+        gradient: g of the objective that is to grow. The step is 0 where it is.
         matvec: v -> F v, positive definite.
-        delta: the radius in nats, positive.
+        delta: the radius in nats: half of step' F step is delta.
         iterations: of the conjugate gradient method; None: as many as the tolerance asks for, at most 10 n.
-        tolerance: of the conjugate gradient method, positive.
-
-    Returns:
-        The step, (n,); half of step' F step is delta. It is 0 where the gradient is.
+        tolerance: of the conjugate gradient method.
 
     Raises:
         ValueError: F is not positive definite.
@@ -432,10 +390,10 @@ def natural_gradient_step(
 class LineSearch(NamedTuple):
     """What a line search found. Not accepted: the step is 0, and so are gain and KL."""
 
-    step: Array  # (n,)
-    backtracks: int  # j: the step is factor^j of the full one
-    gain: float  # of the surrogate, over that of the old policy
-    kl: float  # KL(old || new) after the step, nats
+    step: Array  #: (n,)
+    backtracks: int  #: j: the step is factor^j of the full one
+    gain: float  #: of the surrogate, over that of the old policy
+    kl: float  #: KL(old || new) after the step, nats
     accepted: bool
 
 
@@ -454,13 +412,10 @@ def line_search(
 
     Args:
         evaluate: step -> (gain of the surrogate, KL(old || new)), both true, not modeled.
-        step: the full step, (n,), finite.
-        delta: the largest KL that is accepted, nats, positive.
-        factor: how much shorter the next try is, between 0 and 1.
-        tries: at most so many steps are tried, 1 or more.
-
-    Returns:
-        The accepted step with its gain and KL, or a step of 0.
+        step: the full step.
+        delta: the largest KL that is accepted, nats.
+        factor: how much shorter the next try is.
+        tries: at most so many steps are tried; a step of 0 if none is accepted.
 
     Source: Schulman et al. (2015), appendix C; Nocedal & Wright (2006), section 3.1.
     """
@@ -483,15 +438,15 @@ def fisher_matrix(
 
     Equation: eq-fisher
 
-    In one state it is diag(p) - p p'. It is the Hessian of KL(old || new) at new = old, exactly.
+    In one state it is diag(p) - p p'. It is the Hessian of KL(old || new) at new = old, exactly, and singular: a
+    constant on all logits of a state changes nothing.
 
     Args:
-        logits: (K,) for one state, or (S, K), finite.
-        weights: (S,), how often each state is visited, 0 or more; default: each 1 / S. Only beside (S, K).
+        logits: (K,) for one state, or (S, K).
+        weights: how often each state is visited; default: each 1 / S. Only beside (S, K).
 
     Returns:
-        (K, K), or (S*K, S*K): one block per state, times its weight. Singular: a constant on all logits of a
-        state changes nothing.
+        (K, K), or (S*K, S*K): one block per state, times its weight.
 
     Raises:
         ValueError: weights beside logits (K,).
@@ -510,16 +465,11 @@ def fisher_matrix(
 
 @checked(arrays="either")
 def quadratic_kl(step: Floats[Array, "n"], matvec: Matvec) -> float:
-    """The second-order model of KL(old || new) after a step: half of step' F step.
+    """The second-order model of KL(old || new) after a step theta - theta_old: half of step' F step, nats.
 
     Equation: eq-quadratic-kl
 
-    Args:
-        step: theta - theta_old, (n,).
-        matvec: the product of the Fisher matrix F with a vector.
-
-    Returns:
-        The model's KL in nats. The true one differs by terms of third order in the step.
+    The true one differs by terms of third order in the step.
 
     Source: Schulman et al. (2015), appendix C.
     """
@@ -541,11 +491,8 @@ def fisher_vector_product(
         kl_function: returns the mean KL(old || new) as a 0-d tensor. It is called with ``parameters``, or
             with nothing if it takes no argument (a network's KL, say, whose parameters it holds itself).
         parameters: the tensors to differentiate by: one tensor, or several; they sit at theta_old.
-        vector: v, (n,), n the number of all entries of the parameters, in their order.
-        damping: added to the diagonal of F, 0 or more; keeps the system solvable where F is singular.
-
-    Returns:
-        (F + damping I) v, the shape of the vector.
+        vector: v, as many numbers as the parameters have entries, in their order.
+        damping: added to the diagonal of F; keeps the system solvable where F is singular.
 
     Raises:
         ValueError: a vector of another length, or a KL that is no single number.
@@ -597,17 +544,9 @@ def performance_difference(mdp: MDP, new: TablePolicy, old: TablePolicy) -> floa
 
     Equation: eq-performance-difference
 
-    J(new) - J(old) = 1/(1 - gamma) E over s ~ d^new, a ~ new of A^old(s, a). The factor and d^new together
-    are the expected discounted number of visits to each state, and that is what is computed: it exists at
+    J(new) - J(old) = 1/(1 - gamma) E over s ~ d^new, a ~ new of A^old(s, a), in reward units. The factor and d^new
+    together are the expected discounted number of visits to each state, and that is what is computed: it exists at
     gamma = 1 too.
-
-    Args:
-        mdp: the process.
-        new: the policy that is followed, (S,) integers or (S, A) probabilities.
-        old: the policy that is judged by its advantages, likewise.
-
-    Returns:
-        J(new) - J(old), in reward units.
 
     Raises:
         ValueError: at gamma = 1, a policy whose episodes need not end.
@@ -624,17 +563,9 @@ def surrogate_objective(mdp: MDP, new: TablePolicy, old: TablePolicy) -> float:
 
     Equation: eq-surrogate
 
-    L(new) = J(old) + 1/(1 - gamma) E over s ~ d^old, a ~ new of A^old(s, a). It equals J at new = old, where
-    the second part is 0, and has the same slope there. Only the states are approximated; the mean over
-    a ~ new equals that of rho A^old over a ~ old, exactly, if old can take every action that new can.
-
-    Args:
-        mdp: the process.
-        new: the policy asked about, (S,) integers or (S, A) probabilities.
-        old: the policy that takes the data, likewise.
-
-    Returns:
-        L(new), in reward units.
+    L(new) = J(old) + 1/(1 - gamma) E over s ~ d^old, a ~ new of A^old(s, a), in reward units. It equals J at
+    new = old, where the second part is 0, and has the same slope there. Only the states are approximated; the mean
+    over a ~ new equals that of rho A^old over a ~ old, exactly, if old can take every action that new can.
 
     Raises:
         ValueError: at gamma = 1, a policy whose episodes need not end.
@@ -649,9 +580,9 @@ class ImprovementBound(NamedTuple):
     """A lower bound on J(new): ``lower_bound = surrogate - coefficient * kl_max``."""
 
     lower_bound: float
-    surrogate: float  # L(new)
-    coefficient: float  # C = 4 eps gamma / (1 - gamma)^2, eps the largest absolute advantage of old
-    kl_max: float  # the largest KL(old || new) of any state, nats
+    surrogate: float  #: L(new)
+    coefficient: float  #: C = 4 eps gamma / (1 - gamma)^2, eps the largest absolute advantage of old
+    kl_max: float  #: the largest KL(old || new) of any state, nats
 
 
 @checked
@@ -660,13 +591,7 @@ def policy_improvement_bound(mdp: MDP, new: TablePolicy, old: TablePolicy) -> Im
 
     Equation: eq-improvement-bound
 
-    Args:
-        mdp: the process; gamma below 1.
-        new: the policy asked about, (S,) integers or (S, A) probabilities.
-        old: the policy that takes the data, likewise.
-
-    Returns:
-        The bound and its three parts. It is -inf where old can take an action that new cannot.
+    It is -inf where old can take an action that new cannot.
 
     Raises:
         ValueError: gamma = 1, where C would be infinite.

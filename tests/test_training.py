@@ -28,7 +28,9 @@ from rlbook_lib.training import (
     Update,
     config_dict,
     evaluate_policy,
+    frozen_copy,
     gradient_step,
+    learning_rate_share,
     load_checkpoint,
     pack,
     resume_state,
@@ -660,6 +662,19 @@ def test_a_number_is_a_part_of_a_run_and_a_missing_part_is_named():
     older = {name: part for name, part in state.items() if name not in ("total", "rng")}
     with pytest.raises(ValueError, match="state is without rng, total; expected what this version of Toy saves"):
         list(new_toy(ToyConfig(), 0).go_on(older))
+
+
+def test_the_learning_rate_rises_from_nothing_and_falls_to_its_last_share():
+    shares = [learning_rate_share(t, 10, 4, 0.3) for t in range(10)]
+    assert shares == pytest.approx([0.25, 0.5 * 0.9, 0.75 * 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.3, 0.3])
+
+
+def test_a_frozen_copy_neither_learns_nor_drops_out():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).train()
+    frozen = frozen_copy(model)
+    assert not frozen[1].training and not any(p.requires_grad for p in frozen.parameters())
+    assert model[1].training and all(p.requires_grad for p in model.parameters())
+    assert torch.equal(frozen[0].weight, model[0].weight) and frozen[0].weight is not model[0].weight
 
 
 def test_a_gradient_step_by_hand():
