@@ -9,7 +9,6 @@ import torch
 from test_gradient_estimators import HORIZON, gradient_by_differences, layers, logits_of
 
 from rlbook_lib import policy_gradient
-from rlbook_lib.environments import vectorize
 from rlbook_lib.gradient_estimators import softmax_policy
 from rlbook_lib.mdp import enumerate_trajectories
 from rlbook_lib.policy_gradient import (
@@ -327,31 +326,6 @@ def test_the_gradient_of_a_reinforce_update_is_the_written_out_one(env, psi, bas
         assert torch.allclose(parameter.grad, gradient.float(), atol=2e-5)
     for parameter, gradient in zip(actors.value.parameters(), critic):
         assert torch.allclose(parameter.grad, gradient.float(), atol=2e-5)
-
-
-def test_each_network_has_its_learning_rate():
-    for iterate, config, rates in (
-        (iterate_reinforce, ReinforceConfig(learning_rate=0.1, value_learning_rate=0.3), [0.1, 0.3]),
-        (iterate_a2c, A2CConfig(learning_rate=0.2), [0.2, 0.2]),
-    ):
-        optimizer = next(iterate(Bandit, config, seed=0)).state()["optimizer"]
-        assert [group["lr"] for group in optimizer["param_groups"]] == rates
-
-
-def test_targets_bootstrap_at_truncations_and_not_at_terminations():
-    class Ten:
-        def numpy(self, observations):
-            return np.full(len(observations), 10.0, dtype=np.float32)
-
-    for env, last in ((Forever, 10.0), (Mistaken, 1.0)):
-        environments = vectorize(env, 2, seed=0)
-        policy = next(iterate_a2c(env, A2CConfig(copies=2, steps=5), seed=0)).policy
-        rollout = Collector(environments, policy, 12, np.random.default_rng(0)).collect()
-        for psi in ("td_error", "n_step", "gae", "reward_to_go"):
-            advantages, targets = a2c_targets(rollout, Ten(), A2CConfig(gamma=0.9, psi=psi, n=3))
-            assert np.allclose(targets[4], last, atol=1e-4) and np.allclose(targets[9], last, atol=1e-4)
-            assert np.allclose(targets[-1], 10.0, atol=1e-4)  # the end of the buffer
-            assert np.allclose(advantages, targets - 10.0, atol=1e-4)
 
 
 QUICK_A2C = A2CConfig(total_steps=3000, copies=4, steps=8, hidden=(), learning_rate=0.05, return_scale=1.0)

@@ -17,7 +17,7 @@ from rlbook_lib.dynamic_programming import advantages, expected_return
 from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP, enumerate_trajectories
 from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, ValueNetwork
-from rlbook_lib.rollout import Rollout, open_actors
+from rlbook_lib.rollout import open_actors
 from rlbook_lib.training import TrainingError, split_seed
 from rlbook_lib.trpo import (
     TRPOConfig,
@@ -36,7 +36,6 @@ from rlbook_lib.trpo import (
     surrogate_objective,
     train_trpo,
     trpo_step,
-    trpo_targets,
 )
 from tests.by_hand import PlainAdam, advantages_by_hand, assert_same_weights, log_pi, mlp, short_poles, weights_of
 
@@ -494,85 +493,6 @@ def test_no_accepted_step_leaves_the_policy_as_it_was():
     assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before)) or metrics["accepted"]
 
 
-def test_step_follows_the_natural_gradient():
-    policy = CategoricalPolicy(2, 3, hidden=(), seed=0, output_gain=1.0)
-    generator = torch.Generator().manual_seed(0)
-    observations = torch.randn(50, 2, generator=generator)
-    actions, advantage = torch.randint(3, (50,), generator=generator), torch.randn(50, generator=generator)
-    parameters = list(policy.parameters())
-    theta = torch.nn.utils.parameters_to_vector(parameters).detach().double()
-    old = policy(observations).detach()
-    log_prob = policy.log_prob_of(policy(observations), actions)
-    grads = torch.autograd.grad(surrogate_loss(log_prob, log_prob.detach(), advantage), parameters)
-    g = -torch.cat([x.reshape(-1) for x in grads]).double()
-    eye = torch.eye(len(g))
-    fisher = (
-        torch.stack(
-            [fisher_vector_product(lambda: policy.kl_of(old, policy(observations)).mean(), parameters, v) for v in eye]
-        ).double()
-        + 0.01 * eye.double()
-    )
-    direct = torch.linalg.solve(fisher, g)
-    direct *= math.sqrt(2e-3 / (direct @ fisher @ direct))
-    config = TRPOConfig(delta=1e-3, delta_end=1e-3, damping=0.01, cg_iterations=20, fisher_every=1)
-    metrics = trpo_step(policy, observations, actions, advantage, config)
-    moved = torch.nn.utils.parameters_to_vector(parameters).detach().double() - theta
-    torch.testing.assert_close(moved, 0.8 ** metrics["backtracks"] * direct, rtol=1e-2, atol=1e-4)
-    with torch.no_grad():  # the gain is that over the old policy's surrogate, the mean advantage
-        ratio = (policy.log_prob_of(policy(observations), actions) - log_prob).exp()
-    assert abs(advantage.mean()) > 0.01
-    assert metrics["gain"] == pytest.approx(float((ratio * advantage).mean() - advantage.mean()), abs=1e-6)
-
-
-def test_truncation_bootstraps_and_termination_does_not():
-    # reward 1 in every step, V = 100 everywhere, gamma = 0.99: A = 1 + 99 - 100 = 0 where the episode was cut,
-    # A = 1 - 100 = -99 where it ended
-    value = ValueNetwork(1, hidden=(), seed=0)
-    with torch.no_grad():
-        value.network[0].weight.zero_()
-        value.network[0].bias.fill_(100.0)
-    zeros, flags = np.zeros((2, 3, 1), dtype=np.float32), np.zeros((2, 3), dtype=bool)
-    terminated, truncated = flags.copy(), flags.copy()
-    terminated[0, 1] = truncated[0, 2] = True
-    rollout = Rollout(
-        zeros,
-        np.zeros((2, 3), dtype=int),
-        np.ones((2, 3), dtype=np.float32),
-        terminated,
-        truncated,
-        zeros,
-        np.zeros((2, 3, 2), dtype=np.float32),
-        np.zeros((2, 3), dtype=np.float32),
-    )
-    normalized, targets = trpo_targets(rollout, value, TRPOConfig(gamma=0.99, lam=0.0))
-    np.testing.assert_allclose(targets.reshape(2, 3), [[100, 1, 100], [100, 100, 100]], rtol=1e-6)
-    plain = np.array([[0, -99, 0], [0, 0, 0.0]])
-    np.testing.assert_allclose(normalized.reshape(2, 3), (plain - plain.mean()) / plain.std(), rtol=1e-4, atol=1e-5)
-
-
-def test_advantages_are_their_definition():
-    """Sums of one-step errors, each worth gamma lam of the one before, to the episode's or the buffer's end."""
-    rng, value = np.random.default_rng(0), ValueNetwork(2, hidden=(4,), seed=0, scale=3.0)
-    terminated, truncated = rng.random((2, 12, 3)) < 0.15
-    x = rng.normal(size=(13, 3, 2)).astype(np.float32)
-    following = np.where((terminated | truncated)[..., None], rng.normal(size=(12, 3, 2)), x[1:]).astype(np.float32)
-    rewards, none = rng.normal(size=(12, 3)).astype(np.float32), np.zeros((12, 3), dtype=np.float32)
-    rollout = Rollout(x[:-1], none.astype(int), rewards, terminated, truncated, following, none[..., None], none)
-    with torch.no_grad():
-        v, v_next = (value(torch.as_tensor(y)).numpy() for y in (rollout.observations, following))
-    expected = np.zeros((12, 3))
-    for t, i in np.ndindex(12, 3):
-        for k in range(t, 12):
-            expected[t, i] += (0.9 * 0.6) ** (k - t) * (
-                rewards[k, i] + 0.9 * ~terminated[k, i] * v_next[k, i] - v[k, i]
-            )
-            if terminated[k, i] or truncated[k, i]:
-                break
-    normalized, targets = trpo_targets(rollout, value, TRPOConfig(gamma=0.9, lam=0.6))
-    np.testing.assert_allclose(targets.reshape(12, 3), expected + v, atol=1e-5)
-    np.testing.assert_allclose(normalized.reshape(12, 3), (expected - expected.mean()) / expected.std(), atol=1e-5)
-
-
 def test_values_are_fitted_in_units_of_their_scale():
     config = replace(SMALL, value_epochs=3, value_batch_size=4)
     observations, targets = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)), torch.linspace(5, 60, 10)
@@ -598,13 +518,6 @@ def test_a_gradient_that_is_no_number_leaves_the_policy_as_it_was():
     with pytest.raises(TrainingError, match="gradient of the surrogate"):
         trpo_step(policy, torch.zeros(3, 2), torch.zeros(3, dtype=torch.long), torch.full((3,), math.nan), SMALL)
     assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before))
-
-
-def test_a_part_of_the_batch_is_enough_for_the_fisher_matrix():
-    whole = list(iterate_trpo("CartPole-v1", replace(SMALL, fisher_every=1), seed=7))
-    part = list(iterate_trpo("CartPole-v1", replace(SMALL, fisher_every=4), seed=7))
-    assert whole[0].metrics["kl"] != part[0].metrics["kl"]
-    assert all(u.metrics["kl"] <= SMALL.delta for u in part)  # the line search sees all of it
 
 
 @pytest.mark.slow
@@ -700,5 +613,7 @@ def test_an_update_is_the_one_of_a_plain_script(damping, every, backtracks):
     for _ in range(2):
         for rows in torch.randperm(128, generator=order).split(50):
             adam.step(((mlp(w, "value.network", x[rows])[:, 0] - target[rows] / 10) ** 2).mean())
-    assert record.metrics["backtracks"] == j == backtracks
+    said = j, float(surrogate(new.double()) - A.mean()), float(kl(new.double()))
+    assert [record.metrics[name] for name in ("backtracks", "gain", "kl")] == pytest.approx(said, rel=1e-3)
+    assert j == backtracks and rollout.terminated.any() and rollout.truncated.any()
     assert_same_weights(w, record.state()["networks"], before, rtol=1e-5, atol=1e-4)
