@@ -187,22 +187,13 @@ class DQNRun(Run):
 def iterate_dqn(
     env: Environment, config: DQNConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
-    """DQN: act epsilon-greedily, remember, train on random memories. Yields after each update.
+    """DQN: act epsilon-greedily, remember, train on random memories; arguments and errors as for every trainer (``training``).
 
-    Args:
-        env: a Gymnasium id, or a vector environment; with Discrete actions.
-        config: settings; None takes the defaults.
-        seed: a non-negative integer.
-        state: of an ``Update`` to go on from; the rest of the run is the same, bit for bit.
+    The environment has Discrete actions, and works with numpy.
 
     Yields:
-        Records; metrics: "loss" (in units of ``return_scale``), "target_value" (mean target, reward units),
-        "epsilon", and "episode_return" and "episode_length" (means) where episodes ended.
-
-    Raises:
-        ValueError: an action space that is not Discrete, an environment that works with tensors, a NaN from the
-            environment, or a state of other settings or of another environment.
-        TrainingError: a loss that is not finite.
+        Records after each update; metrics: "loss" (in units of ``return_scale``), "target_value" (mean target, reward
+        units), "epsilon", and "episode_return" and "episode_length" (means) where episodes ended.
 
     Source: Mnih et al. (2015), algorithm 1; van Hasselt, Guez & Silver (2016).
     """

@@ -120,22 +120,13 @@ def iterate_reinforce(
 ) -> Iterator[Update]:
     """REINFORCE: run whole episodes, weight each score by what followed, take one step uphill; again.
 
-    Args:
-        env: a Gymnasium id, a constructor, or a vector environment (whose number of copies then counts).
-        config: settings; None takes the defaults.
-        seed: of networks, environments and actions.
-        state: from a record of an earlier run with the same config and seed; goes on from there.
+    Arguments and errors as for every trainer (``training``).
 
     Yields:
         A record after each update; metrics "policy_loss", "entropy", "episode_return" (undiscounted),
         "episode_length", and "value_loss" with the baseline "value" (half the mean squared error, reward units
         squared). env_steps counts the steps of the episodes learned from, not those that a copy takes while it waits
         for the longest.
-
-    Raises:
-        ValueError: an environment with the wrong kind of space; a NaN from the environment; a state of
-            another run.
-        TrainingError: a loss that is not finite.
 
     Source: Williams (1992); Sutton & Barto (2018), section 13.4.
     """
@@ -259,7 +250,7 @@ def iterate_a2c(
 ) -> Iterator[Update]:
     """Advantage actor-critic: T steps of N copies, one step of actor and critic on all of them; again.
 
-    Arguments and errors are those of ``iterate_reinforce``.
+    Arguments and errors as for every trainer (``training``).
 
     Yields:
         A record after each update; metrics "policy_loss", "value_loss" (half the mean squared error, reward units

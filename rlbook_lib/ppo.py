@@ -79,9 +79,7 @@ class PPOConfig:
     kl_coefficient: Positive = 1.0  #: the penalty's first coefficient, per nat
     kl_target: Positive = 0.01  #: nats that an update should reach, for the penalty; 0.003 to 0.03
     kl_rule: Literal["paper", "doubled", "fixed"] = "paper"  #: how the coefficient adapts; "fixed" keeps it
-    stop_kl: Positive | None = (
-        None  #: an update ends when the divergence from old to new exceeds so many nats; None means never
-    )
+    stop_kl: Positive | None = None  #: nats from old to new beyond which an update ends; None means never
     learning_rate: Positive = 7e-3  #: of Adam; 3e-4 to 1e-2, less for larger networks
     learning_rate_end: NotNegative | None = None  #: it falls linearly to this over total_steps; None keeps it
     gamma: UnitInterval = 0.99  #: discount; 0.9 to 0.999
@@ -208,22 +206,14 @@ def ppo_update(
 def iterate_ppo(
     env: Environment, config: PPOConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
-    """Train with PPO, one record per update.
-
-    Args:
-        env: a Gymnasium id, a constructor, or a vector environment; actions Discrete or Box.
-        config: settings; None takes the defaults.
-        seed: a non-negative integer; decides everything.
-        state: from a record of a run with the same config and seed: go on from there.
+    """Train with PPO, one record per update; arguments and errors as for every trainer (``training``).
 
     Yields:
         ``Update`` records with the metrics of ``diagnose``, "episode_return" and "episode_length" (means over the
         episodes that ended), "gradient_steps", "learning_rate", and for the penalty "kl_coefficient".
 
     Raises:
-        ValueError: spaces of another kind, a batch that does not divide into the minibatches, NaN from the
-            environment, a state of another run.
-        TrainingError: a loss that is not finite.
+        ValueError: a batch that does not divide into the minibatches.
 
     Source: Schulman et al. (2017), algorithm 1.
     """

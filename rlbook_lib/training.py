@@ -1,7 +1,11 @@
 """What every trainer shares: one record per update, a loop, checkpoints, evaluation (chapter 5 on).
 
 A trainer is a generator, ``iterate_X(env, config, *, seed, state=None)``. It yields an ``Update`` after each
-update. ``train`` runs it out and collects the curves, from the beginning or from a checkpoint.
+update. ``train`` runs it out and collects the curves, from the beginning or from a checkpoint. ``env`` is a Gymnasium
+id, a constructor, or a vector environment (whose number of copies then counts); a ``config`` of None takes the
+defaults; ``seed`` decides everything; ``state`` is from a record of a run with the same config and seed, to go on from
+there. A ValueError says what is wrong: a space of another kind, a NaN from the environment, a state of another run. A
+loss that is not finite is a TrainingError.
 
 A checkpoint holds tensors and plain data, nothing that runs code when it is read. It replaces the previous
 one in a single step of the file system: whenever the process dies, a whole file is there. A run that goes on

@@ -197,23 +197,12 @@ class TRPORun(Run):
 def iterate_trpo(
     env: Environment, config: TRPOConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
-    """Trust-region policy optimization: one record per batch and update.
-
-    Args:
-        env: an environment's id or constructor, or a vector environment; actions Discrete or Box.
-        config: settings; None is ``TRPOConfig()``.
-        seed: a non-negative integer; the same seed gives the same run on the same machine.
-        state: what a record's ``state()`` gave, to go on from there.
+    """Trust-region policy optimization, one record per batch; arguments and errors as for every trainer (``training``).
 
     Yields:
         ``Update`` records. Metrics: kl, gain (of the surrogate), backtracks, accepted (0 or 1; 0 means that the
         policy stayed as it was), entropy, value_loss (half the mean squared error during its passes, reward units
         squared), and episode_return and episode_length where an episode ended.
-
-    Raises:
-        ValueError: spaces that TRPO cannot handle, an unknown environment, a state of another config or
-            seed, a NaN from the environment.
-        TrainingError: a gradient or a loss that is not finite.
 
     Source: Schulman et al. (2015), section 6; advantages: Schulman et al. (2016).
     """
