@@ -205,8 +205,8 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
             found = _axes_of(kinds[name], value)
             if found is not None:
                 axes[name] = found
-            elif get_origin(kinds[name]) is Unpack:  # **options: each by its name
-                values[name] = _check_options(value, get_type_hints(get_args(kinds[name])[0], include_extras=True))
+            elif isinstance(kinds[name], Options):
+                values[name] = kinds[name].checked(value)
             elif value is not None or not _is_optional(kinds[name]):
                 values[name] = check(name, value, kinds[name])
                 lengths |= {letter: (n, name) for letter, n in getattr(values[name], "axes_lengths", {}).items()}
@@ -249,15 +249,25 @@ def kinds_of(function: Callable[..., Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters.values()
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     said = {p.name: hints.get(p.name, Any) for p in parameters}
-    open_ended = {p.name for p in parameters if p.kind in several and get_origin(said[p.name]) is not Unpack}
-    return {name: Any if name in open_ended else kind for name, kind in said.items()}
+    options = {
+        name: Options(get_type_hints(get_args(kind)[0], include_extras=True))
+        for name, kind in said.items()
+        if get_origin(kind) is Unpack
+    }
+    return said | {p.name: Any for p in parameters if p.kind in several} | options
 
 
-def _check_options(options: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``**options: Unpack[...]`` took in: known names, and each as its annotation wants it."""
-    for name in options.keys() - kinds.keys():
-        raise TypeError(f"{name} is no option here; expected one of {', '.join(kinds)}")
-    return {name: check(name, value, kinds[name]) for name, value in options.items()}
+@dataclass(frozen=True)
+class Options:
+    """What ``**options: Unpack[...]`` takes: names, and the annotation of each."""
+
+    kinds: Mapping[str, Any]
+
+    def checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options, each as its annotation wants it."""
+        for name in options.keys() - self.kinds.keys():
+            raise TypeError(f"{name} is no option here; expected one of {', '.join(self.kinds)}")
+        return {name: check(name, value, self.kinds[name]) for name, value in options.items()}
 
 
 # ------------------------------------------------------------------------------------------------- one argument

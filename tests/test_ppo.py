@@ -807,11 +807,11 @@ BY_HAND = PPOConfig(total_steps=512, copies=4, steps=32, epochs=2, minibatches=2
     [
         {"clip": 0.01, "entropy_coefficient": 0.02, "value_coefficient": 0.7},
         {"clip": 0.01, "normalize": "minibatch", "max_gradient_norm": 0.01, "value_clip": 0.01},
-        {"objective": "penalty", "kl_coefficient": 3.0, "normalize": "none", "return_scale": 5.0},
+        {"objective": "penalty", "kl_coefficient": 3.0, "normalize": "none", "return_scale": 5.0, "learning_rate": 0.1},
     ],
 )
 def test_an_update_is_the_one_of_a_plain_script(change):
-    config, seed, rate = dataclasses.replace(BY_HAND, **change), 5, 7e-3
+    config, seed = dataclasses.replace(BY_HAND, **change), 5
     state = next(iterate_ppo(short_poles, config, seed=seed)).state()
     learner = Learner(short_poles, config, seed)
     w, before = (weights_of(learner.networks.state_dict()) for _ in range(2))
@@ -826,7 +826,10 @@ def test_an_update_is_the_one_of_a_plain_script(change):
     target, advantage = (advantage + old_v).float(), advantage.float()
     if config.normalize == "batch":
         advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
-    adam, shuffle = PlainAdam(w, rate, 1e-5), np.random.default_rng(np.random.SeedSequence(seed).generate_state(5)[4])
+    adam, shuffle = (
+        PlainAdam(w, config.learning_rate, 1e-5),
+        np.random.default_rng(np.random.SeedSequence(seed).generate_state(5)[4]),
+    )
     for _ in range(2):
         for rows in torch.from_numpy(shuffle.permutation(128)).split(64):
             pi, v, part = log_pi(w, x[rows]), scale * mlp(w, "value.network", x[rows])[:, 0], advantage[rows]
