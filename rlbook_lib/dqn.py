@@ -315,8 +315,7 @@ def huber_loss(errors: Floats[Array, "..."], delta: Positive = 1.0) -> Array:
 
     Source: Huber (1964).
     """
-    cut = errors.clamp(-delta, delta)  # which is the gradient, too
-    return cut * (errors - 0.5 * cut)
+    return nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=delta)  # in one kernel
 
 
 # ------------------------------------------------------------------------------------------- the target network
