@@ -51,7 +51,7 @@ class Rollout:
     terminated: Array  #: (T, N) bool; the step led into a terminal state
     truncated: Array  #: (T, N) bool; the episode was stopped after this step
     next_observations: Array  #: (T, N, d) float32; s_{t+1} of the same episode, before any reset
-    outputs: Array  #: (T, N, k) float32; what the policy network computed at s_t: describes pi_old(. | s_t)
+    outputs: Array  #: (T, N, k) float32; what the policy network computed at s_t, which describes pi_old(. | s_t)
     log_probs: Array  #: (T, N) float32; log pi_old(a_t | s_t)
 
     @property
@@ -237,7 +237,7 @@ class Actors(NamedTuple):
     environments: VectorEnvironment
     policy: Policy
     value: ValueNetwork
-    networks: nn.Module  #: both of them: observations to (policy outputs, values)
+    networks: nn.Module  #: both of them, from observations to (policy outputs, values)
     collector: Collector
 
 

@@ -72,7 +72,7 @@ class Update:
     update: int  #: its number, counted from 1
     env_steps: int  #: real transitions seen so far, all copies together
     metrics: dict[str, float]  #: name to number; a metric without a value yet is left out
-    policy: Any  #: the policy as it is now, the live object: it goes on learning
+    policy: Any  #: the policy as it is now, the live object, which goes on learning
     #: gives the trainer's whole state as tensors and plain data, copied; to be called before the next update
     state: Callable[[], State]
 
@@ -98,7 +98,7 @@ class Run:
 
     config: Any  #: the trainer's settings, with ``updates`` or ``total_steps``, after which the run ends
     seed: int
-    policy: Any  #: what the records hand out: the live object
+    policy: Any  #: what the records hand out, the live object
     update: int = field(default=0, init=False)
     env_steps: int = field(default=0, init=False)
 
@@ -154,9 +154,7 @@ def _length(config: Any) -> tuple[Literal["update", "env_steps"], float]:
 class RunOptions(TypedDict, total=False):
     """What every ``train_X`` takes by name beside its own arguments."""
 
-    state: (
-        State | str | Path | None
-    )  #: to go on from, or its file; None: from ``checkpoint`` if there is one, else anew
+    state: State | str | Path | None  #: to go on from, or its file; None takes ``checkpoint`` if it is there
     progress: bool  #: show a progress bar; False if not given
     stop: Callable[[Update], bool] | None  #: called with each record; True ends the run
     checkpoint: str | Path | None  #: file to save the state in, at times and at the end; None saves nothing

@@ -286,7 +286,7 @@ Matvec: TypeAlias = Callable[[Array], Array]
 class ConjugateGradient(NamedTuple):
     """One iteration of the conjugate gradient method."""
 
-    solution: Array  #: (n,): x so far
+    solution: Array  #: (n,), x so far
     residual: float  #: the length of b - A x
     iteration: int
 
@@ -380,7 +380,7 @@ class LineSearch(NamedTuple):
     """What a line search found. Not accepted: the step is 0, and so are gain and KL."""
 
     step: Array  #: (n,)
-    backtracks: int  #: j: the step is factor^j of the full one
+    backtracks: int  #: j, where the step is factor^j of the full one
     gain: float  #: of the surrogate, over that of the old policy
     kl: float  #: KL(old || new) after the step, nats
     accepted: bool
