@@ -151,13 +151,6 @@ def dqn_update(
 ) -> dict[str, float]:
     """One step of the online network toward its targets; all values are in units of ``return_scale``.
 
-    Args:
-        online: is changed.
-        target: values the next states.
-        optimizer: of the online network.
-        batch: transitions from the memory.
-        config: double, loss, max_gradient_norm and return_scale count.
-
     Returns:
         "loss", in units of ``return_scale``, and "target_value", the mean target in reward units.
     """

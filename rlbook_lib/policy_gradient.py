@@ -149,12 +149,7 @@ def reinforce_update(
 ) -> dict[str, float]:
     """One step of the policy, and of the baseline where it is learned, on N whole episodes.
 
-    Args:
-        actors: their policy and value network are changed.
-        optimizer: of both.
-        rollout: (T, N) steps.
-        mask: True where a step belongs to its copy's episode.
-        config: the settings.
+    ``optimizer`` is of both networks; ``mask`` is True where a step belongs to its copy's episode.
 
     Returns:
         "policy_loss", "entropy", and "value_loss" with the baseline "value".

@@ -139,12 +139,8 @@ def ppo_loss(
 ) -> tuple[Tensor, Tensor]:
     """The loss of one minibatch, to be minimized, and the policy's outputs, for whoever wants the divergence.
 
-    Args:
-        networks: maps observations to policy outputs and values; its ``policy`` knows what outputs mean.
-        batch: the minibatch.
-        config: which objective, and its coefficients.
-        epsilon: half the width of the clip's range.
-        beta: the penalty's coefficient.
+    ``networks`` maps observations to policy outputs and values; its ``policy`` knows what outputs mean. ``epsilon`` is
+    half the width of the clip's range, ``beta`` the penalty's coefficient.
 
     Source: Schulman et al. (2017), equations 7 to 9.
     """
@@ -178,14 +174,7 @@ def ppo_update(
 ) -> int:
     """Several passes of gradient steps over one batch; how many steps were made.
 
-    Args:
-        networks: are changed.
-        optimizer: of the networks' parameters.
-        batch: its size must be a multiple of ``config.minibatches``.
-        config: epochs, minibatches, early stop, and what ``ppo_loss`` needs.
-        epsilon: half the width of the clip's range.
-        beta: the penalty's coefficient.
-        shuffle: draws the minibatches.
+    ``epsilon`` and ``beta`` are as for ``ppo_loss``; ``shuffle`` draws the minibatches, whose number divides the batch.
 
     Raises:
         ValueError: a batch that does not divide into the minibatches.
@@ -232,12 +221,7 @@ def iterate_ppo(
 def improve(run: PPORun, batch: PPOBatch) -> dict[str, float]:
     """One update of a run: gradient steps on a batch, measurements, the penalty's next coefficient.
 
-    Args:
-        run: of ``iterate_ppo``; its networks and its coefficient are changed.
-        batch: what ``prepare_batch`` gave.
-
-    Returns:
-        The metrics of ``iterate_ppo``, but for those of the episodes.
+    The batch is what ``prepare_batch`` gave, and the metrics are those of ``iterate_ppo``, but for the episodes'.
     """
     config, networks, optimizer, beta = run.config, run.networks, run.optimizer, run.beta
     left = 1.0 - run.env_steps / config.total_steps
@@ -609,15 +593,12 @@ def interpolate_objectives(
 
     Args:
         old: the policy that acted; a policy of ``networks``.
-        new: a policy of the same shape.
+        new: a policy of the same shape, or a ValueError.
         observations: where the old policy acted.
         actions: what it did.
         advantages: reward units.
         alphas: (K,) where on the line.
         epsilon: half the width of the clip's range.
-
-    Raises:
-        ValueError: policies of different shapes.
 
     Source: Schulman et al. (2017), figure 2.
     """

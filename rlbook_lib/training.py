@@ -733,12 +733,8 @@ def evaluate_policy(
 ) -> NDArray[np.float64]:
     """Undiscounted returns of greedy episodes, all of them side by side; (episodes,), reward units.
 
-    Args:
-        policy: has ``act(observations, greedy=True)``.
-        env: an environment's id or constructor.
-        episodes: at least 1.
-        seed: of the episodes.
-        max_steps: an episode that is still under way then counts with the rewards so far.
+    ``env`` is an environment's id or constructor. An episode that is still under way after ``max_steps`` counts with the
+    rewards so far.
 
     Raises:
         TypeError: ``env`` is an environment already: it would be used up; or the policy cannot act.

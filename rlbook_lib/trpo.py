@@ -127,14 +127,7 @@ def trpo_step(
     """One update of the policy, in place: gradient, conjugate gradient, line search.
 
     The policy has not changed since it took the actions, so what it computes now is what it acted with. If
-    no step is accepted, the policy stays as it is.
-
-    Args:
-        policy: the policy that took the actions.
-        observations: (n, d).
-        actions: (n,) or (n, k).
-        advantages: (n,), best normalized.
-        config: the settings.
+    no step is accepted, the policy stays as it is. Advantages are best normalized.
 
     Returns:
         kl, gain, backtracks, accepted, entropy (of the old policy).
@@ -248,13 +241,7 @@ def fit_values(
 ) -> float:
     """Passes of gradient steps of the value network toward its targets, in units of its scale.
 
-    Args:
-        value_network: is changed.
-        optimizer: of its parameters.
-        observations: (n, d).
-        targets: (n,), reward units.
-        config: its value_epochs and value_batch_size are used.
-        generator: draws the order of the samples in each pass.
+    Each pass takes the samples in an order that ``generator`` draws.
 
     Returns:
         Half the mean squared error during the passes, reward units squared.

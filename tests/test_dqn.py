@@ -632,13 +632,13 @@ def transitions_by_hand(steps, copies, n, gamma, scale):
     [
         {"double": True, "loss": "huber", "target": "ema", "tau": 0.3, "max_gradient_norm": 0.05},
         {"double": False, "loss": "squared", "target": "copy", "copy_interval": 2, "return_scale": 0.5},
-        {"double": True, "loss": "huber", "target": "copy", "copy_interval": 5, "return_scale": 2.5},
+        {"double": True, "loss": "huber", "target": "copy", "copy_interval": 5, "return_scale": 1.5},
     ],
 )
 def test_an_update_is_the_one_of_a_plain_script(change, monkeypatch):
     """The second update: the optimizer has a past, and the target network is another one than the online network."""
     sizes = {"total_steps": 200, "copies": 4, "batch_size": 64, "hidden": (8,), "learning_starts": 100}
-    config = DQNConfig(**sizes, n_step=3, gamma=0.9, steps_per_update=5, learning_rate=0.01, **change)
+    config = DQNConfig(**sizes, n_step=3, gamma=0.9, steps_per_update=5, learning_rate=0.2, **change)
     steps, push = [], NStepWindow.push
     monkeypatch.setattr(NStepWindow, "push", lambda window, *step: steps.append(step) or push(window, *step))
     run = iterate_dqn(short_poles, config, seed=2)
@@ -655,14 +655,15 @@ def test_an_update_is_the_one_of_a_plain_script(change, monkeypatch):
     w, target = weights_of(first["online"]), first["target"]
     q_target, q_online = by_hand.mlp(target, "network", after), by_hand.mlp(w, "network", after).detach()
     chosen = q_online if config.double else q_target
+    assert (q_online.argmax(1) != q_target.argmax(1)).any() or config.target == "ema"
     y = g[:, 0] + discount[:, 0] * torch.stack([q[i] for q, i in zip(q_target, chosen.argmax(1))])
     error = by_hand.mlp(w, "network", x).gather(1, a.long())[:, 0] - y
     if config.loss == "huber":
         each = torch.where(error.abs() <= 1, 0.5 * error**2, error.abs() - 0.5)
-        assert 0 < (error.abs() > 1).sum() < 64 or config.return_scale > 2.5
+        assert 0 < (error.abs() > 1).sum() < 64 or config.return_scale > 1.5
     else:
         each = 0.5 * error**2
-    adam = PlainAdam(w, 0.01, 1e-8)
+    adam = PlainAdam(w, 0.2, 1e-8)
     adam.t = 1
     for number, name in enumerate(w):
         moments = first["optimizer"]["state"][number]
@@ -676,4 +677,4 @@ def test_an_update_is_the_one_of_a_plain_script(change, monkeypatch):
     said = each.mean().item(), y.mean().item() * config.return_scale
     assert (record.metrics["loss"], record.metrics["target_value"]) == pytest.approx(said, rel=1e-4)
     values = config.return_scale * by_hand.mlp(w, "network", x).detach()  # what the policy says is in reward units
-    np.testing.assert_allclose(record.policy.numpy(x.numpy()), values, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(record.policy.numpy(x.numpy()), values, rtol=1e-3)

@@ -805,7 +805,7 @@ BY_HAND = PPOConfig(total_steps=512, copies=4, steps=32, epochs=2, minibatches=2
 @pytest.mark.parametrize(
     "change",
     [
-        {"clip": 0.01, "entropy_coefficient": 0.02, "value_coefficient": 0.7},
+        {"clip": 0.01, "entropy_coefficient": 5.0, "value_coefficient": 0.7},
         {"clip": 0.01, "normalize": "minibatch", "max_gradient_norm": 0.01, "value_clip": 0.01},
         {"objective": "penalty", "kl_coefficient": 3.0, "normalize": "none", "return_scale": 5.0, "learning_rate": 0.1},
     ],
