@@ -362,6 +362,12 @@ def test_natural_step_is_the_best_within_the_trust_region(seed, n):
     assert (others @ g <= g @ step + 1e-9).all()
 
 
+def test_a_matvec_of_another_length_is_named():
+    for like in (np.ones(3), torch.ones(3)):
+        with pytest.raises(ValueError, match=r"matvec returns shape \(2,\); expected \(3,\), like b"):
+            conjugate_gradient(lambda v: v[:2], like)
+
+
 def test_natural_step_does_not_depend_on_the_coordinates():
     matrix, g = system(5, 4)
     change = np.random.default_rng(5).normal(size=(4, 4))  # theta = change @ other coordinates
@@ -482,8 +488,9 @@ def test_no_accepted_step_leaves_the_policy_as_it_was():
     policy = CategoricalPolicy(2, 2, hidden=(4,), seed=0)
     before = [p.detach().clone() for p in policy.parameters()]
     observations, actions = torch.randn(8, 2), torch.zeros(8, dtype=torch.long)
-    metrics = trpo_step(policy, observations, actions, torch.zeros(8), SMALL)  # nothing to gain
-    assert metrics["accepted"] == 0 and metrics["kl"] == 0
+    few = replace(SMALL, line_search_tries=3)
+    metrics = trpo_step(policy, observations, actions, torch.zeros(8), few)  # nothing to gain
+    assert metrics["accepted"] == 0 and metrics["kl"] == 0 and metrics["backtracks"] == 3
     assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before))
     advantage = torch.arange(8.0) - 3.0
     observations = torch.arange(16.0).reshape(8, 2) / 16
