@@ -709,7 +709,7 @@ def gradient_step(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     norm, parameters = math.nan, [p for group in optimizer.param_groups for p in group["params"]]
     add_gradients(parameters)
     if max_norm is not None:
