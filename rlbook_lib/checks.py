@@ -440,8 +440,8 @@ def _check_arrays(
             arrays[name] = _as_flags(name, array, rows=axes[name].kind == "mask")
     masks = [arrays[name] for name in arrays if axes[name].kind == "mask"]
     for name, array in arrays.items():
-        if axes[name].kind == "masked" and masks:
-            arrays[name] = array = _where(masks[0], array)  # until all bodies do it
+        if axes[name].kind == "masked" and masks and (axes[name].range != ANY_FINITE or not _all_finite(array)):
+            array = _where(masks[0], array)  # for the check alone: masking belongs to the body
         if axes[name].unless in arrays and not _all_finite(array):
             array = _where(~arrays[axes[name].unless], array)  # only to look at; the body leaves the others out
         if axes[name].kind not in ("numbers", "flags", "mask"):

@@ -9,20 +9,15 @@ from typing import Unpack
 
 import numpy as np
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Mask,
-    MaskedFloats,
-    Natural,
-    NotNegative,
-    Positive,
-    Seed,
-    UnitInterval,
-    checked,
-    settings,
+from rlbook_lib.checks import Array, Count, Natural, NotNegative, Positive, Seed, UnitInterval, checked, settings
+from rlbook_lib.language_model import (
+    Completions,
+    LanguageModel,
+    PerToken,
+    RealTokens,
+    completion_log_probs,
+    encode_completions,
 )
-from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, encode_completions
 from rlbook_lib.text_tasks import TextTask
 from rlbook_lib.training import (
     Adam,
@@ -37,63 +32,36 @@ from rlbook_lib.training import (
     train,
 )
 
-__all__ = ["SFTConfig", "masked_mean", "sft_loss", "demonstrations", "iterate_sft", "train_sft"]
-
 
 @settings
 class SFTConfig:
-    """Settings of supervised fine-tuning.
+    """Settings of supervised fine-tuning."""
 
-    Args:
-        updates: gradient steps; 400 here, one to three passes over the data where data is scarce.
-        batch_size: demonstrations in a step, 16 to 512.
-        learning_rate: of AdamW at its highest; 1e-3 to 3e-3 for this small model, 1e-6 to 1e-5 for large
-            pretrained ones.
-        warmup: updates until the learning rate is at its highest; then it falls linearly.
-        final_share: share of the learning rate that is left at the end.
-        weight_decay: of AdamW.
-        max_gradient_norm: longer gradients are scaled down to this length.
-    """
-
-    updates: Count = 400
-    batch_size: Count = 128
-    learning_rate: Positive = 2e-3
-    warmup: Natural = 50
-    final_share: UnitInterval = 0.1
-    weight_decay: NotNegative = 0.01
-    max_gradient_norm: Positive = 1.0
+    updates: Count = 400  #: gradient steps; one to three passes over the data where data is scarce
+    batch_size: Count = 128  #: demonstrations in a step; 16 to 512
+    learning_rate: Positive = 2e-3  #: of AdamW at its highest; 1e-6 to 1e-5 for large pretrained models
+    warmup: Natural = 50  #: updates until the learning rate is at its highest; then it falls linearly
+    final_share: UnitInterval = 0.1  #: share of the learning rate that is left at the end
+    weight_decay: NotNegative = 0.01  #: of AdamW
+    max_gradient_norm: Positive = 1.0  #: longer gradients are scaled down to this length
 
 
 @checked(arrays="tensors")
-def masked_mean(x: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> Array:
-    """The mean over the real tokens of a batch.
+def masked_mean(x: PerToken, mask: RealTokens) -> Array:
+    """The mean over the real tokens of a batch; what stands elsewhere, NaN included, changes nothing.
 
     Equation: eq-masked-mean
-
-    Args:
-        x: (B, N); what stands at masked positions, NaN included, changes nothing.
-        mask: (B, N) bool or 0/1, no row empty.
-
-    Returns:
-        A scalar.
     """
-    return (x * mask).sum() / mask.sum()
+    return x.masked_fill(~mask, 0.0).sum() / mask.sum()
 
 
 @checked(arrays="tensors")
-def sft_loss(log_prob: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> Array:
+def sft_loss(log_prob: PerToken, mask: RealTokens) -> Array:
     """Mean negative log-probability of the demonstrated tokens, the end of sequence included.
 
     Equation: eq-sft-loss
 
-    Args:
-        log_prob: (B, N), of the demonstrated tokens.
-        mask: (B, N) bool or 0/1, no row empty.
-
-    Returns:
-        A scalar, to be minimized: the cross-entropy between demonstrators and model, in nats a token.
-
-    Source: maximum likelihood.
+    To be minimized: the cross-entropy between demonstrators and model, in nats a token.
     """
     return -masked_mean(log_prob, mask)
 
@@ -153,14 +121,7 @@ def train_sft(
 
 @checked
 def demonstrations(model: LanguageModel, task: TextTask, count: Count, rng: np.random.Generator) -> Completions:
-    """Fresh training prompts with what the demonstrators answer.
-
-    Args:
-        model: gives the tokenizer.
-        task: makes prompts and demonstrations.
-        count: how many.
-        rng: the source of randomness.
-    """
+    """Fresh training prompts with what the demonstrators answer, in the model's tokens."""
     prompts = task.prompts(count, rng, "train")
     texts = [task.demonstration(prompt, rng) for prompt in prompts]
     return encode_completions(model, prompts, texts)

@@ -23,8 +23,6 @@ from rlbook_lib.checks import (
     Count,
     Floats,
     LogProbs,
-    Mask,
-    MaskedFloats,
     Natural,
     NotNegative,
     OpenUnitInterval,
@@ -37,7 +35,8 @@ from rlbook_lib.checks import (
 )
 from rlbook_lib.data_parallel import PerProcess, largest, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_estimate
-from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, generate
+from rlbook_lib.fine_tuning import masked_mean
+from rlbook_lib.language_model import Completions, LanguageModel, PerToken, RealTokens, completion_log_probs, generate
 from rlbook_lib.ppo import clip_objective
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
@@ -54,22 +53,6 @@ from rlbook_lib.training import (
     train,
 )
 
-__all__ = [
-    "GRPOConfig",
-    "group_advantages",
-    "token_objective",
-    "token_kl",
-    "aggregate",
-    "grpo_loss",
-    "iterate_grpo",
-    "train_grpo",
-    "leave_one_out_baseline",
-    "group_baseline_factor",
-    "zero_variance_probability",
-    "training_memory",
-    "training_flops",
-]
-
 GroupSize: TypeAlias = Annotated[int, Range(2)]  # a completion needs others to be compared with
 Clip: TypeAlias = tuple[OpenUnitInterval, Positive]  # how far the ratio may go (below, above) 1
 Scale: TypeAlias = Literal["std", "none", "leave_one_out"]
@@ -80,48 +63,25 @@ Watch: TypeAlias = Callable[[Completions, Tensor], Mapping[str, float] | None]
 
 @settings
 class GRPOConfig:
-    """Settings of GRPO.
+    """Settings of GRPO."""
 
-    Args:
-        updates: rounds of sampling and training; 80 here.
-        prompts: P, prompts a round; 8 to 512.
-        group: G, completions a prompt, at least 2; 4 to 64. Small groups are often all right or all wrong,
-            and then teach nothing.
-        epochs: passes over a round's completions; 1 is usual.
-        minibatches: gradient steps a pass; must divide P G.
-        learning_rate: of AdamW at its highest; 5e-4 for this small model, about 1e-6 for large ones.
-        warmup: updates until the learning rate is at its highest.
-        final_share: share of the learning rate that is left at the end.
-        max_gradient_norm: longer gradients are scaled down to this length.
-        clip: how far the ratio may fall below and rise above 1 before its gradient stops; (0.2, 0.2), or
-            (0.2, 0.28).
-        beta: weight of the divergence from the reference, in the loss; 0 needs no reference. 0 to 0.1.
-        kl: which estimator of that divergence, "k1", "k2" or "k3".
-        scale: "std" divides a group's advantages by its standard deviation, "none" does not, "leave_one_out"
-            compares each completion with the others only.
-        ddof: 0 for the standard deviation of the group as it is, 1 for the sample estimate.
-        normalize: how token terms become one number: "sequence", "token" or "constant" (see ``aggregate``).
-        temperature: of the sampling, and of the policy that is trained.
-        evaluate_every: updates between greedy evaluations (metric "accuracy"); 0 for none.
-    """
-
-    updates: Count = 80
-    prompts: Count = 64
-    group: GroupSize = 8
-    epochs: Count = 1
-    minibatches: Count = 4
-    learning_rate: Positive = 5e-4
-    warmup: Natural = 5
-    final_share: UnitInterval = 0.1
-    max_gradient_norm: Positive = 1.0
-    clip: Clip = (0.2, 0.2)
-    beta: NotNegative = 0.0
-    kl: Estimator = "k3"
-    scale: Scale = "std"
-    ddof: Literal[0, 1] = 0
-    normalize: Normalization = "token"
-    temperature: Positive = 1.0
-    evaluate_every: Natural = 0
+    updates: Count = 80  #: rounds of sampling and training
+    prompts: Count = 64  #: P, prompts a round; 8 to 512
+    group: GroupSize = 8  #: G, completions a prompt; 4 to 64; small groups are often all right or all wrong
+    epochs: Count = 1  #: passes over a round's completions; 1 is usual
+    minibatches: Count = 4  #: gradient steps a pass; must divide P G
+    learning_rate: Positive = 5e-4  #: of AdamW at its highest; about 1e-6 for large models
+    warmup: Natural = 5  #: updates until the learning rate is at its highest
+    final_share: UnitInterval = 0.1  #: share of the learning rate that is left at the end
+    max_gradient_norm: Positive = 1.0  #: longer gradients are scaled down to this length
+    clip: Clip = (0.2, 0.2)  #: how far the ratio may go (below, above) 1 before its gradient stops; or (0.2, 0.28)
+    beta: NotNegative = 0.0  #: weight of the divergence from the reference; 0 needs no reference; 0 to 0.1
+    kl: Estimator = "k3"  #: which estimator of that divergence
+    scale: Scale = "std"  #: what a group's advantages are divided by and measured from (see ``group_advantages``)
+    ddof: Literal[0, 1] = 0  #: 0 for the standard deviation of the group as it is, 1 for the sample estimate
+    normalize: Normalization = "token"  #: how token terms become one number (see ``aggregate``)
+    temperature: Positive = 1.0  #: of the sampling, and of the policy that is trained
+    evaluate_every: Natural = 0  #: updates between greedy evaluations (metric "accuracy"); 0 for none
 
     def check_together(self) -> None:
         """Every minibatch has as many completions."""
@@ -142,20 +102,14 @@ def group_advantages(
     Equation: eq-group-advantage, eq-leave-one-out
 
     Args:
-        rewards: (P, G), G completions of each of P prompts, G at least 2.
-        scale: "std": (R - mean) / (std + epsilon). "none": R - mean. "leave_one_out": R minus the mean of the
-            OTHERS.
+        rewards: G completions of each of P prompts, G at least 2.
+        scale: "std": (R - mean) / (std + epsilon). "none": R - mean. "leave_one_out": R minus the mean of the OTHERS.
         ddof: 0 divides the sum of squares in the standard deviation by G, 1 by G - 1.
-        epsilon: added to the standard deviation.
 
     Returns:
         (P, G). A group of equal rewards gets exactly 0: nothing in it is better than anything else.
 
-    Raises:
-        ValueError: groups of one.
-
-    Source: Shao et al. (2024), section 4.1 (std); Liu et al. (2025) (none); Kool et al. (2019) (leave one
-        out).
+    Source: Shao et al. (2024), section 4.1 (std); Liu et al. (2025) (none); Kool et al. (2019) (leave one out).
     """
     _require_company(rewards)
     if scale == "leave_one_out":
@@ -186,14 +140,7 @@ def token_objective(
 
     Equation: eq-grpo-clip
 
-    Args:
-        log_prob: (B, N), of the policy that is trained.
-        log_prob_old: (B, N), of the policy that sampled.
-        advantage: (B, N) or broadcastable.
-        clip: (below, above): the ratio's range is [1 - below, 1 + above].
-
-    Returns:
-        (B, N), to be maximized.
+    To be maximized; the ratio of the policy that is trained to the one that sampled moves in [1 - below, 1 + above].
 
     Source: Yu et al. (2025), "clip-higher"; with equal numbers, Schulman et al. (2017), equation 7.
     """
@@ -206,14 +153,7 @@ def token_kl(log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, "..."
 
     Equation: eq-grpo-kl
 
-    Args:
-        log_prob: (B, N), of the policy that is trained.
-        log_prob_ref: (B, N), of the frozen reference.
-        kind: "k1", "k2" or "k3" (``divergences.kl_estimate``). As a term of a loss k1 has a gradient whose
-            mean is 0 and does nothing but harm (chapter 8).
-
-    Returns:
-        (B, N), nats.
+    ``divergences.kl_estimate``. As a term of a loss k1 has a gradient whose mean is 0 and does nothing but harm (chapter 8).
 
     Source: Shao et al. (2024), equation 4.
     """
@@ -222,31 +162,24 @@ def token_kl(log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, "..."
 
 @checked(arrays="tensors")
 def aggregate(
-    terms: MaskedFloats[Array, "B N"],
-    mask: Mask[Array, "B N"],
-    normalize: Normalization = "sequence",
-    denominator: Positive | None = None,
+    terms: PerToken, mask: RealTokens, normalize: Normalization = "sequence", denominator: Positive | None = None
 ) -> Array:
     """Token terms to one number, in one of three ways that weigh long completions differently.
 
     Equation: eq-sequence-normalization, eq-token-normalization, eq-constant-normalization
 
     Args:
-        terms: (B, N); what stands at masked positions, NaN included, changes nothing.
-        mask: (B, N) bool or 0/1, no row empty.
+        terms: what stands at masked positions, NaN included, changes nothing.
+        mask: no row empty.
         normalize: "sequence": the mean over completions of the mean over their tokens; a token of a long
             completion weighs less. "token": the mean over all tokens. "constant": the sum over B N, so that
             no weight depends on the lengths.
         denominator: divides the sum instead of the number of completions ("sequence"), of tokens ("token") or
-            B N ("constant"): that of a whole batch, when the terms are a part of it and the parts are added
-            up.
-
-    Returns:
-        A scalar.
+            B N ("constant"): that of a whole batch, when the terms are a part of it and the parts are added up.
 
     Source: Shao et al. (2024) (sequence); Yu et al. (2025) (token); Liu et al. (2025) (constant).
     """
-    terms, lengths = terms * mask, mask.sum(1)
+    terms, lengths = terms.masked_fill(~mask, 0.0), mask.sum(1)
     if normalize == "sequence":
         return (terms.sum(1) / lengths).sum() / (denominator or len(terms))
     return terms.sum() / (denominator or (lengths.sum() if normalize == "token" else mask.numel()))
@@ -254,12 +187,12 @@ def aggregate(
 
 @checked(arrays="tensors")
 def grpo_loss(
-    log_prob: MaskedFloats[Array, "B N"],
-    log_prob_old: MaskedFloats[Array, "B N"],
+    log_prob: PerToken,
+    log_prob_old: PerToken,
     advantages: Floats[Array, "B"],
-    mask: Mask[Array, "B N"],
+    mask: RealTokens,
     *,
-    log_prob_ref: MaskedFloats[Array, "B N"] | None = None,
+    log_prob_ref: PerToken | None = None,
     clip: Clip = (0.2, 0.2),
     beta: NotNegative = 0.0,
     kl: Estimator = "k3",
@@ -271,17 +204,14 @@ def grpo_loss(
     Equation: eq-grpo-objective
 
     Args:
-        log_prob: (B, N), of the policy that is trained; the gradient flows through it only.
-        log_prob_old: (B, N), of the policy that sampled, a constant.
-        advantages: (B,), one number for all tokens of a completion.
-        mask: (B, N) bool or 0/1; True up to the end of sequence, which is included. What stands at masked
-            positions changes nothing.
-        log_prob_ref: (B, N), of the frozen reference; needed if beta is above 0.
+        log_prob: of the policy that is trained; the gradient flows through it only.
+        log_prob_old: of the policy that sampled, a constant.
+        advantages: one number for all tokens of a completion.
+        mask: True up to the end of sequence, which is included; what stands at masked positions changes nothing.
+        log_prob_ref: of the frozen reference; needed if beta is above 0.
         clip: (below, above): the ratio's range is [1 - below, 1 + above].
-        beta: weight of the divergence, 0 or more.
-        kl: its estimator, "k1", "k2" or "k3".
-        normalize: "sequence", "token" or "constant" (see ``aggregate``).
-        denominator: of a larger batch that these rows are a part of (see ``aggregate``).
+        beta: weight of the divergence, estimated by ``kl``.
+        normalize, denominator: as in ``aggregate``.
 
     Returns:
         A scalar, to be minimized.
@@ -291,11 +221,13 @@ def grpo_loss(
 
     Source: Shao et al. (2024), equation 3.
     """
+    masked = ~mask  # here and not in the end: NaN times the 0 of a masked gradient would be NaN
+    log_prob, log_prob_old = log_prob.masked_fill(masked, 0.0), log_prob_old.masked_fill(masked, 0.0)
     terms = -token_objective(log_prob, log_prob_old, advantages[:, None], clip)
     if beta > 0:
         if log_prob_ref is None:
             raise ValueError(f"log_prob_ref is None and beta is {beta}; expected the reference's numbers")
-        terms = terms + beta * token_kl(log_prob, log_prob_ref, kl)
+        terms = terms + beta * token_kl(log_prob, log_prob_ref.masked_fill(masked, 0.0), kl)
     return aggregate(terms, mask, normalize, denominator)
 
 
@@ -327,14 +259,11 @@ def iterate_grpo(
     """Train a language model with GRPO, one round of sampling and training an update.
 
     Args:
-        model: the language model; it is trained in place.
+        model: is trained in place.
         task: makes training prompts, and rewards completions unless ``reward`` is given.
-        config: the settings; default ``GRPOConfig()``.
-        seed: of prompts, sampling and minibatches.
         reference: the frozen model that the divergence is measured from; default: a copy of the model as it
             comes, if beta is above 0. A run that goes on from a state needs the same reference again.
-        reward: called with prompt, completion and whether it ended; or an object with
-            ``scores(completions)``, a reward model.
+        reward: called with prompt, completion and whether it ended; or a reward model.
         watch: called with each round's completions and their rewards (P, G) before the model learns from
             them, to keep a few or to measure them; what it returns joins the metrics.
         state: to go on from, as an earlier record's ``state()`` gave it.
@@ -451,12 +380,12 @@ def _diagnose(
     log_prob: Tensor, entropy: Tensor, part: Completions, ref: Tensor | None, config: GRPOConfig
 ) -> dict[str, float]:
     """What a minibatch shows before its gradient step."""
-    ratio, count = (log_prob - part.log_probs).exp(), part.mask.sum()
-    outside = ((ratio < 1 - config.clip[0]) | (ratio > 1 + config.clip[1])) & part.mask
-    found = {"entropy": float(entropy.sum() / count), "clipped": float(outside.sum() / count)}
+    ratio = (log_prob - part.log_probs).exp()
+    outside = (ratio < 1 - config.clip[0]) | (ratio > 1 + config.clip[1])
+    shown = {"entropy": entropy, "clipped": outside.float()}
     if ref is not None:
-        found["kl"] = float((token_kl(log_prob, ref) * part.mask).sum() / count)
-    return found
+        shown["kl"] = token_kl(log_prob, ref)
+    return {name: float(masked_mean(x, part.mask)) for name, x in shown.items()}
 
 
 @checked
@@ -485,15 +414,6 @@ def leave_one_out_baseline(rewards: Floats[Array, "P G"]) -> Array:
 
     Equation: eq-leave-one-out
 
-    Args:
-        rewards: (P, G), G at least 2.
-
-    Returns:
-        (P, G).
-
-    Raises:
-        ValueError: groups of one.
-
     Source: Kool et al. (2019).
     """
     _require_company(rewards)
@@ -508,28 +428,15 @@ def group_baseline_factor(group: GroupSize) -> float:
 
     The mean contains the completion's own reward, so it takes a G-th of the signal away. Leaving that reward
     out takes nothing.
-
-    Args:
-        group: G, at least 2.
-
-    Returns:
-        1 - 1 / G.
     """
     return 1.0 - 1.0 / group
 
 
 @checked
 def zero_variance_probability(accuracy: UnitInterval, group: Count) -> float:
-    """The chance that a whole group is right or a whole group is wrong, so that it teaches nothing.
+    """The chance that a whole group is right or a whole group is wrong, so that it teaches nothing: p^G + (1 - p)^G.
 
     Equation: eq-zero-variance
-
-    Args:
-        accuracy: p, the chance that one completion is right, in [0, 1].
-        group: G, at least 1.
-
-    Returns:
-        p^G + (1 - p)^G.
     """
     return accuracy**group + (1.0 - accuracy) ** group
 
@@ -553,14 +460,10 @@ def training_memory(
     Args:
         parameters: of one model.
         trained: models that are trained: 2 for PPO (policy and value), 1 for GRPO.
-        frozen: models that are only read: 2 for PPO with a reward model (reference, reward model), 1 or 0 for
-            GRPO with a rule.
+        frozen: models that are only read: 2 for PPO (reference, reward model), 1 or 0 for GRPO with a rule.
         weight_bytes: a weight's bytes; 2 in bfloat16, 4 in float32.
         state_bytes: what training holds for each weight besides: gradient, master copy and Adam's two
             moments; 2 + 4 + 8 = 14 in mixed precision, 4 + 8 = 12 in float32.
-
-    Returns:
-        parameters * (trained * (weight_bytes + state_bytes) + frozen * weight_bytes).
     """
     return parameters * (trained * (weight_bytes + state_bytes) + frozen * weight_bytes)
 
@@ -579,14 +482,7 @@ def training_flops(
     Equation: eq-training-flops
 
     A multiplication and an addition for each weight and token make 2 operations forward; backward costs twice
-    as much.
-
-    Args:
-        parameters: of the model, N.
-        prompt_tokens: tokens of the prompt.
-        completion_tokens: tokens of the completion.
-        epochs: passes of training over it.
-        frozen_passes: frozen models that read it: reference, reward model.
+    as much. ``epochs`` are passes of training, ``frozen_passes`` those of reference and reward model.
 
     Returns:
         "sampling" 2 N (P + T), "frozen" 2 N (P + T) a pass, "training" 6 N (P + T) an epoch.

@@ -19,15 +19,17 @@ Everything that samples or trains talks to a model through four things, which ``
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from rlbook_lib.checks import (
     Array,
@@ -43,37 +45,14 @@ from rlbook_lib.checks import (
     settings,
 )
 
-__all__ = [
-    "CharTokenizer",
-    "LanguageModel",
-    "TransformerConfig",
-    "Transformer",
-    "HuggingFaceModel",
-    "load_hugging_face",
-    "left_pad",
-    "Completions",
-    "generate",
-    "encode_completions",
-    "token_log_probs",
-    "completion_log_probs",
-    "sequence_log_prob",
-    "temperature_log_probs",
-    "causal_attention",
-]
-
+PerToken: TypeAlias = MaskedFloats[Array, "B N"]  # what stands at masked positions, NaN included, changes nothing
+RealTokens: TypeAlias = Mask[Array, "B N"]  # True up to the end of sequence, which is included; no row empty
 
 # --------------------------------------------------------------------------------------------- text to tokens
 
 
 class CharTokenizer:
-    """One token for each character, and two without a character: padding (0) and end of sequence (1).
-
-    Args:
-        alphabet: the characters, each once; character k is token k + 2.
-
-    Raises:
-        ValueError: alphabet empty, or a character twice.
-    """
+    """One token for each character (the first is 2), and two without: padding (0) and end of sequence (1)."""
 
     pad = 0
     eos = 1
@@ -91,11 +70,7 @@ class CharTokenizer:
         return len(self.alphabet) + 2
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text; no end-of-sequence token is added.
-
-        Raises:
-            ValueError: a character that is not in the alphabet; the message names it and its place.
-        """
+        """The tokens of a text; no end-of-sequence token is added, and an unknown character is a ValueError."""
         for place, character in enumerate(text):
             if character not in self._token:
                 raise ValueError(
@@ -105,32 +80,15 @@ class CharTokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text up to the first end-of-sequence token; padding is left out."""
-        text = []
-        for token in tokens:
-            if token == self.eos:
-                break
-            if token != self.pad:
-                text.append(self.alphabet[token - 2])
-        return "".join(text)
+        written = itertools.takewhile(lambda token: token != self.eos, tokens)
+        return "".join(self.alphabet[token - 2] for token in written if token != self.pad)
 
 
 @checked
 def left_pad(
     sequences: Sequence[Sequence[int]], pad: int, device: str | torch.device | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sequences of different lengths as one batch whose rows all end in the last column.
-
-    Args:
-        sequences: B lists of tokens, none empty.
-        pad: the token that fills the left.
-        device: where the tensors go.
-
-    Returns:
-        tokens (B, P) int64 and mask (B, P) bool.
-
-    Raises:
-        ValueError: no sequence, or an empty one.
-    """
+    """B sequences, none empty, as one batch whose rows all end in the last column: tokens (B, P) and mask (B, P)."""
     if not sequences:
         raise ValueError("sequences is empty; expected at least one prompt")
     for row, sequence in enumerate(sequences):
@@ -170,19 +128,12 @@ class LanguageModel(Protocol):
 
 @settings
 class TransformerConfig:
-    """The size of a Transformer.
+    """The size of a Transformer."""
 
-    Args:
-        width: D, of the vectors between the blocks; a multiple of heads. 64 here, 896 in a 0.5B model.
-        layers: number of blocks.
-        heads: attention heads in a block.
-        max_length: the longest prompt and completion together, in tokens.
-    """
-
-    width: Count = 64
-    layers: Count = 2
-    heads: Count = 4
-    max_length: Count = 64
+    width: Count = 64  #: D, of the vectors between the blocks; a multiple of heads; 896 in a 0.5B model
+    layers: Count = 2  #: number of blocks
+    heads: Count = 4  #: attention heads in a block
+    max_length: Count = 64  #: the longest prompt and completion together, in tokens
 
     def check_together(self) -> None:
         """Each head gets as many columns."""
@@ -197,18 +148,12 @@ def causal_attention(
     value: Floats[Array, "B H S e"],
     mask: Flags[Array, "..."],
 ) -> Array:
-    """Scaled dot-product attention: each query takes a weighted mean of the values it may look at.
+    """Scaled dot-product attention: each query takes a weighted mean (B, H, T, e) of the values it may look at.
 
     Equation: eq-attention
 
     Args:
-        query: (B, H, T, d).
-        key: (B, H, S, d).
-        value: (B, H, S, e).
-        mask: broadcastable to (B, H, T, S) bool; True where the query may look.
-
-    Returns:
-        (B, H, T, e).
+        mask: broadcastable to (B, H, T, S); True where the query may look.
 
     Source: Vaswani et al. (2017), equation 1.
     """
@@ -216,7 +161,6 @@ def causal_attention(
 
 
 def _amd_with_avx512() -> bool:
-    """Whether this is such a processor."""
     found = torch.cpu.get_capabilities()
     return bool(found.get("avx512_f", False)) and str(found.get("cpu_name", "")).startswith("AMD")
 
@@ -282,12 +226,7 @@ class Transformer(nn.Module):
     """A decoder-only transformer with learned positions and no dropout.
 
     Without dropout the model that samples and the model that is trained are the same function, so the first
-    probability ratio of an update is exactly 1.
-
-    Args:
-        tokenizer: gives the size of the vocabulary.
-        config: the size; default ``TransformerConfig()``.
-        seed: of the initial weights; the global generator is not touched.
+    probability ratio of an update is exactly 1. ``seed`` is of the initial weights.
     """
 
     @checked
@@ -363,14 +302,9 @@ class HuggingFaceModel(nn.Module):
     """Any causal language model of the transformers library, behind the same four methods.
 
     Args:
-        model: a ``...ForCausalLM``.
-        tokenizer: its tokenizer; if it has no padding token, the end-of-sequence token pads (masked, so never
-            seen).
+        model: a ``...ForCausalLM``, with ``base_model`` and output embeddings.
+        tokenizer: its tokenizer, with an end-of-sequence token, which also pads (masked, so never seen) if none else does.
         max_length: the longest prompt and completion; default: the model's own limit.
-
-    Raises:
-        TypeError: the model has no ``base_model`` or no output embeddings.
-        ValueError: the tokenizer has no end-of-sequence token.
     """
 
     @checked
@@ -409,11 +343,7 @@ class HuggingFaceModel(nn.Module):
 
     @checked
     def save(self, folder: str | Path) -> None:
-        """Save the model and its tokenizer as transformers does.
-
-        Args:
-            folder: made where it is missing.
-        """
+        """Save the model and its tokenizer as transformers does; the folder is made where it is missing."""
         self.model.save_pretrained(folder)
         self.tokenizer.tokenizer.save_pretrained(folder)
 
@@ -459,11 +389,10 @@ def load_hugging_face(
 
     Args:
         name_or_folder: a folder with a saved model and tokenizer, or a hub name (which downloads once).
-        dtype: "float32" or "bfloat16".
         device: where the model goes; default: the CPU.
 
     Returns:
-        The model behind this book's methods, in training mode.
+        The model behind this book's methods, without dropout.
 
     Raises:
         ImportError: transformers is not installed; the message says how to install it.
@@ -492,28 +421,21 @@ def load_hugging_face(
 
 @dataclass(frozen=True)
 class Completions:
-    """Prompts and what a model wrote after them.
+    """Prompts and what a model wrote after them."""
 
-    Args:
-        prompts: B texts.
-        prompt_tokens: (B, P) int64, left padded.
-        prompt_mask: (B, P) bool.
-        tokens: (B, N) int64; padding after the end-of-sequence token.
-        mask: (B, N) bool; True up to the end-of-sequence token, which is included.
-        log_probs: (B, N) of the sampled tokens under the sampling distribution, temperature included; 0 where
-            masked.
-        texts: B completions, without the end-of-sequence token.
-        finished: (B,) bool; the end-of-sequence token was written, so the completion is not cut off.
-    """
+    prompts: list[str]  #: B texts
+    prompt_tokens: Tensor  #: (B, P) int64, left padded
+    prompt_mask: Tensor  #: (B, P) bool
+    tokens: Tensor  #: (B, N) int64; padding after the end-of-sequence token
+    mask: Tensor  #: (B, N) bool; True up to the end-of-sequence token, which is included
+    log_probs: Tensor  #: (B, N) of the tokens when they were sampled, temperature included; 0 where masked
+    texts: list[str]  #: B completions, without the end-of-sequence token
+    finished: Tensor  #: (B,) bool; the end-of-sequence token was written, so the completion is not cut off
 
-    prompts: list[str]
-    prompt_tokens: Tensor
-    prompt_mask: Tensor
-    tokens: Tensor
-    mask: Tensor
-    log_probs: Tensor
-    texts: list[str]
-    finished: Tensor
+    @property
+    def whole(self) -> tuple[Tensor, Tensor]:
+        """(B, P + N) tokens and mask of prompts and completions together, as a model reads them."""
+        return torch.cat([self.prompt_tokens, self.tokens], 1), torch.cat([self.prompt_mask, self.mask], 1)
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -556,12 +478,10 @@ def generate(
     """Sample one completion for each prompt, token by token, until all have ended or the room is used up.
 
     Args:
-        model: the language model.
         prompts: B texts, none empty.
         max_new_tokens: N, the most tokens a completion may have, end of sequence included.
-        temperature: divides the logits, above 0; 1 samples the model itself.
-        greedy: take the most probable token instead of sampling; log_probs are then still those of the
-            temperature.
+        temperature: divides the logits; 1 samples the model itself.
+        greedy: take the most probable token instead; log_probs are then still those of the temperature.
         seed: of the sampling; unused if a generator is given.
         generator: a torch generator on the model's device, to continue a stream of random numbers.
         use_cache: keep keys and values of the columns read so far. False reads everything again for each
@@ -619,13 +539,7 @@ def generate(
 def encode_completions(model: LanguageModel, prompts: Sequence[str], texts: Sequence[str]) -> Completions:
     """Prompts with given completions (demonstrations, preference pairs) in the form that ``generate`` returns.
 
-    Args:
-        model: gives the tokenizer, the device and the longest length.
-        prompts: B texts, none empty.
-        texts: B completions; the end-of-sequence token is added.
-
-    Returns:
-        Completions that are finished; their log_probs are 0, for no model has sampled them.
+    The end-of-sequence token is added. log_probs are 0, for no model has sampled them.
 
     Raises:
         ValueError: lists of different lengths, an empty prompt, too long a text, an unknown character.
@@ -674,6 +588,8 @@ def _draw(log_probs: Tensor, generator: torch.Generator) -> Tensor:
 
 # ------------------------------------------------------------------------------------------ log-probabilities
 
+LOGITS_AT_ONCE = 2**26  # a table of 256 MiB in float32; the model of this book never makes as many
+
 
 @checked(arrays="tensors")
 def temperature_log_probs(logits: Floats[Array, "... V"], temperature: Positive = 1.0) -> Array:
@@ -681,12 +597,7 @@ def temperature_log_probs(logits: Floats[Array, "... V"], temperature: Positive 
 
     Equation: eq-temperature
 
-    Args:
-        logits: (..., V).
-        temperature: above 0; below 1 sharpens, above 1 flattens.
-
-    Returns:
-        (..., V), in float32 at least: the sum of many bfloat16 exponentials would lose digits.
+    In float32 at least: the sum of many bfloat16 exponentials would lose digits.
     """
     exact = logits if logits.dtype == torch.float64 else logits.float()
     return F.log_softmax(exact / temperature, -1)
@@ -694,41 +605,58 @@ def temperature_log_probs(logits: Floats[Array, "... V"], temperature: Positive 
 
 @checked
 def completion_log_probs(
-    model: LanguageModel, completions: Completions, temperature: Positive = 1.0
+    model: LanguageModel, completions: Completions, temperature: Positive = 1.0, logits_at_once: Count = LOGITS_AT_ONCE
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each completion token, and the entropy of the distribution that it was drawn from.
 
     Args:
-        model: the language model; gradients flow.
-        completions: what was sampled or demonstrated.
         temperature: that of the sampling, so that the log-probabilities are those of the sampling policy.
+        logits_at_once: more than so many are never held together; those of a slice are made again on the way back.
 
     Returns:
-        log_probs (B, N) and entropies (B, N), 0 where masked.
+        log_probs (B, N) and entropies (B, N), 0 where masked; gradients flow.
     """
-    tokens = torch.cat([completions.prompt_tokens, completions.tokens], 1)
-    mask = torch.cat([completions.prompt_mask, completions.mask], 1)
     first = completions.prompt_tokens.shape[1]
-    hidden = model.hidden(tokens, mask)[:, first - 1 : -1]  # column t predicts the token of column t + 1
-    rows = temperature_log_probs(model.head(hidden), temperature)  # (B, N, V)
-    log_probs = rows.gather(2, completions.tokens[..., None])[..., 0]
-    entropies = -(rows.exp() * rows).sum(-1)
+    hidden = model.hidden(*completions.whole)[:, first - 1 : -1]  # column t predicts the token of column t + 1
+    log_probs, entropies = _read_off(model, hidden, completions.tokens, temperature, logits_at_once)
     return log_probs.masked_fill(~completions.mask, 0.0), entropies.masked_fill(~completions.mask, 0.0)
+
+
+def _read_off(
+    model: LanguageModel, hidden: Tensor, tokens: Tensor, temperature: float, logits_at_once: int
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of tokens (B, N), and entropies, by the hidden vectors (B, N, D) that predict them."""
+
+    def read(hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        rows = temperature_log_probs(model.head(hidden), temperature)  # (..., V)
+        log_probs = rows.gather(-1, tokens[..., None])[..., 0]
+        chances, least = rows.exp(), torch.finfo(rows.dtype).min  # a word that cannot come adds nothing: 0 log 0 = 0
+        return log_probs, -(chances * rows.clamp_min(least)).sum(-1)
+
+    at_once = max(1, logits_at_once // model.tokenizer.size)
+    if tokens.numel() <= at_once:
+        return read(hidden, tokens)
+    slices = zip(hidden.flatten(0, 1).split(at_once), tokens.flatten().split(at_once))
+    parts = [checkpoint(read, *part, use_reentrant=False, preserve_rng_state=False) for part in slices]
+    log_probs, entropies = (torch.cat(part).view(tokens.shape) for part in zip(*parts))
+    return log_probs, entropies
 
 
 @checked(arrays="tensors")
 def token_log_probs(
-    model: LanguageModel, tokens: Integers[Array, "B L"], mask: Mask[Array, "B L"], temperature: Positive = 1.0
+    model: LanguageModel,
+    tokens: Integers[Array, "B L"],
+    mask: Mask[Array, "B L"],
+    temperature: Positive = 1.0,
+    logits_at_once: Count = LOGITS_AT_ONCE,
 ) -> Array:
-    """Log-probability of every token given those before it.
+    """Log-probability of every token given those before it; gradients flow.
 
     Equation: eq-sequence-log-prob
 
     Args:
-        model: the language model; gradients flow.
-        tokens: (B, L).
-        mask: (B, L) bool or 0/1, no row empty; what stands at masked columns changes nothing.
-        temperature: above 0.
+        mask: no row empty; what stands at masked columns changes nothing.
+        logits_at_once: as in ``completion_log_probs``.
 
     Returns:
         (B, L): entry t belongs to ``tokens[:, t]``. 0 where masked, and at the first real token, which
@@ -740,23 +668,16 @@ def token_log_probs(
     tokens = torch.where(mask, tokens, model.tokenizer.pad)
     if int(tokens.min()) < 0 or int(tokens.max()) >= model.tokenizer.size:
         raise ValueError(f"tokens holds numbers of no token; expected whole numbers, 0 to {model.tokenizer.size - 1}")
-    logits = model.head(model.hidden(tokens, mask)[:, :-1])  # (B, L - 1, V), of the next column's tokens
-    found = temperature_log_probs(logits, temperature).gather(2, tokens[:, 1:, None])[..., 0]
+    hidden = model.hidden(tokens, mask)[:, :-1]  # column t predicts the token of column t + 1
+    found, _ = _read_off(model, hidden, tokens[:, 1:], temperature, logits_at_once)  # (B, L - 1)
     predicted = mask[:, 1:] & mask[:, :-1].cumsum(1).bool()  # real tokens with a real token before them
     return F.pad(found.masked_fill(~predicted, 0.0), (1, 0))
 
 
 @checked(arrays="tensors")
-def sequence_log_prob(log_probs: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> Array:
-    """log pi(o | q): the sum of the log-probabilities of a completion's tokens.
+def sequence_log_prob(log_probs: PerToken, mask: RealTokens) -> Array:
+    """log pi(o | q), (B,): the sum of the log-probabilities of a completion's tokens.
 
     Equation: eq-sequence-log-prob
-
-    Args:
-        log_probs: (B, N); what stands at masked positions changes nothing.
-        mask: (B, N) bool or 0/1, no row empty.
-
-    Returns:
-        (B,).
     """
-    return (log_probs * mask).sum(1)
+    return log_probs.masked_fill(~mask, 0.0).sum(1)

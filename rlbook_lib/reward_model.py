@@ -37,21 +37,6 @@ from rlbook_lib.training import (
     train,
 )
 
-__all__ = [
-    "bradley_terry_probability",
-    "bradley_terry_log_likelihood",
-    "bradley_terry_mm_step",
-    "bradley_terry_mle",
-    "bradley_terry_newton",
-    "preference_probability",
-    "preference_loss",
-    "RewardModel",
-    "RewardModelConfig",
-    "iterate_reward_model",
-    "train_reward_model",
-    "preference_accuracy",
-]
-
 FloatArray = NDArray[np.float64]
 ABOVE_0 = Range(0, open_low=True)
 
@@ -65,13 +50,6 @@ def bradley_terry_probability(strength: Floats[Array, "*", ABOVE_0], other: Floa
 
     Equation: eq-bradley-terry
 
-    Args:
-        strength: above 0, any shape.
-        other: above 0, broadcastable.
-
-    Returns:
-        Probabilities; only the quotient of the strengths matters.
-
     Source: Bradley & Terry (1952).
     """
     return strength / (strength + other)
@@ -84,18 +62,18 @@ def bradley_terry_log_likelihood(wins: Floats[Array, "K K", Range(0)], strengths
     Equation: eq-bradley-terry-likelihood
 
     Args:
-        wins: (K, K); wins[i, j] is how often i beat j; the diagonal is 0.
-        strengths: (K,) above 0.
-
-    Returns:
-        The log-likelihood, nats, at most 0.
+        wins: wins[i, j] is how often i beat j; the diagonal is 0.
 
     Raises:
         ValueError: fewer than two items, a non-zero diagonal.
     """
     _require_games(wins)
-    chances = bradley_terry_probability(strengths[:, None], strengths[None, :])  # (K, K): i beats j
-    return float((wins * np.log(chances)).sum())
+    return _log_likelihood(wins, np.log(strengths))
+
+
+def _log_likelihood(wins: FloatArray, scores: FloatArray) -> float:
+    """The same by the logarithms of the strengths, whose differences neither overflow nor vanish."""
+    return float((wins * log_expit(scores[:, None] - scores[None, :])).sum())
 
 
 @checked
@@ -106,13 +84,6 @@ def bradley_terry_mm_step(wins: Floats[Array, "K K", Range(0)], strengths: Float
 
     p_i becomes W_i / sum_j n_ij / (p_i + p_j), where W_i counts the wins of i and n_ij its games against j;
     then the strengths are scaled to sum to 1. The likelihood never falls.
-
-    Args:
-        wins: (K, K); the diagonal is 0.
-        strengths: (K,) above 0.
-
-    Returns:
-        (K,) new strengths, summing to 1.
 
     Raises:
         ValueError: fewer than two items, a non-zero diagonal.
@@ -130,15 +101,11 @@ def bradley_terry_mm_step(wins: Floats[Array, "K K", Range(0)], strengths: Float
 def bradley_terry_mle(
     wins: Floats[Array, "K K", Range(0)], tolerance: Positive = 1e-12, max_rounds: Count = 100_000
 ) -> FloatArray:
-    """The strengths under which the observed wins are most probable.
+    """The strengths (K,), summing to 1, under which the observed wins are most probable.
 
     Args:
-        wins: (K, K); wins[i, j] is how often i beat j; the diagonal is 0.
+        wins: wins[i, j] is how often i beat j; the diagonal is 0.
         tolerance: the iteration ends when no strength changes by more than this share.
-        max_rounds: most rounds.
-
-    Returns:
-        (K,) strengths that sum to 1: the likelihood depends on their quotients only.
 
     Raises:
         ValueError: fewer than two items, a non-zero diagonal; no unique finite maximum, because the items
@@ -162,7 +129,7 @@ def bradley_terry_newton(wins: Floats[Array, "K K", Range(0)], rounds: Count = 5
     """The same maximum by logistic regression: Newton's method on the log-strengths, with their uncertainty.
 
     Args:
-        wins: (K, K); wins[i, j] is how often i beat j; the diagonal is 0.
+        wins: wins[i, j] is how often i beat j; the diagonal is 0.
         rounds: most Newton steps; each is halved until the likelihood rises.
 
     Returns:
@@ -177,17 +144,14 @@ def bradley_terry_newton(wins: Floats[Array, "K K", Range(0)], rounds: Count = 5
     table, exponent = _small(wins)
     games, free = table + table.T, slice(0, len(table) - 1)  # the last log-strength is held at 0
     scores = np.zeros(len(table))
-
-    def likelihood(r: FloatArray) -> float:
-        return float((table * log_expit(r[:, None] - r[None, :])).sum())
-
     for _ in range(rounds):
         chances = expit(scores[:, None] - scores[None, :])
         gradient = (table - games * chances).sum(1)
         information = _information(games, chances)
         step = np.zeros(len(table))
         step[free] = np.linalg.solve(information[free, free], gradient[free])
-        while likelihood(scores + step) < likelihood(scores) and np.abs(step).max() > 1e-14:
+        before = _log_likelihood(table, scores)
+        while _log_likelihood(table, scores + step) < before and np.abs(step).max() > 1e-14:
             step /= 2
         scores = scores + step
         if np.abs(step).max() < 1e-13:
@@ -237,13 +201,6 @@ def preference_probability(score_chosen: Floats[Array, "..."], score_rejected: F
 
     Equation: eq-preference-probability
 
-    Args:
-        score_chosen: any shape.
-        score_rejected: same shape.
-
-    Returns:
-        Probabilities of that shape; adding one number to both scores changes nothing.
-
     Source: Stiennon et al. (2020), section 3.4.
     """
     return torch.sigmoid(score_chosen - score_rejected)
@@ -255,12 +212,7 @@ def preference_loss(score_chosen: Floats[Array, "B"], score_rejected: Floats[Arr
 
     Equation: eq-preference-loss
 
-    Args:
-        score_chosen: (B,), of the completions that were preferred.
-        score_rejected: (B,), of the others.
-
-    Returns:
-        A scalar, to be minimized; log 2 where the scores say nothing.
+    To be minimized; log 2 where the scores say nothing.
 
     Source: Stiennon et al. (2020), section 3.4; Ouyang et al. (2022), equation 1.
     """
@@ -271,13 +223,10 @@ def preference_loss(score_chosen: Floats[Array, "B"], score_rejected: Floats[Arr
 
 
 class RewardModel(nn.Module):
-    """A language model's trunk with a scalar head, which starts at zero.
+    """A copy of a language model's trunk with a scalar head, which starts at zero.
 
     Read at the last token of a completion, the scalar scores it. Read before each token, it can serve as a
     value function of the token MDP (chapter 12).
-
-    Args:
-        model: the language model whose trunk is copied; it is not changed.
     """
 
     @checked
@@ -306,29 +255,20 @@ class RewardModel(nn.Module):
 
     def _scalars(self, completions: Completions) -> Tensor:
         """(B, P + N): the scalar at each column."""
-        tokens = torch.cat([completions.prompt_tokens, completions.tokens], 1)
-        mask = torch.cat([completions.prompt_mask, completions.mask], 1)
-        scalars: Tensor = self.score(self.trunk.hidden(tokens, mask).to(self.score.weight.dtype))[..., 0]
+        hidden = self.trunk.hidden(*completions.whole)
+        scalars: Tensor = self.score(hidden.to(self.score.weight.dtype))[..., 0]
         return scalars
 
 
 @settings
 class RewardModelConfig:
-    """Settings of a reward model's training.
+    """Settings of a reward model's training."""
 
-    Args:
-        epochs: passes over the pairs; 1 where data is plenty, 4 here. More lets it memorize.
-        batch_size: pairs in a gradient step.
-        learning_rate: of AdamW at its highest.
-        weight_decay: of AdamW.
-        max_gradient_norm: longer gradients are scaled down to this length.
-    """
-
-    epochs: Count = 4
-    batch_size: Count = 64
-    learning_rate: Positive = 1e-3
-    weight_decay: NotNegative = 0.01
-    max_gradient_norm: Positive = 1.0
+    epochs: Count = 4  #: passes over the pairs; 1 where data is plenty; more lets it memorize
+    batch_size: Count = 64  #: pairs in a gradient step
+    learning_rate: Positive = 1e-3  #: of AdamW at its highest
+    weight_decay: NotNegative = 0.01  #: of AdamW
+    max_gradient_norm: Positive = 1.0  #: longer gradients are scaled down to this length
 
     @property
     def updates(self) -> int:
@@ -410,14 +350,7 @@ def preference_accuracy(model: Scorer, pairs: PreferencePairs) -> float:
     """Share of pairs that the model ranks as the hidden score does; ties are left out.
 
     The judges' noise is left out too: a pair in which a judge erred counts as right if the model sides with
-    the hidden score.
-
-    Args:
-        model: a reward model, or anything with ``scores(completions)``.
-        pairs: pairs that it was not trained on.
-
-    Returns:
-        A share in [0, 1].
+    the hidden score. The pairs should be such that it was not trained on.
 
     Raises:
         ValueError: all pairs are ties.

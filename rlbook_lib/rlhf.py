@@ -14,7 +14,6 @@ Shapes: B completions, N tokens.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -31,8 +30,6 @@ from rlbook_lib.checks import (
     Count,
     Finite,
     Floats,
-    Mask,
-    MaskedFloats,
     Natural,
     NotNegative,
     OpenUnitInterval,
@@ -46,10 +43,18 @@ from rlbook_lib.checks import (
 from rlbook_lib.data_parallel import PerProcess, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_divergence, kl_estimate
 from rlbook_lib.fine_tuning import demonstrations, masked_mean, sft_loss
-from rlbook_lib.language_model import Completions, LanguageModel, completion_log_probs, generate, sequence_log_prob
+from rlbook_lib.language_model import (
+    Completions,
+    LanguageModel,
+    PerToken,
+    RealTokens,
+    completion_log_probs,
+    generate,
+    sequence_log_prob,
+)
 from rlbook_lib.ppo import clip_objective, explained_variance, value_loss
 from rlbook_lib.returns import gae
-from rlbook_lib.reward_model import RewardModel
+from rlbook_lib.reward_model import RewardModel, preference_loss
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
     Adam,
@@ -65,78 +70,35 @@ from rlbook_lib.training import (
     train,
 )
 
-__all__ = [
-    "RLHFConfig",
-    "shape_rewards",
-    "completion_gae",
-    "whiten",
-    "rlhf_policy_loss",
-    "rlhf_value_loss",
-    "total_loss",
-    "iterate_rlhf",
-    "train_rlhf",
-    "adapt_beta",
-    "sequence_kl",
-    "rlhf_objective",
-    "rlhf_optimum",
-    "dpo_loss",
-]
-
 FloatArray = NDArray[np.float64]
 Watch: TypeAlias = Callable[[Completions, Tensor], Mapping[str, float] | None]
 
 
 @settings
 class RLHFConfig:
-    """Settings of PPO on a language model.
+    """Settings of PPO on a language model."""
 
-    Args:
-        updates: rounds of sampling and training.
-        batch_size: prompts a round, one completion each; 64 to 1024.
-        epochs: passes over a round's completions; 1 to 4.
-        minibatches: gradient steps a pass; must divide batch_size.
-        learning_rate: of the policy's AdamW at its highest.
-        value_learning_rate: of the value model's.
-        warmup: updates until the learning rates are at their highest.
-        final_share: share of the learning rates that is left at the end.
-        value_warmup: updates at the start that train the value model only.
-        max_gradient_norm: longer gradients are scaled down to this length.
-        clip: half the width of the ratio's range, 0.1 to 0.3.
-        value_clip: how far a value may move in an update before its gradient stops; None for no limit.
-        gamma: discount between tokens, in [0, 1]; 1 is usual: a late token is worth as much as an early one.
-        lam: of the generalized advantages, in [0, 1].
-        beta: price of a nat of divergence from the reference, in reward units; 0.01 to 0.3.
-        kl_target: nats a completion that ``adapt_beta`` steers to by changing beta; None leaves beta alone.
-        step_kl_limit: the pass ends when the policy is this far (nats a token, k3) from the one that sampled;
-            None for no limit.
-        entropy_coefficient: weight of the entropy bonus.
-        pretraining_coefficient: weight of the demonstrations' log-likelihood in the objective, the
-            pretraining mix.
-        temperature: of the sampling, and of the policy that is trained.
-        evaluate_every: updates between greedy evaluations (metric "accuracy"); 0 for none.
-    """
-
-    updates: Count = 40
-    batch_size: Count = 512
-    epochs: Count = 2
-    minibatches: Count = 4
-    learning_rate: Positive = 3e-4
-    value_learning_rate: Positive = 1e-3
-    warmup: Natural = 5
-    final_share: UnitInterval = 0.1
-    value_warmup: Natural = 3
-    max_gradient_norm: Positive = 1.0
-    clip: OpenUnitInterval = 0.2
-    value_clip: Positive | None = 0.2
-    gamma: UnitInterval = 1.0
-    lam: UnitInterval = 0.95
-    beta: NotNegative = 0.02
-    kl_target: Positive | None = None
-    step_kl_limit: Positive | None = 0.05
-    entropy_coefficient: NotNegative = 0.0
-    pretraining_coefficient: NotNegative = 0.0
-    temperature: Positive = 1.0
-    evaluate_every: Natural = 0
+    updates: Count = 40  #: rounds of sampling and training
+    batch_size: Count = 512  #: prompts a round, one completion each; 64 to 1024
+    epochs: Count = 2  #: passes over a round's completions; 1 to 4
+    minibatches: Count = 4  #: gradient steps a pass; must divide batch_size
+    learning_rate: Positive = 3e-4  #: of the policy's AdamW at its highest
+    value_learning_rate: Positive = 1e-3  #: of the value model's
+    warmup: Natural = 5  #: updates until the learning rates are at their highest
+    final_share: UnitInterval = 0.1  #: share of the learning rates that is left at the end
+    value_warmup: Natural = 3  #: updates at the start that train the value model only
+    max_gradient_norm: Positive = 1.0  #: longer gradients are scaled down to this length
+    clip: OpenUnitInterval = 0.2  #: half the width of the ratio's range; 0.1 to 0.3
+    value_clip: Positive | None = 0.2  #: how far a value may move in an update before its gradient stops; None: freely
+    gamma: UnitInterval = 1.0  #: discount between tokens; 1 is usual: a late token is worth as much as an early one
+    lam: UnitInterval = 0.95  #: of the generalized advantages
+    beta: NotNegative = 0.02  #: price of a nat of divergence from the reference, in reward units; 0.01 to 0.3
+    kl_target: Positive | None = None  #: nats a completion that ``adapt_beta`` steers beta to; None leaves it alone
+    step_kl_limit: Positive | None = 0.05  #: nats a token (k3) from the sampling policy that end a pass; None: no limit
+    entropy_coefficient: NotNegative = 0.0  #: weight of the entropy bonus
+    pretraining_coefficient: NotNegative = 0.0  #: weight of the demonstrations' log-likelihood, the pretraining mix
+    temperature: Positive = 1.0  #: of the sampling, and of the policy that is trained
+    evaluate_every: Natural = 0  #: updates between greedy evaluations (metric "accuracy"); 0 for none
 
     def check_together(self) -> None:
         """Every minibatch has as many completions, and a price that is steered is above 0."""
@@ -151,29 +113,25 @@ class RLHFConfig:
 
 @checked(arrays="tensors")
 def shape_rewards(
-    scores: Floats[Array, "B"],
-    log_prob: MaskedFloats[Array, "B N"],
-    log_prob_ref: MaskedFloats[Array, "B N"],
-    mask: Mask[Array, "B N"],
-    beta: NotNegative,
+    scores: Floats[Array, "B"], log_prob: PerToken, log_prob_ref: PerToken, mask: RealTokens, beta: NotNegative
 ) -> Array:
     """The reward of each token: it pays beta for its log-ratio to the reference, and the last one gets the score.
 
     Equation: eq-shaped-reward
 
     Args:
-        scores: (B,), one a completion.
-        log_prob: (B, N), of the policy that sampled: NOT of the one that is being trained.
-        log_prob_ref: (B, N), of the frozen reference.
-        mask: (B, N) bool or 0/1, no row empty; the score goes to the last unmasked position.
-        beta: price of a nat, 0 or more.
+        scores: one a completion; it goes to the last unmasked position.
+        log_prob: of the policy that sampled: NOT of the one that is being trained.
+        log_prob_ref: of the frozen reference.
+        mask: no row empty.
+        beta: price of a nat.
 
     Returns:
         (B, N); 0 where masked. A row's sum is its score minus beta times its ``sequence_kl``.
 
     Source: Ouyang et al. (2022), equation 2; Shao et al. (2024), equation 2.
     """
-    rewards = -beta * (log_prob - log_prob_ref)
+    rewards = -beta * (log_prob - log_prob_ref).masked_fill(~mask, 0.0)
     rows = torch.arange(len(mask), device=mask.device)
     rewards[rows, _last(mask)] += scores.to(rewards.dtype)
     return rewards
@@ -187,11 +145,7 @@ def _last(mask: Tensor) -> Tensor:
 
 @checked(arrays="tensors")
 def completion_gae(
-    rewards: MaskedFloats[Array, "B N"],
-    values: MaskedFloats[Array, "B N"],
-    mask: Mask[Array, "B N"],
-    gamma: UnitInterval = 1.0,
-    lam: UnitInterval = 0.95,
+    rewards: PerToken, values: PerToken, mask: RealTokens, gamma: UnitInterval = 1.0, lam: UnitInterval = 0.95
 ) -> tuple[Array, Array]:
     """Generalized advantages along each completion, which ends with its last real token.
 
@@ -200,42 +154,44 @@ def completion_gae(
     The end of sequence terminates the episode: nothing follows, and no value is added. A completion that was
     cut off at its longest length terminates too, because its score, given at that token, is all it will ever get.
 
-    Args:
-        rewards: (B, N).
-        values: (B, N); V before each token is written.
-        mask: (B, N) bool or 0/1, no row empty; what stands at masked positions changes nothing.
-        gamma: discount between tokens, in [0, 1].
-        lam: in [0, 1].
+    ``values`` are V before each token is written.
 
     Returns:
         (advantages, value_targets), both (B, N), 0 where masked.
 
     Source: Schulman et al. (2016), section 3.
     """
+    rewards, values = rewards.masked_fill(~mask, 0.0), values.masked_fill(~mask, 0.0)
     ends = ~mask  # padding: episodes of one empty step
     ends[torch.arange(len(mask), device=mask.device), _last(mask)] = True
     next_values = F.pad(values[:, 1:], (0, 1))
     truncated = torch.zeros_like(ends)
     advantages, targets = gae(rewards.T, values.T, next_values.T, ends.T, truncated.T, gamma, lam)  # time first
-    return advantages.T.masked_fill(~mask, 0.0), targets.T.masked_fill(~mask, 0.0)
+    return advantages.T, targets.T
 
 
 @checked(arrays="tensors")
-def whiten(advantages: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> Array:
-    """Advantages with mean 0 and standard deviation 1 over the real tokens of a batch.
+def whiten(advantages: PerToken, mask: RealTokens) -> Array:
+    """Advantages with mean 0 and standard deviation 1 over the real tokens of a batch, that of all processes; 0 elsewhere.
 
     Equation: eq-whitening
 
-    Args:
-        advantages: (B, N).
-        mask: (B, N) bool or 0/1, no row empty.
-
-    Returns:
-        (B, N), 0 where masked; the standard deviation divides by the number of tokens (ddof 0), plus 1e-8.
+    The standard deviation divides by the number of tokens (ddof 0), plus 1e-8.
     """
-    centered = advantages - masked_mean(advantages, mask)
-    deviation = masked_mean(centered**2, mask).sqrt()
-    return (centered / (deviation + 1e-8)).masked_fill(~mask, 0.0)
+    centered = (advantages - _mean_of_all(advantages, mask)).masked_fill(~mask, 0.0)
+    return centered / (_mean_of_all(centered**2, mask).sqrt() + 1e-8)
+
+
+def _mean_of_all(x: Tensor, mask: Tensor) -> Tensor:
+    """``masked_mean`` over the tokens of all processes."""
+    mean = masked_mean(x, mask)
+    return mean if processes() == 1 else mean.new_tensor(total(_share(mask) * float(mean)))
+
+
+def _share(mask: Tensor) -> float:
+    """The share of this process in the tokens that all processes hold together: it weighs a mean over tokens."""
+    count = float(mask.sum())
+    return count / total(count)
 
 
 # ------------------------------------------------------------------------------------------------- the losses
@@ -243,25 +199,11 @@ def whiten(advantages: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]) -> 
 
 @checked(arrays="tensors")
 def rlhf_policy_loss(
-    log_prob: MaskedFloats[Array, "B N"],
-    log_prob_old: MaskedFloats[Array, "B N"],
-    advantages: MaskedFloats[Array, "B N"],
-    mask: Mask[Array, "B N"],
-    clip: OpenUnitInterval = 0.2,
+    log_prob: PerToken, log_prob_old: PerToken, advantages: PerToken, mask: RealTokens, clip: OpenUnitInterval = 0.2
 ) -> Array:
     """Minus PPO's clipped objective, averaged over the real tokens of the batch.
 
     Equation: eq-rlhf-policy-loss
-
-    Args:
-        log_prob: (B, N), of the policy that is trained.
-        log_prob_old: (B, N), of the policy that sampled, stored with the samples.
-        advantages: (B, N).
-        mask: (B, N) bool or 0/1.
-        clip: half the width of the ratio's range.
-
-    Returns:
-        A scalar, to be minimized.
 
     Source: Schulman et al. (2017), equation 7; Ouyang et al. (2022).
     """
@@ -270,27 +212,13 @@ def rlhf_policy_loss(
 
 @checked(arrays="tensors")
 def rlhf_value_loss(
-    values: MaskedFloats[Array, "B N"],
-    targets: MaskedFloats[Array, "B N"],
-    mask: Mask[Array, "B N"],
-    values_old: MaskedFloats[Array, "B N"] | None = None,
+    values: PerToken,
+    targets: PerToken,
+    mask: RealTokens,
+    values_old: PerToken | None = None,
     clip: Positive | None = None,
 ) -> Array:
-    """PPO's value loss over the real tokens of a batch: half the mean squared error (``ppo.value_loss``).
-
-    Args:
-        values: (B, N).
-        targets: (B, N), constants.
-        mask: (B, N) bool or 0/1, no row empty.
-        values_old: (B, N), at the time of sampling; needed with a clip.
-        clip: how far a value may move before its gradient stops; None for the plain loss.
-
-    Returns:
-        A scalar, to be minimized.
-
-    Raises:
-        ValueError: one of ``values_old`` and ``clip`` without the other.
-    """
+    """PPO's value loss over the real tokens of a batch: half the mean squared error (``ppo.value_loss``)."""
     old = None if values_old is None else values_old[mask]
     return value_loss(values[mask], targets[mask], old, clip)
 
@@ -311,12 +239,8 @@ def total_loss(
     Args:
         policy_loss: of the clipped objective.
         entropy: mean over tokens, nats; a bonus, so it is subtracted.
-        entropy_coefficient: 0 or more.
         pretraining_loss: mean negative log-probability of text that the policy should not forget.
-        pretraining_coefficient: gamma_ptx, 0 or more.
-
-    Returns:
-        policy_loss - entropy_coefficient * entropy + pretraining_coefficient * pretraining_loss.
+        pretraining_coefficient: gamma_ptx of the source.
 
     Source: Ouyang et al. (2022), equation 2, as a loss.
     """
@@ -357,13 +281,10 @@ def iterate_rlhf(
     Args:
         model: the policy; it is trained in place.
         task: makes training prompts, and rewards completions unless ``reward`` is given.
-        config: the settings; default ``RLHFConfig()``.
-        seed: of prompts, sampling and minibatches.
         value_model: V of the token MDP, trained in place; default: the policy's trunk with a new scalar head.
         reference: the frozen model; default: a copy of the policy as it comes. A run that goes on from a
             state needs it again.
-        reward: called with prompt, completion and whether it ended; or an object with
-            ``scores(completions)``, a reward model.
+        reward: called with prompt, completion and whether it ended; or a reward model.
         watch: called with each round's completions and their scores (B,) before the models learn from them,
             to keep a few or to measure them; what it returns joins the metrics.
         state: to go on from, as an earlier record's ``state()`` gave it.
@@ -470,23 +391,7 @@ def _judge(
         "length": float(batch.lengths.float().mean()),
         "explained_variance": explained_variance(values[batch.mask], targets[batch.mask]),
     }
-    return _Samples(batch, values, _whiten_together(advantages, batch.mask), targets), metrics
-
-
-def _share(mask: Tensor) -> float:
-    """The share of this process in the tokens that all processes hold together: it weighs a mean over tokens."""
-    count = float(mask.sum())
-    return count / total(count)
-
-
-def _whiten_together(advantages: Tensor, mask: Tensor) -> Tensor:
-    """``whiten`` over the tokens of all processes."""
-    if processes() == 1:
-        return whiten(advantages, mask)
-    share = _share(mask)
-    centered = advantages - total(share * float(masked_mean(advantages, mask)))
-    deviation = math.sqrt(total(share * float(masked_mean(centered**2, mask))))
-    return (centered / (deviation + 1e-8)).masked_fill(~mask, 0.0)
+    return _Samples(batch, values, whiten(advantages, batch.mask), targets), metrics
 
 
 def _value_step(
@@ -566,14 +471,7 @@ def adapt_beta(beta: Positive, kl: Finite, target: Positive, gain: Positive = 0.
 
     Equation: eq-kl-controller
 
-    Args:
-        beta: the price so far, above 0.
-        kl: measured, nats a completion.
-        target: wanted, nats a completion, above 0.
-        gain: K, how fast; the relative error is cut to [-0.2, 0.2] first.
-
-    Returns:
-        beta (1 + K clip(kl / target - 1, -0.2, 0.2)).
+    beta (1 + K clip(kl / target - 1, -0.2, 0.2)), with the gain K; kl and target in nats a completion.
 
     Source: Ziegler et al. (2019), section 2.2.
     """
@@ -581,23 +479,13 @@ def adapt_beta(beta: Positive, kl: Finite, target: Positive, gain: Positive = 0.
 
 
 @checked(arrays="tensors")
-def sequence_kl(
-    log_prob: MaskedFloats[Array, "B N"], log_prob_ref: MaskedFloats[Array, "B N"], mask: Mask[Array, "B N"]
-) -> Array:
-    """How far each sampled completion says the policy is from the reference: log pi(o|q) - log pi_ref(o|q).
+def sequence_kl(log_prob: PerToken, log_prob_ref: PerToken, mask: RealTokens) -> Array:
+    """How far each sampled completion says the policy is from the reference: log pi(o|q) - log pi_ref(o|q), nats.
 
     Equation: eq-sequence-kl
 
-    Its mean over samples of the policy is the divergence of the distributions over whole completions. A
-    single one may be negative.
-
-    Args:
-        log_prob: (B, N), of the policy that sampled.
-        log_prob_ref: (B, N), of the reference.
-        mask: (B, N) bool or 0/1.
-
-    Returns:
-        (B,) nats.
+    ``log_prob`` is of the policy that sampled. The mean over its samples is the divergence of the distributions over
+    whole completions. A single one may be negative.
     """
     return sequence_log_prob(log_prob, mask) - sequence_log_prob(log_prob_ref, mask)
 
@@ -616,15 +504,6 @@ def rlhf_objective(
 
     Equation: eq-rlhf-objective
 
-    Args:
-        policy: (A,) probabilities of the answers.
-        rewards: (A,).
-        reference: (A,) probabilities under the reference.
-        beta: price of a nat, 0 or more.
-
-    Returns:
-        A number in reward units.
-
     Source: Ziegler et al. (2019), section 2.
     """
     divergence = float(kl_divergence(policy, reference))
@@ -637,17 +516,11 @@ def rlhf_optimum(rewards: Floats[Array, "A"], reference: Probabilities[Array, "A
 
     Equation: eq-rlhf-optimum
 
-    Args:
-        rewards: (A,).
-        reference: (A,) probabilities under the reference.
-        beta: price of a nat, above 0.
-
-    Returns:
-        (A,) probabilities.
-
     Source: Rafailov et al. (2023), equation 4.
     """
-    weights = reference * np.exp((rewards - rewards.max()) / beta)
+    with np.errstate(over="ignore"):  # a reward that is infinitely many betas below the best one has the weight 0
+        below = np.minimum(rewards - rewards[reference > 0].max(), 0.0) / beta  # the best of what the reference can do
+    weights = reference * np.exp(below)
     return np.asarray(weights / weights.sum())
 
 
@@ -664,19 +537,8 @@ def dpo_loss(
     Equation: eq-dpo-loss
 
     No reward model and no sampling: at its minimum the policy is ``rlhf_optimum`` for the rewards behind the
-    preferences.
-
-    Args:
-        log_prob_chosen: (B,), log pi(o|q) of the preferred completions.
-        log_prob_rejected: (B,), of the others.
-        ref_chosen: (B,), the same under the reference.
-        ref_rejected: (B,).
-        beta: above 0.
-
-    Returns:
-        A scalar, to be minimized.
+    preferences. All four are log pi(o|q) of whole completions, two of them under the reference.
 
     Source: Rafailov et al. (2023), equation 7.
     """
-    margin = beta * ((log_prob_chosen - ref_chosen) - (log_prob_rejected - ref_rejected))
-    return -F.logsigmoid(margin).mean()
+    return preference_loss(beta * (log_prob_chosen - ref_chosen), beta * (log_prob_rejected - ref_rejected))

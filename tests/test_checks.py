@@ -207,7 +207,7 @@ def difference(
 
 @checked(arrays="tensors")
 def masked_sum(x: MaskedFloats[Array, "B T"], mask: Mask[Array, "B T"]) -> Array:
-    return (x * mask).sum()
+    return library_of(x).where(mask, x, 0.0).sum()
 
 
 class Table:
