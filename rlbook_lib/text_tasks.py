@@ -22,6 +22,7 @@ import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -33,25 +34,6 @@ from torch import Tensor
 
 from rlbook_lib.checks import Count, NotNegative, Seed, UnitInterval, checked, settings
 from rlbook_lib.language_model import Completions, LanguageModel, generate
-
-__all__ = [
-    "TextTask",
-    "Sorting",
-    "Arithmetic",
-    "CheckDigit",
-    "PromptFile",
-    "split_of",
-    "correctness_reward",
-    "format_reward",
-    "RewardError",
-    "score_completions",
-    "Scorer",
-    "score_with",
-    "evaluate_accuracy",
-    "hidden_score",
-    "PreferencePairs",
-    "preference_pairs",
-]
 
 Reward: TypeAlias = Callable[[str, str, bool], float]  # prompt, completion, whether it ended by itself
 Split: TypeAlias = Literal["train", "eval"]
@@ -80,14 +62,7 @@ class TextTask(Protocol):
 
 @checked
 def split_of(prompt: str) -> Split:
-    """The split that a prompt belongs to, by a hash of its text: the same on every machine.
-
-    Args:
-        prompt: any text.
-
-    Returns:
-        "eval" for about one prompt in five, else "train".
-    """
+    """The split that a prompt belongs to, by a hash of its text: "eval" for about one in five, on every machine the same."""
     return "eval" if zlib.crc32(prompt.encode()) % EVALUATION_SHARE == 0 else "train"
 
 
@@ -105,18 +80,13 @@ def _draw_prompts(draw: Callable[[], str], count: int, split: Split) -> list[str
 class Sorting:
     """Sort the digits of a prompt: ``5283=`` asks for ``2358``.
 
-    Args:
-        shortest: fewest digits of a prompt, 1 or more.
-        longest: most digits.
-        drop: chance that a demonstrator drops repeated digits, in [0, 1]. Above one half, the most common
-            demonstration of a prompt with a repeated digit is wrong.
-        swap: chance that a demonstrator then swaps two neighbors, in [0, 1].
+    With ``drop`` above one half, the most common demonstration of a prompt with a repeated digit is wrong.
     """
 
-    shortest: Count = 4
-    longest: Count = 7
-    drop: UnitInterval = 0.6
-    swap: UnitInterval = 0.2
+    shortest: Count = 4  #: fewest digits of a prompt
+    longest: Count = 7  #: most digits
+    drop: UnitInterval = 0.6  #: chance that a demonstrator drops repeated digits
+    swap: UnitInterval = 0.2  #: chance that a demonstrator then swaps two neighbors
     alphabet: str = "0123456789="
 
     def check_together(self) -> None:
@@ -131,7 +101,7 @@ class Sorting:
 
     @checked
     def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
-        """Some prompts of one split, drawn independently."""
+        """Some prompts of one split."""
 
         def draw() -> str:
             digits = rng.integers(10, size=rng.integers(self.shortest, self.longest + 1))
@@ -159,15 +129,10 @@ class Sorting:
 
 @settings
 class Arithmetic:
-    """Add two numbers: ``47+85=`` asks for ``132``.
+    """Add two numbers: ``47+85=`` asks for ``132``."""
 
-    Args:
-        digits: most digits of each number, 1 or more.
-        no_carry: chance that a demonstrator adds each column without carrying, in [0, 1].
-    """
-
-    digits: Count = 2
-    no_carry: UnitInterval = 0.6
+    digits: Count = 2  #: most digits of each number
+    no_carry: UnitInterval = 0.6  #: chance that a demonstrator adds each column without carrying
     alphabet: str = "0123456789+="
 
     @property
@@ -177,7 +142,7 @@ class Arithmetic:
 
     @checked
     def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
-        """Some prompts of one split, drawn independently."""
+        """Some prompts of one split."""
 
         def draw() -> str:
             a, b = rng.integers(10**self.digits, size=2)
@@ -211,18 +176,12 @@ class CheckDigit:
     The digits are multiplied by the weights in turn; the check digit brings their sum to a multiple of ten.
     The written work is the last digit of each running sum. All demonstrators are right, but only some write
     their work, and some of these stop early and give the answer from the head.
-
-    Args:
-        digits: of a prompt; 12 for the number of a book or of goods in a shop (ISBN-13, EAN-13), 7 for EAN-8.
-        weights: repeated so that the last digit has the last weight.
-        written: share of demonstrators who write their work, in [0, 1].
-        stop: chance that one of these stops writing after any sum, in [0, 1].
     """
 
-    digits: Count = 12
-    weights: tuple[Count, ...] = (1, 3)
-    written: UnitInterval = 0.5
-    stop: UnitInterval = 0.05
+    digits: Count = 12  #: 12 for the number of a book or of goods in a shop (ISBN-13, EAN-13), 7 for EAN-8
+    weights: tuple[Count, ...] = (1, 3)  #: repeated so that the last digit has the last weight
+    written: UnitInterval = 0.5  #: share of demonstrators who write their work
+    stop: UnitInterval = 0.05  #: chance that one of these stops writing after any sum
     alphabet: str = "0123456789:="
 
     def check_together(self) -> None:
@@ -237,7 +196,7 @@ class CheckDigit:
 
     @checked
     def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
-        """Some prompts of one split, drawn independently."""
+        """Some prompts of one split."""
 
         def draw() -> str:
             return "".join(map(str, rng.integers(10, size=self.digits))) + ":"
@@ -258,11 +217,9 @@ class CheckDigit:
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
         """Written work or none, "=", and the right digit."""
-        work, sums = self.work(prompt), 0
-        if rng.random() < self.written:
-            sums = 1
-            while sums < len(work) and rng.random() >= self.stop:
-                sums += 1
+        work, sums = self.work(prompt), int(rng.random() < self.written)
+        while 0 < sums < len(work) and rng.random() >= self.stop:
+            sums += 1
         return f"{work[:sums]}={self.answer(prompt)}"
 
     def reward(self, prompt: str, text: str, finished: bool) -> float:
@@ -276,8 +233,9 @@ class PromptFile:
 
     Args:
         path: JSON lines, ``{"prompt": "47+85=", "answer": "132"}``.
-        rule: when a completion is right: it is "equal" to the answer but for spaces at its ends, it "contains" the answer, or
-            the "last number" in it is the answer's number.
+        rule: when a completion that ended is right: it is "equal" to the answer but for spaces at its ends; the "last
+            number" in it is the answer's number; it "contains" the answer, not as a part of a longer word or number.
+            The last is easily cheated, by a list of all answers: take another one where you can.
         max_new_tokens: the longest completion.
         template: applied to each prompt before the model sees it, a chat template say; None for none.
 
@@ -337,11 +295,13 @@ class PromptFile:
 
     @checked
     def reward(self, prompt: str, text: str, finished: bool) -> float:
-        """1 for a right answer, else 0."""
-        answer = self.answers[prompt]
-        if self.rule == "equal":
-            return float(text.strip() == answer.strip())
-        return float(answer in text if self.rule == "contains" else _last_number(text) == _last_number(answer))
+        """1 for a right answer that ends by itself, else 0."""
+        text, answer = text.strip(), self.answers[prompt].strip()
+        if self.rule == "last number":
+            return float(finished and _last_number(text) == _last_number(answer))
+        if self.rule == "contains" and _holds(text, answer):
+            text = answer
+        return correctness_reward(answer, text, finished)
 
 
 def _prompt_and_answer(place: str, line: str) -> tuple[str, str]:
@@ -349,14 +309,42 @@ def _prompt_and_answer(place: str, line: str) -> tuple[str, str]:
         row = json.loads(line)
     except ValueError:
         row = None
-    if not (isinstance(row, dict) and all(isinstance(row.get(key), str) and row[key] for key in ("prompt", "answer"))):
+    texts = [row.get(key) for key in ("prompt", "answer")] if isinstance(row, dict) else [None]
+    if not all(isinstance(text, str) and text.strip() for text in texts):
         raise ValueError(f'{place}: {line[:80]!r}; expected a JSON object with the texts "prompt" and "answer"')
     return row["prompt"], row["answer"]
 
 
-def _last_number(text: str) -> float | None:
-    found = re.findall(r"-?\d[\d,]*\.?\d*", text)
-    return float(found[-1].replace(",", "")) if found else None
+# what looks like a number, and what is one: 1,234.5 and 3/4, but not 1,2 nor 1.2.3; a minus is a sign only at the beginning
+LIKE_A_NUMBER = re.compile(r"(?:(?<![\w).])[-−])?\.?[0-9](?:[0-9.,/:]*[0-9])?(?:[eE][-+]?[0-9]+)?")
+A_NUMBER = re.compile(r"(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)(?:/([0-9]+))?")
+
+
+def _numbers(text: str) -> list[Fraction | None]:
+    """The numbers in a text, in order; None for what looks like one and is none."""
+    return [_number(found.replace("−", "-")) for found in LIKE_A_NUMBER.findall(text)]
+
+
+def _number(text: str) -> Fraction | None:
+    found = A_NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    try:
+        return Fraction(found[1].replace(",", "")) / Fraction(found[2] or 1)
+    except (ValueError, ZeroDivisionError):  # ValueError: thousands of digits
+        return None
+
+
+def _last_number(text: str) -> Fraction | None:
+    return (_numbers(text) or [None])[-1]
+
+
+def _holds(text: str, answer: str) -> bool:
+    """Whether an answer stands in a text, not inside a longer word or number."""
+    number = _number(answer)
+    if number is not None:
+        return number in _numbers(text)
+    return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text) is not None
 
 
 # -------------------------------------------------------------------------------------------- rewards by rule
@@ -364,25 +352,13 @@ def _last_number(text: str) -> float | None:
 
 @checked
 def correctness_reward(answer: str, text: str, finished: bool) -> float:
-    """1 if the completion is the answer and ended by itself, else 0: a cut-off completion has not answered.
-
-    Args:
-        answer: the right answer.
-        text: the completion.
-        finished: the end-of-sequence token was written.
-    """
+    """1 if the completion is the answer and ended by itself, else 0: a cut-off completion has not answered."""
     return float(finished and text == answer)
 
 
 @checked
 def format_reward(text: str, finished: bool, allowed: str) -> float:
-    """1 if the completion is not empty, holds allowed characters only and ended by itself, else 0.
-
-    Args:
-        text: the completion.
-        finished: the end-of-sequence token was written.
-        allowed: the characters an answer may hold.
-    """
+    """1 if the completion is not empty, holds allowed characters only and ended by itself, else 0."""
     return float(finished and bool(text) and set(text) <= set(allowed))
 
 
@@ -392,20 +368,14 @@ class RewardError(ValueError):
 
 @checked
 def score_completions(reward: Reward, completions: Completions) -> Tensor:
-    """The reward of each completion.
+    """The reward of each completion, (B,) float32.
 
     Args:
-        reward: called with the prompt, the completion and whether it ended by itself; returns a finite
-            number.
-        completions: B of them.
-
-    Returns:
-        (B,) float32, on the completions' device.
+        reward: called with the prompt, the completion and whether it ended by itself; returns a finite number.
 
     Raises:
         RewardError: the reward raised or returned NaN or something else than a number; the sample is named.
     """
-    reward = reward
     scores: list[float] = []
     rows = zip(completions.prompts, completions.texts, completions.finished.tolist(), strict=True)
     for row, (prompt, text, finished) in enumerate(rows):
@@ -431,15 +401,7 @@ class Scorer(Protocol):
 @checked
 @torch.no_grad()
 def score_with(reward: Reward | Scorer, completions: Completions) -> Tensor:
-    """(B,) scores of completions, from a rule or from a reward model.
-
-    Args:
-        reward: called with prompt, completion and whether it ended; or an object with
-            ``scores(completions)``.
-        completions: B of them.
-
-    Returns:
-        (B,).
+    """(B,) scores of completions, from a rule as ``score_completions`` calls it, or from a reward model.
 
     Raises:
         RewardError: a rule raised, or a score is not a finite number; the sample is named.
@@ -461,16 +423,8 @@ def evaluate_accuracy(model: LanguageModel, task: TextTask, *, count: Count = 51
     """Share of evaluation prompts that the model answers right, greedily.
 
     Args:
-        model: the language model.
         task: makes the prompts and knows what is right: a reward of 1.
         count: prompts of the evaluation split; at 512 the standard error is about two points at worst.
-        seed: of the prompts.
-
-    Returns:
-        A share in [0, 1].
-
-    Raises:
-        RewardError: the task's reward raised or returned NaN; the sample is named.
     """
     prompts = task.prompts(count, np.random.default_rng(seed), "eval")
     written = generate(model, prompts, max_new_tokens=task.max_new_tokens, greedy=True)
@@ -485,15 +439,7 @@ def hidden_score(prompt: str, text: str, finished: bool) -> float:
     """How well a completion sorts, graded: what the synthetic judges of chapter 11 look at and the model never sees.
 
     Twice the share of places that hold the right digit, minus 1; minus 0.3 for each digit too many or too
-    few; minus 0.5 for a completion that does not end.
-
-    Args:
-        prompt: of ``Sorting``, digits and "=".
-        text: the completion.
-        finished: the end-of-sequence token was written.
-
-    Returns:
-        1 for a perfect answer; -1 for one of the right length with no digit in its place; less for worse.
+    few; minus 0.5 for a completion that does not end. The prompt is one of ``Sorting``.
     """
     right = "".join(sorted(prompt[:-1]))
     share = sum(a == b for a, b in zip(text, right)) / len(right)
@@ -502,18 +448,11 @@ def hidden_score(prompt: str, text: str, finished: bool) -> float:
 
 @dataclass(frozen=True)
 class PreferencePairs:
-    """Pairs of completions of the same prompts, with the one that a judge preferred.
+    """Pairs of completions of the same prompts, with the one that a judge preferred."""
 
-    Args:
-        chosen: the preferred completions, B of them.
-        rejected: the others, in the same order.
-        margins: (B,) hidden score of the chosen minus that of the rejected; negative where the judge erred, 0
-            at a tie.
-    """
-
-    chosen: Completions
-    rejected: Completions
-    margins: Tensor
+    chosen: Completions  #: the preferred completions, B of them
+    rejected: Completions  #: the others, in the same order
+    margins: Tensor  #: (B,) hidden score of chosen minus rejected; negative where the judge erred, 0 at a tie
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -538,18 +477,9 @@ def preference_pairs(
 
     Args:
         model: samples both completions, at temperature 1.
-        task: makes the prompts.
         count: number of pairs.
-        seed: of prompts, completions and choices.
         score: what the judge looks at.
         sharpness: 0 chooses at random, large values always choose the better one.
-        split: "train" or "eval".
-
-    Returns:
-        The pairs.
-
-    Raises:
-        RewardError: the score raised or returned NaN; the sample is named.
     """
     rng = np.random.default_rng(seed)
     prompts = task.prompts(count, rng, split)
