@@ -1,34 +1,26 @@
 """Supervised fine-tuning: the loss against entropies, learning what is demonstrated, exact resuming, bad input."""
 
+import copy
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from rlbook_lib.fine_tuning import SFTConfig, demonstrations, iterate_sft, masked_mean, sft_loss, train_sft
-from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, completion_log_probs, generate
+from rlbook_lib.language_model import (
+    CharTokenizer,
+    Transformer,
+    TransformerConfig,
+    completion_log_probs,
+    encode_completions,
+    generate,
+)
 from rlbook_lib.text_tasks import Sorting
-from rlbook_lib.training import TrainingError, frozen_copy, gradient_step, learning_rate_share, load_checkpoint
+from rlbook_lib.training import frozen_copy, gradient_step, learning_rate_share
+from tests.language_models import alone, descend, same_weights, small_model, weights
 
 SHORT = SFTConfig(updates=6, batch_size=8, warmup=2)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def small_model(seed: int = 0) -> Transformer:
-    return Transformer(CharTokenizer(Sorting().alphabet), TransformerConfig(width=16, layers=1, heads=2), seed=seed)
-
-
-def weights(model) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
 class Coin:
@@ -49,11 +41,12 @@ class Coin:
 @pytest.mark.equation("eq-masked-mean")
 def test_masked_mean_by_hand():
     x = torch.tensor([[1.0, 2.0, math.nan], [6.0, math.inf, -3.0]], requires_grad=True)
-    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
-    mean = masked_mean(x, mask)
-    assert mean.item() == pytest.approx((1 + 2 + 6) / 3)
-    mean.backward()
-    assert torch.allclose(x.grad, torch.tensor([[1 / 3, 1 / 3, 0.0], [1 / 3, 0.0, 0.0]]))
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    for mean_of, sign in ((masked_mean, 1), (masked_mean.__unchecked__, 1), (sft_loss.__unchecked__, -1)):
+        x.grad, mean = None, mean_of(x, mask)
+        assert mean.item() == pytest.approx(sign * (1 + 2 + 6) / 3)
+        mean.backward()
+        assert torch.allclose(x.grad, sign * torch.tensor([[1 / 3, 1 / 3, 0.0], [1 / 3, 0.0, 0.0]]))
 
 
 @pytest.mark.parametrize(
@@ -88,54 +81,30 @@ def test_the_model_learns_the_chances_of_the_demonstrators():
     assert set(generate(model, ["="] * 50, max_new_tokens=2, seed=0).texts) == {"0", "1"}
 
 
+def test_two_updates_number_by_number():
+    """In plain torch, a demonstration at a time: loss and weights."""
+    model, task = small_model().double(), Sorting()
+    plain, rng = copy.deepcopy(model), np.random.default_rng(7)
+    config = SFTConfig(updates=5, batch_size=6, learning_rate=1e-2, warmup=2, weight_decay=0.1, max_gradient_norm=0.5)
+    run = iterate_sft(model, task, config, seed=7)
+    optimizer = torch.optim.AdamW(plain.parameters(), betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
+    for share in (0.5, 0.8):  # half of the rise; then its end, and a fifth of the fall
+        prompts = task.prompts(6, rng)
+        texts = [task.demonstration(prompt, rng) for prompt in prompts]
+        batch = encode_completions(plain, prompts, texts)
+        assert batch.texts == texts and [plain.tokenizer.decode(row) for row in batch.tokens.tolist()] == texts
+        loss = -torch.cat([alone(plain, batch, i)[0] for i in range(6)]).mean()
+        descend(optimizer, loss, 1e-2 * share, 0.5)
+        record = next(run)
+        assert record.metrics == pytest.approx({"loss": loss.item(), "learning_rate": 1e-2 * share}, abs=1e-9)
+        assert record.env_steps % (sum(map(len, texts)) + 6) == 0 or share == 0.8  # every token, each with its end
+    assert same_weights(model, plain)
+
+
 def test_demonstrations_come_from_the_training_split_and_end():
     batch = demonstrations(small_model(), Sorting(), 20, np.random.default_rng(0))
     assert batch.finished.all()
     assert len(batch) == 20
-
-
-@pytest.mark.parametrize("stop_at", [1, 4])
-def test_a_resumed_run_ends_bit_for_bit_where_an_undisturbed_one_does(stop_at, tmp_path):
-    whole = small_model()
-    train_sft(whole, Sorting(), SHORT, seed=3)
-    model, path = small_model(), tmp_path / "sft.pt"
-    train_sft(model, Sorting(), SHORT, seed=3, checkpoint=path, checkpoint_every=1, stop=lambda u: u.update == stop_at)
-    resumed = small_model(seed=9)  # other weights: all must come from the file
-    result = train_sft(resumed, Sorting(), SHORT, seed=3, checkpoint=path)
-    assert torch.equal(weights(whole), weights(resumed))
-    assert len(result.history["loss"]) == SHORT.updates
-
-
-def test_one_seed_one_result():
-    one, two, other = small_model(), small_model(), small_model()
-    for model, seed in ((one, 0), (two, 0), (other, 1)):
-        train_sft(model, Sorting(), SHORT, seed=seed)
-    assert torch.equal(weights(one), weights(two))
-    assert not torch.equal(weights(one), weights(other))
-
-
-def test_a_state_of_other_settings_is_refused():
-    state = next(iterate_sft(small_model(), Sorting(), SHORT, seed=0)).state()
-    with pytest.raises(ValueError, match="batch_size was 8 and is 16"):
-        next(iterate_sft(small_model(), Sorting(), replace(SHORT, batch_size=16), seed=0, state=state))
-
-
-def test_nan_stops_the_run_and_leaves_the_last_good_checkpoint(tmp_path):
-    model, path = small_model(), tmp_path / "sft.pt"
-
-    class Breaking(Sorting):
-        drawn = 0
-
-        def demonstration(self, prompt, rng):
-            type(self).drawn += 1
-            if type(self).drawn == 3 * SHORT.batch_size:
-                with torch.no_grad():
-                    model.head.weight[0, 0] = math.nan
-            return super().demonstration(prompt, rng)
-
-    with pytest.raises(TrainingError, match="update 3"):
-        train_sft(model, Breaking(), SHORT, seed=0, checkpoint=path, checkpoint_every=1)
-    assert load_checkpoint(path)["update"] == 2
 
 
 def test_learning_rate_rises_and_falls():
@@ -163,30 +132,6 @@ def test_a_frozen_copy_does_not_learn():
     assert not any(p.requires_grad for p in copy.parameters())
     batch = demonstrations(model, Sorting(), 4, np.random.default_rng(0))
     assert not completion_log_probs(copy, batch)[0].requires_grad
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"updates": 0},
-        {"batch_size": 0},
-        {"learning_rate": -1.0},
-        {"max_gradient_norm": math.nan},
-        {"weight_decay": math.nan},
-        {"final_share": -3},
-    ],
-)
-def test_bad_settings(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        SFTConfig(**bad)
-
-
-def test_a_run_that_had_ended_gives_its_result_again(tmp_path):
-    path, model = tmp_path / "sft.pt", small_model()
-    first = train_sft(model, Sorting(), SHORT, seed=0, checkpoint=path)
-    again = train_sft(small_model(seed=5), Sorting(), SHORT, seed=0, checkpoint=path)
-    assert torch.equal(weights(model), weights(again.policy))
-    assert np.array_equal(first.history["loss"], again.history["loss"])
 
 
 def test_the_progress_bar_counts_updates(capsys):

@@ -1,5 +1,8 @@
 """GRPO: advantages against reference values, the loss and its gradient by hand and against a peer, exact expectations, training."""
 
+import copy
+import functools
+import inspect
 import itertools
 import json
 import math
@@ -10,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from rlbook_lib import fine_tuning, grpo, language_model, reward_model as reward_model_module, rlhf, text_tasks
+from rlbook_lib.checks import checked
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.grpo import (
     GRPOConfig,
@@ -30,26 +35,11 @@ from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerCon
 from rlbook_lib.reward_model import RewardModel
 from rlbook_lib.text_tasks import RewardError, Sorting
 from rlbook_lib.training import frozen_copy, load_checkpoint
+from tests.language_models import Letter, alone, descend, same_weights, small_model, weights
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text("utf-8"))["grpo"]
 SHORT = GRPOConfig(updates=4, prompts=4, group=4, minibatches=2, warmup=1, beta=0.05)
 NORMALIZATIONS = ["sequence", "token", "constant"]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def small_model(seed: int = 0, alphabet: str = Sorting().alphabet) -> Transformer:
-    return Transformer(CharTokenizer(alphabet), TransformerConfig(width=16, layers=1, heads=2), seed=seed)
-
-
-def weights(model) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
 # ----------------------------------------------------------------------------------------------- group advantages
@@ -201,15 +191,16 @@ def test_the_loss_and_its_gradient_against_loops(normalize, beta, kl, clip):
         assert gradient[i, t].item() == pytest.approx((up - down) / (2 * step), abs=1e-7)
 
 
+@pytest.mark.parametrize("loss_of", [grpo_loss, grpo_loss.__unchecked__], ids=["through the door", "bare"])
 @pytest.mark.parametrize("normalize", NORMALIZATIONS)
 @pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf, 123.0])
-def test_what_stands_at_masked_positions_changes_nothing(normalize, garbage):
+def test_what_stands_at_masked_positions_changes_nothing(normalize, garbage, loss_of):
     new, old, ref, advantages, mask = batch()
     results = []
     for fill in (0.0, garbage):
         dirty = [torch.where(mask, x, fill) for x in (new, old, ref)]
         leaf = dirty[0].requires_grad_(True)
-        loss = grpo_loss(leaf, dirty[1], advantages, mask, log_prob_ref=dirty[2], beta=0.1, normalize=normalize)
+        loss = loss_of(leaf, dirty[1], advantages, mask, log_prob_ref=dirty[2], beta=0.1, normalize=normalize)
         loss.backward()
         results.append((loss.detach(), leaf.grad))
     assert torch.equal(results[0][0], results[1][0])
@@ -269,6 +260,7 @@ def test_three_ways_to_one_number():
     assert aggregate(terms, mask, "sequence").item() == pytest.approx((2.5 + 8) / 2)
     assert aggregate(terms, mask, "token").item() == pytest.approx(18 / 5)
     assert aggregate(terms, mask, "constant").item() == pytest.approx(18 / 8)
+    assert aggregate.__unchecked__(terms, mask.bool(), "sequence").item() == pytest.approx((2.5 + 8) / 2)
 
 
 @pytest.mark.parametrize("normalize", NORMALIZATIONS)
@@ -343,24 +335,6 @@ def test_loss_and_gradient_equal_those_of_trl(loss_type, normalize, beta):
 # ------------------------------------------------------------------------------------------------ the training
 
 
-class Letter:
-    """Write "b": a bandit of one token and an end of sequence."""
-
-    alphabet, max_new_tokens = "ab", 2
-
-    def prompts(self, count, rng, split="train"):
-        return ["a"] * count
-
-    def demonstration(self, prompt, rng):
-        return "a"
-
-    def answer(self, prompt):
-        return "b"
-
-    def reward(self, prompt, text, finished):
-        return float(text == "b" and finished)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", ["std", "none", "leave_one_out"])
 def test_it_learns_a_bandit(scale):
@@ -379,6 +353,104 @@ def test_a_high_price_of_divergence_keeps_the_policy_home():
     assert kl[2.0] < 0.25 * kl[0.001]
 
 
+@pytest.mark.parametrize(("kl", "normalize"), [("k2", "sequence"), ("k3", "token")])
+def test_one_update_number_by_number(kl, normalize):
+    """Two epochs of two minibatches in plain torch, a completion at a time: weights and metrics."""
+    task, seen = Sorting(shortest=2, longest=4), []
+    model, reference = small_model().double(), small_model(1).double()
+    plain = copy.deepcopy(model)
+    config = GRPOConfig(
+        updates=4, prompts=3, group=4, epochs=2, minibatches=2, learning_rate=1e-2, warmup=2, max_gradient_norm=0.3
+    )
+    config = replace(config, clip=(0.1, 0.15), beta=0.3, kl=kl, normalize=normalize, temperature=0.7)
+    options = {"reference": reference, "reward": lambda p, text, f: len(text) + 2.0 * f, "seed": 5}
+    metrics = next(iterate_grpo(model, task, config, watch=lambda c, r: seen.append((c, r)), **options)).metrics
+
+    (batch, rewards), rng, shown = seen[0], np.random.default_rng(5), []
+    rng.integers(2**62)  # the seed of the sampling
+    assert batch.prompts == [prompt for prompt in task.prompts(3, rng) for _ in range(4)]
+    optimizer = torch.optim.AdamW(plain.parameters(), betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
+    for order in [rng.permutation(12), rng.permutation(12)]:
+        for index in (order[:6], order[6:]):
+            terms, found = [], {"entropy": [], "clipped": [], "kl": []}
+            for i in index.tolist():
+                group = rewards[i // 4]
+                advantage = (group[i % 4] - group.mean()) / (((group - group.mean()) ** 2).mean().sqrt() + 1e-6)
+                new, rows, _ = alone(plain, batch, i, 0.7)
+                old, ref = batch.log_probs[i][batch.mask[i]], alone(reference, batch, i, 0.7)[0].detach()
+                ratio = (new - old).exp()
+                k3 = (ref - new).exp() - 1 - (ref - new)
+                objective = torch.minimum(ratio * advantage, ratio.clamp(0.9, 1.15) * advantage)
+                terms.append(objective - 0.3 * (k3 if kl == "k3" else (ref - new) ** 2 / 2))
+                found["entropy"] += (-(rows.exp() * rows).sum(1)).tolist()
+                found["clipped"] += ((ratio < 0.9) | (ratio > 1.15)).tolist()
+                found["kl"] += k3.tolist()
+            mean = torch.cat(terms).mean() if normalize == "token" else torch.stack([t.mean() for t in terms]).mean()
+            norm = descend(optimizer, -mean, 1e-2 / 2, 0.3)
+            shown.append({name: np.mean(values) for name, values in found.items()} | {"gradient_norm": norm})
+    for name in shown[0]:
+        assert metrics[name] == pytest.approx(np.mean([row[name] for row in shown]), rel=1e-5), name
+    assert same_weights(model, plain)
+    assert metrics["clipped"] > 0 and metrics["kl"] > 0.01  # the batch has what the formulas are about
+
+
+def same_thing(one, other):
+    """Of one kind and equal: an array for an array, a float for a float."""
+    if isinstance(one, (tuple, list)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same_thing, one, other))
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    return one is other or (type(one) is type(other) and bool(np.all(one == other)))
+
+
+def through_the_door(function, faults, called):
+    """The bare function, and a note where the door, which inner calls pass by, would have handed it something else."""
+    bare = function.__unchecked__
+    taken = functools.wraps(bare)(lambda **arguments: arguments)
+    door = checked(taken, arrays=inspect.getclosurevars(function).nonlocals["arrays"])
+
+    def spied(*args, **kwargs):
+        came = inspect.signature(bare).bind(*args, **kwargs)
+        came.apply_defaults()
+        called.add(bare.__name__)
+        for name, value in door(*args, **kwargs).items():
+            if not same_thing(came.arguments[name], value):
+                faults.append(f"{bare.__name__}: {name} came as {came.arguments[name]!r}, and goes in as {value!r}")
+        return bare(*args, **kwargs)
+
+    return functools.wraps(bare)(spied)
+
+
+FORMULAS = """masked_mean sft_loss preference_loss shape_rewards completion_gae gae whiten rlhf_policy_loss clip_objective
+    rlhf_value_loss value_loss total_loss sequence_kl sequence_log_prob adapt_beta kl_estimate group_advantages grpo_loss
+    leave_one_out_baseline token_objective token_kl aggregate temperature_log_probs causal_attention explained_variance"""
+
+
+def test_trainers_run_the_formulas_and_hand_over_what_the_door_would_have_made_of_it(monkeypatch):
+    model, faults, called = small_model(), [], set()
+    reward_model = RewardModel(model)
+    for module in (language_model, text_tasks, fine_tuning, reward_model_module, rlhf, grpo):
+        for name, function in list(vars(module).items()):
+            is_plain = inspect.isfunction(function) and hasattr(function, "__unchecked__")
+            if is_plain and not name.startswith(("iterate", "train")):
+                spied = through_the_door(function, faults, called)
+                monkeypatch.setattr(module, name, spied)
+    for name in ("scores", "values"):
+        spied = through_the_door(getattr(RewardModel, name), faults, called)
+        monkeypatch.setattr(RewardModel, name, spied)
+    sft = fine_tuning.SFTConfig(updates=1, batch_size=4)
+    fine_tuning.train_sft(model, Sorting(), sft, seed=0)
+    pairs = text_tasks.preference_pairs(model, Sorting(), 8, seed=0)
+    reward_model_module.train_reward_model(reward_model, pairs, seed=0)
+    steered = {"kl_target": 1.0, "entropy_coefficient": 0.1, "pretraining_coefficient": 0.1, "evaluate_every": 1}
+    ppo = rlhf.RLHFConfig(updates=1, batch_size=4, minibatches=2, value_warmup=0, **steered)
+    rlhf.train_rlhf(model, Sorting(), ppo, seed=0, reward=reward_model)
+    for beta, scale in ((0.1, "leave_one_out"), (0.0, "std")):
+        config = replace(SHORT, updates=1, beta=beta, scale=scale, evaluate_every=1)
+        train_grpo(model, Sorting(), config, seed=0)
+    assert faults == [] and called >= set(FORMULAS.split())
+
+
 def test_groups_without_variance_are_counted_and_teach_nothing():
     model = small_model()
     before = weights(model)
@@ -389,15 +461,6 @@ def test_groups_without_variance_are_counted_and_teach_nothing():
     metrics = next(letter).metrics
     expected = zero_variance_probability(metrics["reward"], 4)
     assert metrics["zero_variance"] == pytest.approx(expected, abs=0.2)
-
-
-def test_the_reference_stays_as_it_is():
-    model = small_model()
-    reference, start = frozen_copy(model), weights(model)
-    before = weights(reference)
-    train_grpo(model, Sorting(), SHORT, seed=0, reference=reference, reward=lambda p, t, f: float(len(t)))
-    assert torch.equal(before, weights(reference))
-    assert not torch.equal(start, weights(model))
 
 
 def test_a_reward_model_can_take_the_rule_s_place():
@@ -411,41 +474,19 @@ def test_a_reward_model_can_take_the_rule_s_place():
     assert math.isfinite(record.metrics["reward"])
 
 
-@pytest.mark.parametrize("stop_at", [1, 3])
-def test_a_resumed_run_ends_bit_for_bit_where_an_undisturbed_one_does(stop_at, tmp_path):
-    reference = frozen_copy(small_model())
-    reward = lambda prompt, text, finished: float(len(text))  # noqa: E731
-    options = {"seed": 1, "reference": reference, "reward": reward}
-    whole, begun, resumed = small_model(), small_model(), small_model(seed=4)
-    expected = train_grpo(whole, Sorting(), SHORT, **options)
-    path = tmp_path / "grpo.pt"
-    train_grpo(
-        begun, Sorting(), SHORT, **options, checkpoint=path, checkpoint_every=1, stop=lambda u: u.update == stop_at
-    )
-    result = train_grpo(resumed, Sorting(), SHORT, **options, checkpoint=path)
-    assert torch.equal(weights(whole), weights(resumed))
-    assert np.array_equal(expected.history["reward"], result.history["reward"])
-    with pytest.raises(ValueError, match="reference is missing"):
-        train_grpo(small_model(), Sorting(), SHORT, seed=1, reward=reward, checkpoint=path)
+PPO = rlhf.RLHFConfig(updates=4, batch_size=16, minibatches=2, value_warmup=1, warmup=1)
 
 
-def test_one_seed_one_result():
-    models = [small_model() for _ in range(3)]
-    for model, seed in zip(models, (0, 0, 1), strict=True):
-        train_grpo(model, Sorting(), replace(SHORT, updates=2), seed=seed, reward=lambda p, t, f: float(len(t)))
-    assert torch.equal(weights(models[0]), weights(models[1]))
-    assert not torch.equal(weights(models[0]), weights(models[2]))
-
-
+@pytest.mark.parametrize(("train", "config"), [(train_grpo, SHORT), (rlhf.train_rlhf, PPO)], ids=["grpo", "rlhf"])
 @pytest.mark.parametrize("broken", [lambda p, t, f: math.nan, lambda p, t, f: 1 / 0])
-def test_a_broken_reward_stops_the_run_with_its_sample(broken, tmp_path):
-    calls, path = itertools.count(), tmp_path / "grpo.pt"
+def test_a_broken_reward_stops_the_run_with_its_sample(broken, train, config, tmp_path):
+    calls, path = itertools.count(), tmp_path / "run.pt"
 
     def reward(prompt, text, finished):
         return broken(prompt, text, finished) if next(calls) >= 2 * 16 + 3 else 0.0
 
     with pytest.raises(RewardError, match="sample 3: prompt '"):
-        train_grpo(small_model(), Sorting(), SHORT, seed=0, reward=reward, checkpoint=path, checkpoint_every=1)
+        train(small_model(), Sorting(), config, seed=0, reward=reward, checkpoint=path, checkpoint_every=1)
     assert load_checkpoint(path)["update"] == 2
 
 
@@ -468,53 +509,24 @@ def test_a_watcher_sees_every_round_and_may_add_metrics():
     train_grpo(small_model(), Sorting(), SHORT, seed=0, watch=lambda completions, rewards: None)
 
 
-def test_a_wrong_call_is_refused_before_anything_runs():
-    for arguments in ({"config": 3}, {"seed": -1}, {"task": None}, {"reward": 3}, {"watch": 3}):
-        arguments = {"model": small_model(), "task": Sorting(), "config": SHORT, "seed": 0} | arguments
-        with pytest.raises((TypeError, ValueError), match="config is 3|seed is -1|task is None|reward is 3|watch is 3"):
-            iterate_grpo(**arguments)
+def test_a_run_goes_on_only_with_its_reference():
+    state = next(iterate_grpo(small_model(), Sorting(), SHORT, seed=1)).state()
+    with pytest.raises(ValueError, match="reference is missing"):
+        next(iterate_grpo(small_model(), Sorting(), SHORT, seed=1, state=state))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"), [({"minibatches": 5}, "a divisor of prompts . group = 512"), ({"group": 1}, "2 or more")]
+)
+def test_settings_that_do_not_go_together(bad, message):
+    with pytest.raises(ValueError, match=message):
+        GRPOConfig(**bad)
 
 
 def test_accuracy_is_evaluated_when_asked():
     run = iterate_grpo(small_model(), Sorting(), replace(SHORT, evaluate_every=2), seed=0)
     found = ["accuracy" in next(run).metrics for _ in range(4)]
     assert found == [False, True, False, True]
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"group": 1},
-        {"minibatches": 5},
-        {"prompts": 0},
-        {"clip": (0.0, 0.2)},
-        {"beta": -1.0},
-        {"kl": "k0"},
-        {"scale": "var"},
-        {"normalize": "none"},
-        {"learning_rate": 0.0},
-        {"temperature": 0.0},
-        {"ddof": 7},
-        {"final_share": -3},
-    ],
-)
-def test_bad_settings(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        GRPOConfig(**bad)
-
-
-@pytest.mark.parametrize("bad", [{"group": 2.5}, {"beta": "x"}, {"clip": 0.2}, {"learning_rate": None}, {"kl": 3}])
-def test_settings_of_the_wrong_kind(bad):
-    with pytest.raises(TypeError, match=next(iter(bad))):
-        GRPOConfig(**bad)
-
-
-def test_text_is_no_price():
-    with pytest.raises(TypeError, match="epsilon is 'x'; expected a number, 0 or more"):
-        group_advantages(torch.ones(1, 2), epsilon="x")
-    new, old, ref, advantages, mask = batch()
-    with pytest.raises(TypeError, match="beta is 'x'; expected a number, 0 or more"):
-        grpo_loss(new, old, advantages, mask, log_prob_ref=ref, beta="x")
 
 
 # ------------------------------------------------------------------------------------------------ what a run costs

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlbook_lib.language_model import (
     CharTokenizer,
@@ -27,14 +28,6 @@ from rlbook_lib.language_model import (
 from tests.tiny_llama import save_tiny_llama
 
 PROMPTS = ["41=", "5=", "70713="]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def small_model(seed: int = 0, alphabet: str = "0123456789=", **size: int) -> Transformer:
@@ -337,6 +330,7 @@ def test_sequence_log_prob_sums_the_real_tokens():
     log_prob = torch.tensor([[-1.0, -2.0, math.nan], [-0.5, math.inf, -7.0]])
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
     assert sequence_log_prob(log_prob, mask).tolist() == [-3.0, -0.5]
+    assert sequence_log_prob.__unchecked__(log_prob, mask.bool()).tolist() == [-3.0, -0.5]
     with pytest.raises(ValueError, match="mask has shape"):
         sequence_log_prob(log_prob, mask[:1])
 
@@ -385,6 +379,58 @@ def test_entropies_are_those_of_the_rows():
     expected = torch.distributions.Categorical(logits=rows).entropy()
     assert torch.allclose(entropies[sampled.mask], expected[sampled.mask], atol=1e-5)
     assert (entropies[~sampled.mask] == 0).all()
+
+
+class LargestTable(TorchDispatchMode):
+    """Watches every tensor that is made, on the way back too: the most numbers of those with V columns."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.words, self.most = words, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(x, torch.Tensor) and x.dim() and x.shape[-1] == self.words:
+                self.most = max(self.most, x.numel())
+        return out
+
+
+@pytest.mark.parametrize("logits_at_once", [1, 13 * 7, 13 * 40, 13 * 1000])
+def test_logits_in_slices_give_the_same_numbers_and_gradients(logits_at_once):
+    model = small_model().double()
+    sampled = generate(model, PROMPTS * 5, max_new_tokens=6, seed=0)
+    weight = torch.linspace(-1, 1, sampled.mask.numel(), dtype=torch.float64).view(sampled.mask.shape)
+
+    def results(limit):
+        model.zero_grad()
+        with LargestTable(13) as table:
+            log_probs, entropies = completion_log_probs(model, sampled, 0.7, limit)
+            whole = token_log_probs(model, *sampled.whole, 0.7, limit)
+            ((log_probs + entropies) * weight).sum().add(whole.square().sum()).backward()
+        return [log_probs, entropies, whole, *(p.grad.clone() for p in model.parameters())], table.most
+
+    found, most = results(logits_at_once)
+    expected, full = results(2**26)
+    assert most <= max(model.head.weight.numel(), logits_at_once) < full or logits_at_once >= full == most
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+    with torch.no_grad():
+        assert not completion_log_probs(model, sampled, 0.7, logits_at_once)[0].requires_grad
+
+
+def test_a_word_that_cannot_come_adds_nothing_to_the_entropy():
+    model = small_model()
+    never = torch.zeros(13).index_fill(0, torch.tensor([5, 9]), -math.inf)
+    sampled = generate(model, PROMPTS, max_new_tokens=4, seed=0)
+    sampled = Completions(**{**sampled.__dict__, "tokens": sampled.tokens.masked_fill(sampled.tokens % 4 == 1, 2)})
+    rows = model(*sampled.whole)[:, sampled.prompt_tokens.shape[1] - 1 : -1] + never
+    expected = torch.distributions.Categorical(rows.softmax(-1)).entropy() * sampled.mask
+    model.head.register_forward_hook(lambda module, inputs, logits: logits + never)
+    log_probs, entropies = completion_log_probs(model, sampled)
+    assert torch.allclose(entropies, expected, atol=1e-5)
+    (log_probs + entropies).sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
 @pytest.mark.equation("eq-temperature")

@@ -1,5 +1,6 @@
 """PPO on a language model: exact small cases, hand-computed trajectories, masks, frozen models, exact resuming, broken rewards."""
 
+import copy
 import itertools
 import math
 from dataclasses import replace
@@ -11,15 +12,7 @@ from scipy.optimize import minimize
 
 from rlbook_lib import rlhf
 from rlbook_lib.divergences import kl_divergence
-from rlbook_lib.language_model import (
-    CharTokenizer,
-    Transformer,
-    TransformerConfig,
-    completion_log_probs,
-    generate,
-    left_pad,
-    token_log_probs,
-)
+from rlbook_lib.language_model import completion_log_probs, encode_completions, generate, left_pad, token_log_probs
 from rlbook_lib.reward_model import RewardModel
 from rlbook_lib.rlhf import (
     RLHFConfig,
@@ -37,26 +30,11 @@ from rlbook_lib.rlhf import (
     train_rlhf,
     whiten,
 )
-from rlbook_lib.text_tasks import RewardError, Sorting
-from rlbook_lib.training import frozen_copy, load_checkpoint
+from rlbook_lib.text_tasks import Sorting
+from rlbook_lib.training import frozen_copy
+from tests.language_models import Letter, alone, descend, same_weights, small_model, weights
 
 SHORT = RLHFConfig(updates=5, batch_size=16, minibatches=2, value_warmup=1, warmup=1)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def small_model(seed: int = 0, alphabet: str = Sorting().alphabet) -> Transformer:
-    return Transformer(CharTokenizer(alphabet), TransformerConfig(width=16, layers=1, heads=2), seed=seed)
-
-
-def weights(model) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
 # ---------------------------------------------------------------------------------- the objective, exactly
@@ -89,6 +67,15 @@ def test_the_optimum_is_that_of_a_general_optimizer():
     assert rlhf_objective(rlhf_optimum(REWARDS, REFERENCE, BETA), REWARDS, REFERENCE, BETA) == pytest.approx(
         value, abs=1e-12
     )
+
+
+def test_what_the_reference_cannot_say_has_no_part_in_the_optimum():
+    for beta in (1e-300, 0.001, 1.0):
+        assert rlhf_optimum([1.0, 0.0], [0.0, 1.0], beta).tolist() == [0.0, 1.0]
+    found = rlhf_optimum([1e4, 0.2, -0.5, 0.3], [0.0, 0.5, 0.3, 0.2], 0.1)
+    weights = np.array([0.0, 0.5, 0.3 * math.exp(-7), 0.2 * math.exp(1)])
+    assert found == pytest.approx(weights / weights.sum(), rel=1e-12)
+    assert rlhf_optimum([0.0, 1e308, -1e308], [0.5, 0.25, 0.25], 0.5).tolist() == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.equation("eq-dpo-loss")
@@ -292,6 +279,30 @@ def test_the_gradient_of_the_total_is_the_weighted_sum():
         total_loss(policy, entropy=entropy, entropy_coefficient=-1.0)
 
 
+@pytest.mark.parametrize(
+    "formula", [shape_rewards, completion_gae, whiten, rlhf_policy_loss, rlhf_value_loss, sequence_kl]
+)
+def test_a_bare_formula_ignores_what_a_mask_hides(formula):
+    """Value and gradient, as inner calls meet them: no door stands between."""
+    generator, found = torch.Generator().manual_seed(0), {}
+    tokens = torch.randn(4, 3, 5, generator=generator)
+    mask = torch.arange(5)[None] < torch.tensor([5, 1, 3])[:, None]
+    count = {shape_rewards: 2, completion_gae: 2, whiten: 1, rlhf_policy_loss: 3, rlhf_value_loss: 2, sequence_kl: 2}[
+        formula
+    ]
+    for garbage in (0.0, 7.0, math.nan, math.inf):
+        leaves = [torch.where(mask, x, garbage).requires_grad_(True) for x in tokens[:count]]
+        scored = formula is shape_rewards
+        out = formula.__unchecked__(*([torch.ones(3)] if scored else []), *leaves, mask, *([0.1] if scored else []))
+        parts = out if isinstance(out, tuple) else (out,)
+        sum((part**2).sum() for part in parts).backward()
+        found[garbage] = [*(part.detach() for part in parts), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+    for other in (7.0, math.nan, math.inf):
+        assert len(found[other]) == len(found[0.0]) > 1
+        assert all(torch.equal(a, b) for a, b in zip(found[0.0], found[other]))
+        assert all((x[~mask] == 0).all() for x in found[other] if x.shape == mask.shape)
+
+
 @pytest.mark.equation("eq-kl-controller")
 def test_the_price_moves_toward_the_target():
     assert adapt_beta(0.1, kl=6.0, target=6.0) == pytest.approx(0.1)
@@ -307,24 +318,6 @@ def test_the_price_moves_toward_the_target():
 
 
 # ------------------------------------------------------------------------------------------------ the training
-
-
-class Letter:
-    """Write "b": a bandit of one token and an end of sequence."""
-
-    alphabet, max_new_tokens = "ab", 2
-
-    def prompts(self, count, rng, split="train"):
-        return ["a"] * count
-
-    def demonstration(self, prompt, rng):
-        return "a"
-
-    def answer(self, prompt):
-        return "b"
-
-    def reward(self, prompt, text, finished):
-        return float(text == "b" and finished)
 
 
 @pytest.mark.slow
@@ -358,6 +351,71 @@ def test_the_pretraining_mix_keeps_the_demonstrations_likely():
         train_rlhf(model, Letter(), config, seed=0)
         chance[coefficient] = generate(model, ["a"] * 500, max_new_tokens=2, seed=0).texts.count("a") / 500
     assert chance[0.0] < 0.1 < 0.3 < chance[5.0]
+
+
+def test_one_update_number_by_number():
+    """Two epochs of two minibatches in plain torch, a completion at a time: weights of both models, and metrics."""
+    task, seen = Sorting(shortest=2, longest=4), []
+    model, reference = small_model().double(), small_model(1).double()
+    value_model = RewardModel(model).double()
+    with torch.no_grad():
+        value_model.score.weight.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
+    plain, critic = copy.deepcopy(model), copy.deepcopy(value_model)
+    config = RLHFConfig(updates=4, batch_size=8, epochs=2, minibatches=2, warmup=2, value_warmup=0, temperature=0.7)
+    config = replace(config, learning_rate=1e-2, value_learning_rate=2e-2, max_gradient_norm=0.3, clip=0.1)
+    config = replace(config, value_clip=0.05, gamma=0.9, lam=0.8, beta=0.3, step_kl_limit=None)
+    config = replace(config, entropy_coefficient=0.02, pretraining_coefficient=0.1)
+    options = {"reference": reference, "value_model": value_model, "reward": lambda p, text, f: len(text), "seed": 5}
+    metrics = next(iterate_rlhf(model, task, config, watch=lambda c, s: seen.append((c, s)), **options)).metrics
+
+    (batch, scores), rng = seen[0], np.random.default_rng(5)
+    rng.integers(2**62)  # the seed of the sampling
+    assert batch.prompts == task.prompts(8, rng)
+    values_of = lambda i: critic.score(alone(critic.trunk, batch, i)[2][:-1])[:, 0]  # noqa: E731
+    rows, kl = [], []
+    for i in range(8):
+        old, ref = batch.log_probs[i][batch.mask[i]], alone(reference, batch, i, 0.7)[0].detach()
+        rewards, values, advantages, following = -0.3 * (old - ref), values_of(i).detach(), [], 0.0
+        rewards[-1] += scores[i]
+        for t in reversed(range(len(old))):
+            next_value = values[t + 1] if t + 1 < len(old) else 0.0
+            following = rewards[t] + 0.9 * next_value - values[t] + 0.9 * 0.8 * following
+            advantages.insert(0, following)
+        rows.append((old, values, torch.stack(advantages)))
+        kl.append(float((old - ref).sum()))
+    every = torch.cat([row[2] for row in rows])
+    adam = {"betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0}
+    optimizers = [torch.optim.AdamW(m.parameters(), **adam) for m in (plain, critic)]
+    shown = []
+    for _ in range(2):
+        order = rng.permutation(8).tolist()
+        for index in (order[:4], order[4:]):
+            found = {"policy": [], "entropy": [], "clipped": [], "step_kl": [], "worse": [], "value_loss": []}
+            for i in index:
+                old, values, advantages = rows[i]
+                value, target = values_of(i), values + advantages
+                nearby = values + (value - values).clamp(-0.05, 0.05)
+                found["worse"].append(torch.maximum((value - target) ** 2, (nearby - target) ** 2) / 2)
+                found["value_loss"].append((value - target) ** 2 / 2)
+                new, table, _ = alone(plain, batch, i, 0.7)
+                ratio, white = (new - old).exp(), (advantages - every.mean()) / (every.std(correction=0) + 1e-8)
+                found["policy"].append(torch.minimum(ratio * white, ratio.clamp(0.9, 1.1) * white))
+                found["entropy"].append(-(table.exp() * table).sum(1))
+                found["clipped"].append(((ratio - 1).abs() > 0.1).double())
+                found["step_kl"].append(ratio - 1 - (new - old))
+            mean = {name: torch.cat(parts).mean() for name, parts in found.items()}
+            prompts = task.prompts(4, rng)
+            shown_texts = encode_completions(plain, prompts, [task.demonstration(p, rng) for p in prompts])
+            demonstrated = torch.cat([alone(plain, shown_texts, i)[0] for i in range(4)]).mean()
+            descend(optimizers[1], mean["worse"], 2e-2 / 2, 0.3)
+            descend(optimizers[0], -mean["policy"] - 0.02 * mean["entropy"] - 0.1 * demonstrated, 1e-2 / 2, 0.3)
+            shown.append({name: mean[name].item() for name in ("entropy", "clipped", "step_kl", "value_loss")})
+    expected = {name: np.mean([row[name] for row in shown]) for name in shown[0]}
+    expected |= {"kl": np.mean(kl), "reward": float(scores.mean()), "policy_steps": 4, "beta": 0.3}
+    for name, number in expected.items():
+        assert metrics[name] == pytest.approx(number, rel=1e-5), name
+    assert same_weights(model, plain) and same_weights(value_model, critic)
+    assert metrics["clipped"] > 0 and metrics["step_kl"] > 1e-4  # the batch has what the formulas are about
 
 
 def test_reference_and_reward_model_stay_as_they_are():
@@ -395,53 +453,10 @@ def test_the_pass_ends_at_the_limit():
     assert free["policy_steps"] == 8
 
 
-def test_the_metrics_of_the_value_model_against_numpy():
-    """One minibatch a pass, no discount, no price: the target of a token is value + advantage at lambda 0.95."""
-    model, seen = small_model(), []
-    value_model = RewardModel(model)
-    with torch.no_grad():
-        value_model.score.weight.normal_(generator=torch.Generator().manual_seed(0))
-    before = RewardModel(model)
-    before.load_state_dict(value_model.state_dict())
-    config = replace(SHORT, beta=0.0, epochs=1, minibatches=1, value_clip=1e-6)
-    options = {"seed": 0, "watch": lambda c, s: seen.append((c, s)), "reward": lambda p, t, f: len(t)}
-    twice_model = RewardModel(model)
-    twice_model.load_state_dict(before.state_dict())
-    twice = next(iterate_rlhf(model, Sorting(), replace(config, epochs=2), value_model=twice_model, **options)).metrics
-    metrics = next(iterate_rlhf(model, Sorting(), config, value_model=value_model, **options)).metrics
-    (completions, scores), values = seen[-1], before.values(seen[-1][0]).detach()
-    table = np.full(values.shape, np.nan)
-    for row, length in enumerate(completions.lengths.tolist()):
-        v = values[row].double().numpy()
-        for t in reversed(range(length)):
-            last = t == length - 1
-            table[row, t] = (
-                (float(scores[row]) if last else v[t + 1]) - v[t] + (0.0 if last else 0.95 * table[row, t + 1])
-            )
-    real = completions.mask.numpy()
-    errors, targets = table[real], (values.double().numpy() + table)[real]
-    first = 0.5 * np.mean(np.square(errors))
-    after = value_model.values(completions).detach()[completions.mask].double().numpy()  # after one gradient step
-    second = 0.5 * np.mean((after - targets) ** 2)
-    assert metrics["value_loss"] == pytest.approx(first, rel=1e-4)
-    assert second < 0.999 * first
-    assert twice["value_loss"] == pytest.approx((first + second) / 2, rel=1e-4)  # not the clipped loss
-    assert metrics["explained_variance"] == pytest.approx(1 - np.var(errors) / np.var(targets), rel=1e-3)
-
-
 def test_constants_that_are_foreseen_exactly_are_explained():
     record = next(iterate_rlhf(small_model(), Sorting(), replace(SHORT, beta=0.0), seed=0, reward=lambda p, t, f: 0.0))
     assert record.metrics["explained_variance"] == 1.0
     assert record.metrics["value_loss"] == 0.0
-
-
-def test_a_wrong_call_is_refused_before_anything_runs():
-    for arguments in ({"config": 3}, {"seed": -1}, {"task": None}, {"reward": 3}, {"value_model": 3}):
-        arguments = {"model": small_model(), "task": Sorting(), "config": SHORT, "seed": 0} | arguments
-        with pytest.raises(
-            (TypeError, ValueError), match="config is 3|seed is -1|task is None|reward is 3|value_model is 3"
-        ):
-            iterate_rlhf(**arguments)
 
 
 def test_a_policy_beyond_the_limit_waits_for_the_next_round(monkeypatch):
@@ -463,49 +478,6 @@ def test_the_first_ratio_is_one():
     assert metrics["step_kl"] == pytest.approx(0.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("stop_at", [1, 3])
-def test_a_resumed_run_ends_bit_for_bit_where_an_undisturbed_one_does(stop_at, tmp_path):
-    reference, config = frozen_copy(small_model()), replace(SHORT, kl_target=0.5, pretraining_coefficient=0.1)
-    whole, begun, resumed = small_model(), small_model(), small_model(seed=4)
-    expected = train_rlhf(whole, Sorting(), config, seed=1, reference=reference)
-    path = tmp_path / "rlhf.pt"
-    train_rlhf(
-        begun,
-        Sorting(),
-        config,
-        seed=1,
-        reference=reference,
-        checkpoint=path,
-        checkpoint_every=1,
-        stop=lambda u: u.update == stop_at,
-    )
-    result = train_rlhf(resumed, Sorting(), config, seed=1, reference=reference, checkpoint=path)
-    assert torch.equal(weights(whole), weights(resumed))
-    assert np.array_equal(expected.history["reward"], result.history["reward"])
-    with pytest.raises(ValueError, match="reference is missing"):
-        train_rlhf(small_model(), Sorting(), config, seed=1, checkpoint=path)
-
-
-def test_one_seed_one_result():
-    one, two, other = small_model(), small_model(), small_model()
-    for model, seed in ((one, 0), (two, 0), (other, 1)):
-        train_rlhf(model, Sorting(), replace(SHORT, updates=2), seed=seed)
-    assert torch.equal(weights(one), weights(two))
-    assert not torch.equal(weights(one), weights(other))
-
-
-@pytest.mark.parametrize("broken", [lambda p, t, f: math.nan, lambda p, t, f: 1 / 0])
-def test_a_broken_reward_stops_the_run_with_its_sample(broken, tmp_path):
-    calls, path = itertools.count(), tmp_path / "rlhf.pt"
-
-    def reward(prompt, text, finished):
-        return broken(prompt, text, finished) if next(calls) >= 2 * SHORT.batch_size + 3 else 0.0
-
-    with pytest.raises(RewardError, match="sample 3: prompt '"):
-        train_rlhf(small_model(), Sorting(), SHORT, seed=0, reward=reward, checkpoint=path, checkpoint_every=1)
-    assert load_checkpoint(path)["update"] == 2
-
-
 def test_a_batch_without_an_end_of_sequence_trains_on():
     model = small_model()
 
@@ -517,24 +489,13 @@ def test_a_batch_without_an_end_of_sequence_trains_on():
     assert all(math.isfinite(value) for value in metrics.values())
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"batch_size": 10, "minibatches": 4},
-        {"updates": 0},
-        {"lam": 1.5},
-        {"gamma": -0.1},
-        {"beta": -1.0},
-        {"clip": 1.0},
-        {"learning_rate": 0.0},
-        {"value_clip": -1.0},
-        {"temperature": math.inf},
-        {"entropy_coefficient": math.nan},
-        {"value_warmup": -2},
-        {"final_share": -3},
-        {"kl_target": 2.0, "beta": 0.0},
-    ],
-)
-def test_bad_settings(bad):
+def test_a_run_goes_on_only_with_its_reference():
+    state = next(iterate_rlhf(small_model(), Sorting(), SHORT, seed=1)).state()
+    with pytest.raises(ValueError, match="reference is missing"):
+        next(iterate_rlhf(small_model(), Sorting(), SHORT, seed=1, state=state))
+
+
+@pytest.mark.parametrize("bad", [{"batch_size": 10, "minibatches": 4}, {"kl_target": 2.0, "beta": 0.0}])
+def test_settings_that_do_not_go_together(bad):
     with pytest.raises(ValueError, match=list(bad)[-1]):
         RLHFConfig(**bad)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,30 +59,6 @@ def test_the_split_is_the_same_on_every_machine():
 def test_prompts_repeat_with_the_seed():
     one, two = (Sorting().prompts(5, np.random.default_rng(7)) for _ in range(2))
     assert one == two
-
-
-@pytest.mark.parametrize(("count", "split"), [(0, "train"), (3, "test")])
-def test_bad_arguments_of_prompts(count, split):
-    with pytest.raises(ValueError):
-        Sorting().prompts(count, np.random.default_rng(0), split)
-
-
-@pytest.mark.parametrize(
-    ("kind", "arguments"),
-    [
-        (Sorting, {"shortest": 0}),
-        (Sorting, {"longest": 3}),
-        (Sorting, {"drop": 1.5}),
-        (Sorting, {"swap": -0.1}),
-        (Arithmetic, {"digits": 0}),
-        (Arithmetic, {"no_carry": 2.0}),
-        (CheckDigit, {"weights": ()}),
-        (CheckDigit, {"stop": 2.0}),
-    ],
-)
-def test_bad_settings(kind, arguments):
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        kind(**arguments)
 
 
 def test_sorting_answers_and_demonstrations():
@@ -186,6 +163,67 @@ def test_rewards():
     assert Arithmetic().reward("47+85=", "132", True) == 1.0
     assert Arithmetic().reward("47+85=", "99", True) == pytest.approx(0.1)
     assert Arithmetic().reward("47+85=", "9+9", True) == 0.0
+
+
+def file_of(tmp_path, answer, rule):
+    """A task of one question, and the prompt."""
+    rows = [{"prompt": f"question {k}", "answer": answer} for k in range(20)]
+    path = tmp_path / "task.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    return PromptFile(path, rule), "question 3"
+
+
+RIGHT = {  # answer: texts that say it, texts that do not, by rule
+    ("equal", "Paris"): (["Paris", " Paris\n"], ["Paris.", "paris", "Paris Paris", ""]),
+    ("contains", "Paris"): (["It is Paris.", "Paris"], ["Parisian", "PARIS", "Pari", "comparison", ""]),
+    ("contains", "7"): (
+        ["it is 7, sure", "7.", "x=7", "7.0"],
+        ["0123456789 and so on", "17", "-7", "7.5", "1/7", "7,000"],
+    ),
+    ("last number", "2"): (
+        ["1/2 is wrong, 2", "2.", "4/2", "5-2"],
+        ["1/2", "1,2", "2 or 3", "12", "-2", "1.2.2", "two", ""],
+    ),
+    ("last number", "1,234.50"): (["$1234.5", "1,234.50."], ["1234", "234.50", "1,234,50"]),
+    ("last number", "-3"): (["x=-3", "\u22123"], ["5-3", "3", "-3 + 1"]),
+    ("last number", "12"): (["12/1", "1.2e1"], ["1,2", "12/0", "12e999999999", "12" + "9" * 5000]),
+}
+
+
+@pytest.mark.parametrize(("rule", "answer"), RIGHT)
+def test_rules_of_a_prompt_file_pay_what_is_right_and_nothing_else(rule, answer, tmp_path):
+    task, prompt = file_of(tmp_path, answer, rule)
+    for texts, reward in zip(RIGHT[rule, answer], (1.0, 0.0)):
+        for text in texts:
+            assert task.reward(prompt, text, True) == reward, text
+            assert task.reward(prompt, text, False) == 0.0, text  # it never ended: it has not answered
+
+
+@pytest.mark.parametrize(
+    ("answer", "rule"), [("", "equal"), ("  ", "contains"), ("1,2", "last number"), ("no", "last number")]
+)
+def test_answers_that_any_text_or_none_would_hold_are_refused(answer, rule, tmp_path):
+    with pytest.raises(ValueError, match="task.jsonl, line 1: .*; expected"):
+        file_of(tmp_path, answer, rule)
+
+
+@pytest.mark.parametrize("task", [*TASKS, "file"])
+def test_no_task_pays_for_what_did_not_end(task, tmp_path):
+    task, prompt = (
+        (task, task.prompts(1, np.random.default_rng(0))[0]) if task != "file" else file_of(tmp_path, "7", "equal")
+    )
+    right = (
+        task.demonstration(prompt, np.random.default_rng(0))
+        if isinstance(task, (CheckDigit, PromptFile))
+        else task.answer(prompt)
+    )
+    assert task.reward(prompt, right, True) == 1.0
+    model = Transformer(
+        CharTokenizer("abcdefghijklmnopqrstuvwxyz 0123456789+=:"), TransformerConfig(width=8, heads=1), seed=0
+    )
+    ended = encode_completions(model, [prompt], [right])
+    cut_off = replace(ended, finished=torch.tensor([False]))
+    assert [score_completions(task.reward, written).tolist() for written in (ended, cut_off)] == [[1.0], [0.0]]
 
 
 def test_hidden_score_by_hand():
