@@ -81,18 +81,10 @@ def iterate_sft(
 ) -> Iterator[Update]:
     """Train a model on fresh demonstrations, one gradient step an update.
 
-    Args:
-        model: the language model; it is trained in place.
-        task: makes training prompts and demonstrations.
-        config: the settings; default ``SFTConfig()``.
-        seed: of prompts and demonstrations.
-        state: to go on from, as an earlier record's ``state()`` gave it.
+    The model is trained in place.
 
     Yields:
         One record an update; ``env_steps`` counts demonstrated tokens; metrics: loss, learning_rate.
-
-    Raises:
-        ValueError: the state was made with other settings.
     """
     config = config or SFTConfig()
     rng = np.random.default_rng(seed)

@@ -261,12 +261,11 @@ def iterate_grpo(
     Args:
         model: is trained in place.
         task: makes training prompts, and rewards completions unless ``reward`` is given.
-        reference: the frozen model that the divergence is measured from; default: a copy of the model as it
-            comes, if beta is above 0. A run that goes on from a state needs the same reference again.
+        reference: what the divergence is measured from; default: a copy of the model as it comes, if beta is
+            above 0. A run that goes on from a state needs the same reference again.
         reward: called with prompt, completion and whether it ended; or a reward model.
         watch: called with each round's completions and their rewards (P, G) before the model learns from
-            them, to keep a few or to measure them; what it returns joins the metrics.
-        state: to go on from, as an earlier record's ``state()`` gave it.
+            them; what it returns joins the metrics.
 
     Yields:
         One record an update; ``env_steps`` counts sampled tokens. Metrics: reward (mean), length (tokens),
@@ -321,34 +320,28 @@ def iterate_grpo(
         learning_rate = config.learning_rate * learning_rate_share(
             run.update, config.updates, config.warmup, config.final_share
         )
-        metrics |= _learn(model, optimizer, batch, advantages, reference, config, learning_rate, rng)
+        metrics |= _learn(run, batch, advantages, reference, learning_rate)
         if config.evaluate_every and (run.update + 1) % config.evaluate_every == 0:
             metrics["accuracy"] = evaluate_accuracy(model, task)
         yield run.record(mean_of_metrics(metrics), int(total(float(batch.mask.sum()))))
 
 
 def _learn(
-    model: LanguageModel,
-    optimizer: Optimizer,
-    batch: Completions,
-    advantages: Tensor,
-    reference: LanguageModel | None,
-    config: GRPOConfig,
-    learning_rate: float,
-    rng: np.random.Generator,
+    run: GRPORun, batch: Completions, advantages: Tensor, reference: LanguageModel | None, learning_rate: float
 ) -> dict[str, float]:
     """The epochs of gradient steps over one round of completions; the mean of what the minibatches showed."""
+    config: GRPOConfig = run.config
     log_prob_ref = None
     if config.beta > 0 and reference is not None:
         with torch.no_grad():
             log_prob_ref, _ = completion_log_probs(reference, batch, config.temperature)  # (B, N)
     rows = []
     for _ in range(config.epochs):
-        order = torch.from_numpy(rng.permutation(len(batch))).to(batch.tokens.device)
+        order = torch.from_numpy(run.rng.permutation(len(batch))).to(batch.tokens.device)
         for index in order.chunk(config.minibatches):
             part = batch.take(index)
             ref = None if log_prob_ref is None else log_prob_ref[index, : part.mask.shape[1]]
-            log_prob, entropy = completion_log_probs(model, part, config.temperature)
+            log_prob, entropy = completion_log_probs(run.model, part, config.temperature)
             loss = grpo_loss(
                 log_prob,
                 part.log_probs,
@@ -361,7 +354,7 @@ def _learn(
                 normalize=config.normalize,
                 denominator=_whole_denominator(part.mask, config.normalize),
             )
-            norm = gradient_step(optimizer, loss, learning_rate, config.max_gradient_norm)
+            norm = gradient_step(run.optimizer, loss, learning_rate, config.max_gradient_norm)
             found = _diagnose(log_prob.detach(), entropy.detach(), part, ref, config)
             rows.append(found | {"gradient_norm": norm})
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}

@@ -296,12 +296,7 @@ def iterate_reward_model(
 ) -> Iterator[Update]:
     """Fit a reward model to preference pairs, one epoch an update.
 
-    Args:
-        model: the reward model; it is trained in place.
-        pairs: the training pairs.
-        config: the settings; default ``RewardModelConfig()``.
-        seed: of the order of the pairs.
-        state: to go on from, as an earlier record's ``state()`` gave it.
+    The model is trained in place.
 
     Yields:
         One record an epoch; ``env_steps`` counts pairs; metrics: loss, accuracy (share of training pairs

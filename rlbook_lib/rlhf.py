@@ -282,12 +282,10 @@ def iterate_rlhf(
         model: the policy; it is trained in place.
         task: makes training prompts, and rewards completions unless ``reward`` is given.
         value_model: V of the token MDP, trained in place; default: the policy's trunk with a new scalar head.
-        reference: the frozen model; default: a copy of the policy as it comes. A run that goes on from a
-            state needs it again.
+        reference: default: a copy of the policy as it comes. A run that goes on from a state needs it again.
         reward: called with prompt, completion and whether it ended; or a reward model.
-        watch: called with each round's completions and their scores (B,) before the models learn from them,
-            to keep a few or to measure them; what it returns joins the metrics.
-        state: to go on from, as an earlier record's ``state()`` gave it.
+        watch: called with each round's completions and their scores (B,) before the models learn from them;
+            what it returns joins the metrics.
 
     Yields:
         One record an update; ``env_steps`` counts sampled tokens. Metrics: reward (mean score), kl (to the
@@ -330,7 +328,7 @@ def iterate_rlhf(
             generator=draws.generator,
         )
         scores = score_with(reward, batch)  # (B,)
-        samples, metrics = _judge(batch, scores, value_model, reference, run.beta, config)
+        samples, metrics = _judge(run, batch, scores, reference)
         if watch is not None:
             metrics |= watch(batch, scores) or {}
         # learn: the values always, the policy after its time of waiting and until it has moved far enough
@@ -340,8 +338,8 @@ def iterate_rlhf(
             order = torch.from_numpy(rng.permutation(len(batch))).to(scores.device)
             for index in order.chunk(config.minibatches):
                 part = samples.take(index)
-                errors.append(_value_step(value_model, value_optimizer, part, share, config))
-                row = _policy_step(model, optimizer, part, share, config, task, rng) if learns else None
+                errors.append(_value_step(run, part, share))
+                row = _policy_step(run, part, share, task) if learns else None
                 learns = row is not None
                 rows += [row] if row is not None else []
         metrics |= {name: float(np.mean([row[name] for row in rows])) for name in (rows[0] if rows else {})}
@@ -372,51 +370,39 @@ class _Samples:
 
 @torch.no_grad()
 def _judge(
-    batch: Completions,
-    scores: Tensor,
-    value_model: RewardModel,
-    reference: LanguageModel,
-    beta: float,
-    config: RLHFConfig,
+    run: RLHFRun, batch: Completions, scores: Tensor, reference: LanguageModel
 ) -> tuple[_Samples, dict[str, float]]:
     """Token rewards, advantages and value targets of a round, all under the models as they are before it."""
+    config: RLHFConfig = run.config
     log_prob_ref, _ = completion_log_probs(reference, batch, config.temperature)
-    rewards = shape_rewards(scores, batch.log_probs, log_prob_ref, batch.mask, beta)
-    values = value_model.values(batch)
+    rewards = shape_rewards(scores, batch.log_probs, log_prob_ref, batch.mask, run.beta)
+    values = run.value_model.values(batch)
     advantages, targets = completion_gae(rewards, values, batch.mask, config.gamma, config.lam)
     metrics = {
         "reward": float(scores.mean()),
         "kl": float(sequence_kl(batch.log_probs, log_prob_ref, batch.mask).mean()),
-        "beta": beta,
+        "beta": run.beta,
         "length": float(batch.lengths.float().mean()),
         "explained_variance": explained_variance(values[batch.mask], targets[batch.mask]),
     }
     return _Samples(batch, values, whiten(advantages, batch.mask), targets), metrics
 
 
-def _value_step(
-    value_model: RewardModel, optimizer: Optimizer, part: _Samples, share: float, config: RLHFConfig
-) -> float:
+def _value_step(run: RLHFRun, part: _Samples, share: float) -> float:
     """One gradient step; half the mean squared error before it."""
-    values, mask = value_model.values(part.completions), part.completions.mask
+    config: RLHFConfig = run.config
+    values, mask = run.value_model.values(part.completions), part.completions.mask
     old = None if config.value_clip is None else part.values
     loss = rlhf_value_loss(values, part.targets, mask, old, config.value_clip) * _share(mask)
-    gradient_step(optimizer, loss, config.value_learning_rate * share, config.max_gradient_norm)
+    gradient_step(run.value_optimizer, loss, config.value_learning_rate * share, config.max_gradient_norm)
     return float(rlhf_value_loss(values.detach(), part.targets, mask))
 
 
-def _policy_step(
-    model: LanguageModel,
-    optimizer: Optimizer,
-    part: _Samples,
-    share: float,
-    config: RLHFConfig,
-    task: TextTask,
-    rng: np.random.Generator,
-) -> dict[str, float] | None:
+def _policy_step(run: RLHFRun, part: _Samples, share: float, task: TextTask) -> dict[str, float] | None:
     """One gradient step; None, and no step, if the policy is beyond the limit already."""
+    config: RLHFConfig = run.config
     batch = part.completions
-    log_prob, entropies = completion_log_probs(model, batch, config.temperature)
+    log_prob, entropies = completion_log_probs(run.model, batch, config.temperature)
     new, old = log_prob.detach()[batch.mask], batch.log_probs[batch.mask]
     share_of_tokens = _share(batch.mask)
     step_kl = total(share_of_tokens * float(kl_estimate(old, new, "k3").mean()))  # KL(old || new): the old one sampled
@@ -425,8 +411,8 @@ def _policy_step(
     entropy = masked_mean(entropies, batch.mask)
     pretraining_loss: Tensor | float = 0.0
     if config.pretraining_coefficient > 0:
-        shown = demonstrations(model, task, len(batch), rng)
-        pretraining_loss = sft_loss(completion_log_probs(model, shown)[0], shown.mask)
+        shown = demonstrations(run.model, task, len(batch), run.rng)
+        pretraining_loss = sft_loss(completion_log_probs(run.model, shown)[0], shown.mask)
     loss = total_loss(
         rlhf_policy_loss(log_prob, batch.log_probs, part.advantages, batch.mask, config.clip),
         entropy=entropy,
@@ -434,8 +420,7 @@ def _policy_step(
         pretraining_loss=pretraining_loss,
         pretraining_coefficient=config.pretraining_coefficient,
     )
-    loss = loss * share_of_tokens
-    gradient_step(optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
+    gradient_step(run.optimizer, loss * share_of_tokens, config.learning_rate * share, config.max_gradient_norm)
     clipped = float((torch.expm1(new - old).abs() > config.clip).float().mean())
     return {"entropy": entropy.item(), "clipped": clipped, "step_kl": step_kl}
 

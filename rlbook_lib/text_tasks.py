@@ -66,18 +66,22 @@ def split_of(prompt: str) -> Split:
     return "eval" if zlib.crc32(prompt.encode()) % EVALUATION_SHARE == 0 else "train"
 
 
-def _draw_prompts(draw: Callable[[], str], count: int, split: Split) -> list[str]:
-    """Draw until enough prompts of the split have come."""
-    prompts: list[str] = []
-    while len(prompts) < count:
-        prompt = draw()
-        if split_of(prompt) == split:
-            prompts.append(prompt)
-    return prompts
+class _Drawn:
+    """A task whose prompts a method ``draw(rng)`` makes."""
+
+    @checked
+    def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
+        """Some prompts of one split, drawn independently."""
+        prompts: list[str] = []
+        while len(prompts) < count:
+            prompt = self.draw(rng)  # type: ignore[attr-defined]
+            if split_of(prompt) == split:
+                prompts.append(prompt)
+        return prompts
 
 
 @settings
-class Sorting:
+class Sorting(_Drawn):
     """Sort the digits of a prompt: ``5283=`` asks for ``2358``.
 
     With ``drop`` above one half, the most common demonstration of a prompt with a repeated digit is wrong.
@@ -99,15 +103,9 @@ class Sorting:
         """Room for the answer, two digits too many, and the end of sequence."""
         return self.longest + 3
 
-    @checked
-    def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
-        """Some prompts of one split."""
-
-        def draw() -> str:
-            digits = rng.integers(10, size=rng.integers(self.shortest, self.longest + 1))
-            return "".join(map(str, digits)) + "="
-
-        return _draw_prompts(draw, count, split)
+    def draw(self, rng: np.random.Generator) -> str:
+        """A prompt: between the fewest and the most digits, each as likely."""
+        return "".join(map(str, rng.integers(10, size=rng.integers(self.shortest, self.longest + 1)))) + "="
 
     def answer(self, prompt: str) -> str:
         """The digits in order."""
@@ -128,7 +126,7 @@ class Sorting:
 
 
 @settings
-class Arithmetic:
+class Arithmetic(_Drawn):
     """Add two numbers: ``47+85=`` asks for ``132``."""
 
     digits: Count = 2  #: most digits of each number
@@ -140,15 +138,10 @@ class Arithmetic:
         """Room for the sum, one digit too many, and the end of sequence."""
         return self.digits + 3
 
-    @checked
-    def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
-        """Some prompts of one split."""
-
-        def draw() -> str:
-            a, b = rng.integers(10**self.digits, size=2)
-            return f"{a}+{b}="
-
-        return _draw_prompts(draw, count, split)
+    def draw(self, rng: np.random.Generator) -> str:
+        """A prompt: two numbers of at most so many digits, each as likely."""
+        a, b = rng.integers(10**self.digits, size=2)
+        return f"{a}+{b}="
 
     def answer(self, prompt: str) -> str:
         """The sum."""
@@ -170,7 +163,7 @@ class Arithmetic:
 
 
 @settings
-class CheckDigit:
+class CheckDigit(_Drawn):
     """Find the check digit of a number: ``978026203924:`` asks for ``=6``, after written work or at once.
 
     The digits are multiplied by the weights in turn; the check digit brings their sum to a multiple of ten.
@@ -194,14 +187,9 @@ class CheckDigit:
         """Room for all sums, "=", the digit, two characters too many, and the end of sequence."""
         return self.digits + 5
 
-    @checked
-    def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
-        """Some prompts of one split."""
-
-        def draw() -> str:
-            return "".join(map(str, rng.integers(10, size=self.digits))) + ":"
-
-        return _draw_prompts(draw, count, split)
+    def draw(self, rng: np.random.Generator) -> str:
+        """A prompt: that many digits, each as likely."""
+        return "".join(map(str, rng.integers(10, size=self.digits))) + ":"
 
     def work(self, prompt: str) -> str:
         """The last digit of each running sum of the weighted digits."""

@@ -88,12 +88,8 @@ def test_groups_stay_apart(scale):
     ("rewards", "options", "message"),
     [
         (torch.ones(3, 1), {}, "groups of one"),
-        (torch.ones(3), {}, "shape"),
-        (torch.ones(0, 4), {}, "shape"),
         (torch.tensor([[1.0, math.nan]]), {}, "NaN"),
-        (torch.ones(1, 2), {"scale": "mean"}, "scale is 'mean'"),
         (torch.ones(1, 2), {"ddof": 2}, "ddof is 2"),
-        (torch.ones(1, 2), {"epsilon": -1.0}, "epsilon"),
     ],
 )
 def test_bad_input_to_group_advantages(rewards, options, message):
@@ -289,18 +285,11 @@ def test_a_batch_in_parts_gives_the_same_loss_and_gradient(normalize):
     [
         ({"mask": torch.zeros(4, 6)}, "mask is empty in row 0"),
         ({"mask": torch.ones(4, 5)}, "mask has shape"),
-        ({"mask": 0.5 * torch.ones(4, 6)}, "other than 0 and 1"),
-        ({"advantages": torch.ones(4, 1)}, "advantages has shape"),
         ({"advantages": torch.ones(4, 6)}, "advantages has shape"),
         ({"advantages": torch.tensor([1.0, math.nan, 0.0, 0.0])}, "advantages holds NaN"),
         ({"log_prob_old": torch.full((4, 6), math.nan)}, "log_prob_old holds NaN"),
-        ({"log_prob_old": torch.zeros(4, 5)}, "log_prob_old has shape"),
         ({"beta": 0.1, "log_prob_ref": None}, "log_prob_ref is None and beta is 0.1"),
-        ({"beta": -0.1}, "beta"),
-        ({"clip": (0.2,)}, "clip"),
         ({"clip": (1.0, 0.2)}, "clip"),
-        ({"kl": "k4"}, "kl is 'k4'"),
-        ({"normalize": "batch"}, "normalize is 'batch'"),
     ],
 )
 def test_bad_input_to_the_loss(changes, message):

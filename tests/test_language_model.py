@@ -287,11 +287,6 @@ def test_bad_input_to_generate(prompts, options, message):
         generate(small_model(), prompts, **{"max_new_tokens": 4, **options})
 
 
-def test_a_single_string_is_no_list_of_prompts():
-    with pytest.raises(TypeError, match="prompts is '4='; expected a list"):
-        generate(small_model(), "4=", max_new_tokens=4)
-
-
 def test_take_keeps_rows_together():
     model = small_model()
     whole = generate(model, PROMPTS * 4, max_new_tokens=8, seed=4)
@@ -521,11 +516,6 @@ def test_a_folder_that_holds_no_whole_model_is_named(hugging_face, tmp_path):
             ValueError, match=f"name_or_folder is '.*{name}'; expected a causal language model with its tokenizer"
         ):
             load_hugging_face(str(damaged))
-
-
-def test_unknown_dtype_of_a_pretrained_model():
-    with pytest.raises(ValueError, match="dtype is 'int8'"):
-        load_hugging_face("nowhere", dtype="int8")
 
 
 def test_what_is_no_causal_model_is_refused():

@@ -160,11 +160,7 @@ def test_the_reference_stands_in_the_ratio_not_the_old_policy():
     ("changes", "message"),
     [
         ({"scores": torch.zeros(3)}, r"log_prob has shape \(2, 4\); expected \(3, N\), like scores"),
-        ({"scores": torch.tensor([math.nan, 0.0])}, "finite"),
-        ({"mask": torch.zeros(2, 4)}, "mask is empty in row 0"),
         ({"mask": torch.ones(2, 4)}, "log_prob holds NaN"),
-        ({"log_prob_ref": LOG_REF[:1]}, "log_prob_ref has shape"),
-        ({"beta": -0.1}, "beta"),
     ],
 )
 def test_bad_input_to_shape_rewards(changes, message):
