@@ -144,7 +144,8 @@ def token_objective(
 
     Source: Yu et al. (2025), "clip-higher"; with equal numbers, Schulman et al. (2017), equation 7.
     """
-    return clip_objective(*torch.broadcast_tensors(log_prob, log_prob_old, advantage), clip)
+    log_prob, log_prob_old, advantage = torch.broadcast_tensors(log_prob, log_prob_old, advantage)
+    return clip_objective(log_prob, log_prob_old, advantage, clip)
 
 
 @checked(arrays="tensors")

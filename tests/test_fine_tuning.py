@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,9 +87,10 @@ def test_two_updates_number_by_number():
     model, task = small_model().double(), Sorting()
     plain, rng = copy.deepcopy(model), np.random.default_rng(7)
     config = SFTConfig(updates=5, batch_size=6, learning_rate=1e-2, warmup=2, weight_decay=0.1, max_gradient_norm=0.5)
+    config = replace(config, final_share=0.9)
     run = iterate_sft(model, task, config, seed=7)
     optimizer, tokens = torch.optim.AdamW(plain.parameters(), betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1), 0
-    for share in (0.5, 0.8):  # half of the rise; then its end, and a fifth of the fall
+    for share in (0.5, 0.9):  # half of the rise; then its end, and a fall that stops at 0.9
         prompts = task.prompts(6, rng)
         texts = [task.demonstration(prompt, rng) for prompt in prompts]
         batch = encode_completions(plain, prompts, texts)

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -466,6 +466,56 @@ def test_a_reward_model_can_take_the_rule_s_place():
 PPO = rlhf.RLHFConfig(updates=4, batch_size=16, minibatches=2, value_warmup=1, warmup=1)
 
 
+CHANGES = {
+    "learning_rate": 1e-4,
+    "warmup": 3,
+    "final_share": 0.9,
+    "max_gradient_norm": 0.01,
+    "epochs": 3,
+    "minibatches": 4,
+}
+CHANGES |= {"temperature": 0.7, "beta": 0.3, "updates": 5}
+OF_GRPO = {
+    "prompts": 6,
+    "group": 6,
+    "clip": (1e-3, 0.2),
+    "kl": "k1",
+    "scale": "none",
+    "ddof": 1,
+    "normalize": "sequence",
+}
+OF_PPO = {
+    "batch_size": 20,
+    "value_learning_rate": 1e-4,
+    "value_warmup": 0,
+    "clip": 1e-3,
+    "value_clip": 1e-4,
+    "gamma": 0.5,
+}
+OF_PPO |= {
+    "lam": 0.3,
+    "kl_target": 1.0,
+    "step_kl_limit": 1e-7,
+    "entropy_coefficient": 0.5,
+    "pretraining_coefficient": 0.5,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("train", "config", "changes"), [(train_grpo, SHORT, CHANGES | OF_GRPO), (rlhf.train_rlhf, PPO, CHANGES | OF_PPO)]
+)
+def test_every_setting_matters(train, config, changes):
+    def trained(config):
+        return weights(train(small_model(), Sorting(), config, seed=0, reward=lambda p, t, f: len(t) + 2.0 * f).policy)
+
+    assert changes.keys() | {"evaluate_every"} == {field.name for field in fields(config)}
+    before = trained(config)
+    assert [
+        name for name, value in changes.items() if torch.equal(before, trained(replace(config, **{name: value})))
+    ] == []
+
+
 @pytest.mark.parametrize(("train", "config"), [(train_grpo, SHORT), (rlhf.train_rlhf, PPO)], ids=["grpo", "rlhf"])
 @pytest.mark.parametrize("broken", [lambda p, t, f: math.nan, lambda p, t, f: 1 / 0])
 def test_a_broken_reward_stops_the_run_with_its_sample(broken, train, config, tmp_path):
@@ -498,10 +548,22 @@ def test_a_watcher_sees_every_round_and_may_add_metrics():
     train_grpo(small_model(), Sorting(), SHORT, seed=0, watch=lambda completions, rewards: None)
 
 
+def test_the_reference_is_the_model_as_it_comes_unless_another_is_given():
+    options = {"seed": 1, "reward": lambda prompt, text, finished: float(len(text))}
+    given = train_grpo(small_model(), Sorting(), SHORT, reference=frozen_copy(small_model()), **options)
+    default = train_grpo(small_model(), Sorting(), SHORT, **options)
+    other = train_grpo(small_model(), Sorting(), SHORT, reference=small_model(1), **options)
+    assert np.array_equal(given.history["kl"], default.history["kl"])
+    assert default.history["kl"][0] < default.history["kl"][-1] < other.history["kl"][0]
+
+
 def test_a_run_goes_on_only_with_its_reference():
     state = next(iterate_grpo(small_model(), Sorting(), SHORT, seed=1)).state()
     with pytest.raises(ValueError, match="reference is missing"):
         next(iterate_grpo(small_model(), Sorting(), SHORT, seed=1, state=state))
+    free = replace(SHORT, beta=0.0)  # needs none
+    state = next(iterate_grpo(small_model(), Sorting(), free, seed=1)).state()
+    assert next(iterate_grpo(small_model(), Sorting(), free, seed=1, state=state)).update == 2
 
 
 @pytest.mark.parametrize(

@@ -455,6 +455,17 @@ def test_constants_that_are_foreseen_exactly_are_explained():
     assert record.metrics["value_loss"] == 0.0
 
 
+def test_the_price_that_is_steered_is_the_price_that_is_paid():
+    config, reference, losses = replace(SHORT, kl_target=0.5), frozen_copy(small_model(1)), {}
+    state = next(iterate_rlhf(small_model(), Sorting(), config, seed=0, reference=reference)).state()
+    for beta in (state["beta"], 5.0):
+        options = {"seed": 0, "reference": reference, "state": state | {"beta": beta}}
+        record = next(iterate_rlhf(small_model(), Sorting(), config, **options))
+        losses[beta] = record.metrics["value_loss"]
+        assert record.state()["beta"] == pytest.approx(adapt_beta(beta, record.metrics["kl"], 0.5), abs=1e-12)
+    assert losses[5.0] > 10 * losses[state["beta"]]
+
+
 def test_a_policy_beyond_the_limit_waits_for_the_next_round(monkeypatch):
     answers = iter([{"step_kl": 0.01}, None, {"step_kl": 0.0}, {"step_kl": 0.0}])
     monkeypatch.setattr(rlhf, "_policy_step", lambda *_: next(answers))
@@ -483,6 +494,14 @@ def test_a_batch_without_an_end_of_sequence_trains_on():
     metrics = next(iterate_rlhf(model, Endless(), SHORT, seed=0)).metrics
     assert metrics["length"] == 1.0
     assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_the_reference_is_the_model_as_it_comes_unless_another_is_given():
+    given = train_rlhf(small_model(), Sorting(), SHORT, seed=1, reference=frozen_copy(small_model()))
+    default = train_rlhf(small_model(), Sorting(), SHORT, seed=1)
+    other = train_rlhf(small_model(), Sorting(), SHORT, seed=1, reference=small_model(1))
+    assert np.array_equal(given.history["kl"], default.history["kl"])
+    assert abs(default.history["kl"][0]) < 1e-3 < default.history["kl"][-1] < other.history["kl"][0]
 
 
 def test_a_run_goes_on_only_with_its_reference():
