@@ -79,9 +79,7 @@ class SFTRun(Run):
 def iterate_sft(
     model: LanguageModel, task: TextTask, config: SFTConfig | None = None, *, seed: Seed, state: State | None = None
 ) -> Iterator[Update]:
-    """Train a model on fresh demonstrations, one gradient step an update.
-
-    The model is trained in place.
+    """Train a model, in place, on fresh demonstrations, one gradient step an update; the rest as for every trainer.
 
     Yields:
         One record an update; ``env_steps`` counts demonstrated tokens; metrics: loss, learning_rate.

@@ -257,7 +257,7 @@ def iterate_grpo(
     watch: Watch | None = None,
     state: State | None = None,
 ) -> Iterator[Update]:
-    """Train a language model with GRPO, one round of sampling and training an update.
+    """Train a language model with GRPO, one round of sampling an update; the rest as for every trainer (``training``).
 
     Args:
         model: is trained in place.
@@ -275,7 +275,7 @@ def iterate_grpo(
         where it was evaluated.
 
     Raises:
-        ValueError: the state was made with other settings, or without the reference that beta above 0 needs.
+        ValueError: a state comes without the reference that beta above 0 needs.
         RewardError: the reward raised or returned NaN; the sample is named.
     """
     config = config or GRPOConfig()

@@ -294,16 +294,14 @@ def iterate_reward_model(
     seed: Seed,
     state: State | None = None,
 ) -> Iterator[Update]:
-    """Fit a reward model to preference pairs, one epoch an update.
-
-    The model is trained in place.
+    """Fit a reward model, in place, to preference pairs, one epoch an update; the rest as for every trainer.
 
     Yields:
         One record an epoch; ``env_steps`` counts pairs; metrics: loss, accuracy (share of training pairs
         ranked as they were).
 
     Raises:
-        ValueError: no pairs; the state was made with other settings.
+        ValueError: no pairs.
     """
     config = config or RewardModelConfig()
     if not len(pairs):

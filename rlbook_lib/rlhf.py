@@ -89,12 +89,14 @@ class RLHFConfig:
     value_warmup: Natural = 3  #: updates at the start that train the value model only
     max_gradient_norm: Positive = 1.0  #: longer gradients are scaled down to this length
     clip: OpenUnitInterval = 0.2  #: half the width of the ratio's range; 0.1 to 0.3
-    value_clip: Positive | None = 0.2  #: how far a value may move in an update before its gradient stops; None: freely
-    gamma: UnitInterval = 1.0  #: discount between tokens; 1 is usual: a late token is worth as much as an early one
+    value_clip: Positive | None = 0.2  #: how far a value may move before its gradient stops; None lets it
+    gamma: UnitInterval = 1.0  #: discount between tokens; 1 is usual, a late token is worth as much as an early one
     lam: UnitInterval = 0.95  #: of the generalized advantages
     beta: NotNegative = 0.02  #: price of a nat of divergence from the reference, in reward units; 0.01 to 0.3
     kl_target: Positive | None = None  #: nats a completion that ``adapt_beta`` steers beta to; None leaves it alone
-    step_kl_limit: Positive | None = 0.05  #: nats a token (k3) from the sampling policy that end a pass; None: no limit
+    step_kl_limit: Positive | None = (
+        0.05  #: nats a token (k3) from the sampling policy that end a pass; None never does
+    )
     entropy_coefficient: NotNegative = 0.0  #: weight of the entropy bonus
     pretraining_coefficient: NotNegative = 0.0  #: weight of the demonstrations' log-likelihood, the pretraining mix
     temperature: Positive = 1.0  #: of the sampling, and of the policy that is trained
@@ -276,7 +278,7 @@ def iterate_rlhf(
     watch: Watch | None = None,
     state: State | None = None,
 ) -> Iterator[Update]:
-    """Train a language model with PPO, one round of sampling and training an update.
+    """Train a language model with PPO, one round of sampling an update; the rest as for every trainer (``training``).
 
     Args:
         model: the policy; it is trained in place.
@@ -294,7 +296,7 @@ def iterate_rlhf(
         explained_variance (of the values before the update), and accuracy where it was evaluated.
 
     Raises:
-        ValueError: the state was made with other settings, or comes without its reference.
+        ValueError: a state comes without its reference.
         RewardError: the reward raised or returned NaN; the sample is named.
     """
     config = config or RLHFConfig()

@@ -341,8 +341,8 @@ def test_token_log_probs_agree_with_the_sampler_and_ignore_padding():
     assert (found[~mask] == 0).all()
     first = mask.long().argmax(1)
     assert (found[torch.arange(3), first] == 0).all()  # nothing predicts the first real token
-    garbage = torch.where(mask, tokens, 5)
-    assert torch.allclose(token_log_probs(model, garbage, mask), found, atol=1e-5)
+    for garbage in (5, -100):  # no token at all, either
+        assert torch.allclose(token_log_probs(model, torch.where(mask, tokens, garbage), mask), found, atol=1e-5)
 
 
 @pytest.mark.parametrize(
