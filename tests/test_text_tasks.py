@@ -194,6 +194,14 @@ def test_rules_of_a_prompt_file_pay_what_is_right_and_nothing_else(rule, answer,
             assert task.reward(prompt, text, False) == 0.0, text  # it never ended: it has not answered
 
 
+def test_a_template_changes_what_the_model_sees_and_not_the_split(tmp_path):
+    plain, shown = file_of(tmp_path, "7", "equal")[0], PromptFile(tmp_path / "task.jsonl", template="Q: {}?".format)
+    for split in ("train", "eval"):
+        prompts = [task.prompts(50, np.random.default_rng(0), split) for task in (plain, shown)]
+        assert prompts[1] == [f"Q: {prompt}?" for prompt in prompts[0]]
+        assert {split_of(prompt) for prompt in prompts[0]} == {split}
+
+
 @pytest.mark.parametrize(
     ("answer", "rule"), [("", "equal"), ("  ", "contains"), ("1,2", "last number"), ("no", "last number")]
 )
