@@ -185,12 +185,6 @@ def test_the_loss_rises_with_a_wrong_margin_and_survives_large_ones():
     assert preference_loss(torch.tensor([200.0]), torch.tensor([0.0])).item() == pytest.approx(0.0, abs=1e-6)
 
 
-def test_integers_are_scores_too():
-    assert preference_loss(torch.tensor([1, 2]), torch.tensor([0, 3])).item() == pytest.approx(
-        (math.log1p(math.exp(-1)) + math.log1p(math.exp(1))) / 2
-    )
-
-
 # ---------------------------------------------------------------------------------------------- the reward model
 
 
