@@ -140,11 +140,13 @@ def dressing() -> str:
     return f'<style class="rlx-dressing">{style()}</style><script class="rlx-dressing">{script()}</script>'
 
 
+@checked
 def dressed(output: str) -> str:
     """An output as a notebook needs it that is read alone; one without a figure stays as it is."""
     return dressing() + output if "<rlx-figure" in output else output
 
 
+@checked
 def undressed(output: str) -> str:
     """An output as notebooks of the book store it."""
     return re.sub(r'<(style|script) class="rlx-dressing">.*?</\1>', "", output, flags=re.S)

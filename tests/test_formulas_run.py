@@ -22,7 +22,6 @@ BY_HAND: dict[str, str] = {
     "gradient_estimators.causality": "a mean over all trajectories, exact from the model; trainers rely on its zeros",
     "gradient_estimators.expected_score": "a mean that is zero: a folded check of chapter 6 asserts it",
     "gradient_estimators.gradient_estimate": "from given trajectories; trainers differentiate the loss that has this gradient",
-    "gradient_estimators.td_advantage": "an exact mean from the model, which no trainer knows",
     "grpo.group_baseline_factor": "a factor that says what the group mean does to the gradient; nothing is divided by it",
     "language_model.token_log_probs": "from a full forward pass; trainers keep what the sampler or the loss computes",
     "returns.gae_mixture": "the same numbers as gae by their definition, at quadratic cost; the derivation's second way",
@@ -80,9 +79,7 @@ def shown_code(path: Path) -> str:
         source = "".join(cell["source"])
         if cell["cell_type"] != "code" or source.startswith("%"):
             continue
-        makes_figure = "explore(" in source or any(
-            kind.startswith("image/") for output in cell["outputs"] for kind in output.get("data", {})
-        )
+        makes_figure = "explore(" in source or "show(" in source
         if makes_figure or not FOLDED & set(cell["metadata"].get("tags", [])):
             shown.append(source)
         else:

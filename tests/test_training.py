@@ -164,7 +164,7 @@ def test_a_trainer_without_updates_is_an_error():
         ({"progress": 3}, "progress is 3; expected True or False"),
         ({"checkpoint_every": 2.5}, "checkpoint_every is 2.5; expected a whole number, 1 or more"),
         ({"state": 7}, "state is 7; expected a mapping or text or a Path"),
-        ({"chekpoint": "run.pt"}, "chekpoint is no option here; expected one of state, progress, stop, checkpoint"),
+        ({"check_point": "run.pt"}, "check_point is no option here; expected one of state, progress, stop, checkpoint"),
     ],
 )
 def test_options_are_checked_by_name(wrong, said):
