@@ -211,7 +211,7 @@ def add_line(app: Sphinx, page: str, template: str, context: dict[str, Any], doc
     else:
         return
     context["body"] += (
-        f'<p class="d-print-none">{line} installs the book\'s library, {library}, where it is missing.</p>\n{SCRIPT}'
+        f'<p class="book-run">{line} installs the book\'s library, {library}, where it is missing.</p>\n{SCRIPT}'
     )
 
 

@@ -1,11 +1,11 @@
 """Where the book is hosted: links that appear when a setting names the place, and the dates of the pages.
 
 * ``book_repository`` names the repository, as ``https://github.com/owner/name``; the environment variable
-  ``BOOK_REPOSITORY`` goes before it. Then each page has a link to its source for an edit, and each notebook a button that
+  ``BOOK_REPOSITORY`` goes before it. Then each page has a link to its source for an edit, and each notebook one that
   opens it on Binder. Without it there is neither.
 * ``html_baseurl`` (``baseurl`` below ``html`` in ``_config.yml``) is the address of the site; ``BOOK_URL`` goes before it.
   Then each page names its canonical address, notebooks know where the library is, and, for a repository on GitHub,
-  notebooks have a button for Colab. It opens the copies in the branch ``gh-pages``, which can install the library.
+  notebooks have a link to Colab. It opens the copies in the branch ``gh-pages``, which can install the library.
 * The date at the foot of a page is that of the last commit that changed its source. Without git, in a folder that git does
   not know, and in a clone without its history, there is none.
 """
@@ -17,6 +17,7 @@ import re
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -50,7 +51,7 @@ def setting(variable: str, value: str, pattern: re.Pattern[str], name: str, expe
 
 
 def read_settings(app: Sphinx, config: Config) -> None:
-    """Check both settings, and hand them to the theme and to the descriptions for shared links."""
+    """Check both settings, and keep them for the pages and for the descriptions for shared links."""
     site = setting(
         "BOOK_URL", config.html_baseurl, SITE, "html_baseurl", "an address such as https://owner.github.io/name/"
     )
@@ -58,17 +59,7 @@ def read_settings(app: Sphinx, config: Config) -> None:
         config.html_baseurl = site[0].rstrip("/") + "/"
         config.ogp_site_url = config.html_baseurl
     expected = "an address such as https://github.com/owner/name (or gitlab.com)"
-    repository = setting("BOOK_REPOSITORY", config.book_repository, REPOSITORY, "book_repository", expected)
-    app.book_place = repository  # type: ignore[attr-defined]
-    if repository:
-        address = f"https://{repository['host']}.com/{repository['owner']}/{repository['name']}"
-        binder = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"}
-        config.html_theme_options |= {
-            "repository_url": address,
-            "repository_branch": BRANCH,
-            "use_edit_page_button": True,
-            "launch_buttons": binder,
-        }
+    app.book_place = setting("BOOK_REPOSITORY", config.book_repository, REPOSITORY, "book_repository", expected)  # type: ignore[attr-defined]
 
 
 def colab_address(repository: re.Match[str], page: str) -> str:
@@ -76,22 +67,22 @@ def colab_address(repository: re.Match[str], page: str) -> str:
     return f"https://colab.research.google.com/github/{repository['owner']}/{repository['name']}/blob/{SITE_BRANCH}/_sources/{page}.ipynb"
 
 
-def add_colab(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
-    """A button for Colab beside that for Binder. The theme's own would open the notebook that lacks the library."""
+def add_places(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """For the templates: where the source of a page can be edited, and where a notebook runs."""
     repository = app.book_place  # type: ignore[attr-defined]
-    if not repository or repository["host"] != "github" or not app.config.html_baseurl:
+    if not repository or doctree is None:
         return
-    for group in context.get("header_buttons", []):
-        if group.get("label") == "launch-buttons":
-            group["buttons"].append(
-                {
-                    "type": "link",
-                    "text": "Colab",
-                    "tooltip": "Launch on Colab",
-                    "icon": "_static/images/logo_colab.png",
-                    "url": colab_address(repository, page),
-                }
-            )
+    host, owner, name = repository["host"], repository["owner"], repository["name"]
+    source = Path(app.env.doc2path(page)).relative_to(app.srcdir).as_posix()
+    below = "-/edit" if host == "gitlab" else "edit"
+    places = [("Edit", f"https://{host}.com/{owner}/{name}/{below}/{BRANCH}/{source}")]
+    if source.endswith(".ipynb"):
+        binder = "gh" if host == "github" else "gl"
+        path = f"{owner}/{name}" if host == "github" else quote(f"{owner}/{name}", safe="")
+        places.append(("Binder", f"https://mybinder.org/v2/{binder}/{path}/{BRANCH}?urlpath=lab/tree/{source}"))
+        if host == "github" and app.config.html_baseurl:
+            places.append(("Colab", colab_address(repository, page)))
+    context["places"] = places
 
 
 # ---------------------------------------------------------------- the dates
@@ -144,5 +135,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", read_settings, priority=400)
     app.connect("builder-inited", read_dates)
     app.connect("html-page-context", add_date)
-    app.connect("html-page-context", add_colab, priority=970)  # the theme's own buttons are there by then
+    app.connect("html-page-context", add_places)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

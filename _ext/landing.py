@@ -131,12 +131,11 @@ def lanes(stops: dict[str, Stop], row: int) -> list[str]:
 def box(stop: Stop, address: str) -> str:
     x, y = place(stop)
     lines = stop.name.split(" / ")
-    words = "".join(f'<tspan x="{x + 10}" dy="16">{escape(line)}</tspan>' for line in lines)
-    return (
-        f'<a href="{escape(address)}" aria-label="Chapter {stop.number}: {escape(" ".join(lines))}, {stop.minutes} minutes">'
-        f'<rect x="{x}" y="{y}" width="{BOX}" height="{HEIGHT}" rx="6"/>'
-        f'<text x="{x + 10}" y="{y + 17}"><tspan class="chapter-map-number">{stop.number}</tspan>'
-        f'<tspan class="chapter-map-time" x="{x + BOX - 10}" text-anchor="end">{stop.minutes} min</tspan>{words}</text></a>'
+    words = " ".join(f'<tspan x="{x + 10}" dy="16">{escape(line)}</tspan>' for line in lines)
+    return (  # its name is what it shows, in the order in which that is said
+        f'<a class="part-{stop.row + 1}" href="{escape(address)}"><rect x="{x}" y="{y}" width="{BOX}" height="{HEIGHT}" rx="6"/>'
+        f'<text x="{x + 10}" y="{y + 17}"><tspan class="chapter-map-number">{stop.number}</tspan> {words} '
+        f'<tspan class="chapter-map-time" x="{x + BOX - 10}" y="{y + 17}" text-anchor="end">{stop.minutes} min</tspan></text></a>'
     )
 
 
@@ -173,7 +172,7 @@ class ChapterMap(SphinxDirective):
         width = max(place(stop)[0] for stop in stops.values()) + BOX
         height = TOP + len(parts) * ROW - (ROW - HEIGHT) + 4
         titles = "".join(
-            f'<text class="chapter-map-part" x="0" y="{TOP + row * ROW - (9 if row == 0 else 23)}">{escape(part)}</text>'
+            f'<text class="chapter-map-part part-{row + 1}" x="0" y="{TOP + row * ROW - (9 if row == 0 else 23)}">{escape(part)}</text>'
             for row, part in enumerate(parts)
         )
         relative = self.env.app.builder.get_relative_uri

@@ -1,13 +1,16 @@
-"""What a screen reader says: names for what is clear to the eye only, and no words for what is there for the eye only.
+"""How nodes are written so that a listener is served as well: names for what is clear to the eye only, no words for the eye only.
 
-Found by listening to a lesson from end to end. No rule of a checker asks for these:
+Found by listening to a lesson from end to end. No rule of a checker asks for most of it:
 
 * browsers leave MathML out of the names of links, headings and folded boxes: their formulas are in words;
 * code, outputs and interactive figures are groups that say what they are, so that one hears where the text stops;
 * a picture is one thing with one description, without the numbers along its axes;
 * the number of an equation says that it is one; quizzes and exercises are headings, to be found from a list of headings;
-* icons that a style sheet draws have no name, which would be read as an unknown letter;
-* the note of a citation does not end in an address, spelled letter by letter.
+* the note of a citation does not end in an address, spelled letter by letter;
+* the sign that links a heading to itself is no stop for the Tab key, the corner of a table heads nothing, and a signature of
+  several lines is no list.
+
+Code is written with an element for a word only where that changes its color: a third of what the highlighter writes.
 """
 
 from __future__ import annotations
@@ -15,82 +18,47 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from docutils import nodes
+from page import CONTROLS, FoldedTitle
+from pygments.formatters import HtmlFormatter
+from pygments.token import Name, Operator, Punctuation, String, Whitespace, _TokenType
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.highlighting import PygmentsBridge
+from sphinx.writers.html5 import HTML5Translator
 
-FORMULA = re.compile(r"<math\b.*?</math>", re.DOTALL)
-NAMED = re.compile(r"<(a|h[1-6]|summary)\b[^>]*>(?:(?!</\1>).)*?<math\b.*?</\1>", re.DOTALL)
-PICTURE = re.compile(r'<div class="rlx-picture">(<svg [^>]*?) role="img" (aria-label="[^"]*")')
-CODE = re.compile(r'<div class="(highlight-\w+ notranslate)">')
-OUTPUT = re.compile(r'<div class="cell_output docutils container">')
-CELL = re.compile(r'<div class="cell[ _]')
-EQUATION = re.compile(
-    r'(?<!equation )(?<!Equation )(?<!equations )(<a class="reference internal" href="[^"]*#equation-[^"]*")>(\([^<]*\))</a>'
-)
-TITLE = re.compile(r'<p class="admonition-title">')
-BOX = re.compile(r'<div class="[^"]*\b(?:quiz|exercise)\b[^"]*"[^>]*>\s*\Z')
-HEADING = re.compile(r"<h([1-6])\b")
-ADDRESS = re.compile(r' URL: [^"]*(?=")')
-ICON = re.compile(
-    r'content:\s*(var\(--pst-icon-[\w-]+\)|"(?:\\f[0-9a-f]{3}|[\ue000-\uf8ff])")((?:\s*!important)?)(?=[;}])'
-)
+PICTURE = re.compile(r'<div class="rlx-picture">(<svg [^>]*?) role="img" (aria-label="[^"]*")')  # in a stored figure
 SIGNS = {"′": " prime", "∗": " star", "⋆": " star"}  # raised, they are read with the letter and not as an exponent
 ACCENTS = {"^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˉ": "bar", "¯": "bar"}
+# words of code in the color of the text around them: names, points, space; and operators, whose color says nothing
+PLAIN = {Name, Name.Namespace, Punctuation, Whitespace, Operator}
+ONE_COLOR = {String.Affix, String.Interpol, String.Single, String.Escape}
 
 
-def spoken(body: str) -> str:
-    """The HTML of a page with what a listener needs."""
-    body = PICTURE.sub(r'<div class="rlx-picture" role="img" \2>\1 aria-hidden="true"', body)
-    body = CODE.sub(r'<div class="\1" role="group" aria-label="Code">', body)
-    body = EQUATION.sub(r'\1 aria-label="equation \2">\2</a>', body)
-    body = re.sub(
-        r'(?<=class="reference internal" )href="[^"]*" title="[^"]*"', lambda match: ADDRESS.sub("", match[0]), body
-    )
-    return worded_formulas(headed_boxes(named_outputs(body)))
+class LighterCode(HtmlFormatter):
+    """The highlighter's own, which joins neighbors of one class; fewer classes, and none for plain words."""
+
+    def _get_css_classes(self, ttype: _TokenType) -> str:
+        if ttype in PLAIN:
+            return ""
+        return str(super()._get_css_classes(String.Double if ttype in ONE_COLOR else ttype))
 
 
-def named_outputs(body: str) -> str:
-    """An interactive figure and printed text say what they are; a picture alone does so by itself."""
-
-    def name(match: re.Match[str]) -> str:
-        rest = CELL.search(body, match.end())
-        inside = body[match.end() : rest.start() if rest else len(body)]
-        if '<form class="rlx-controls"' in inside:
-            said = "Interactive figure"
-        elif "<pre>" in inside:
-            said = "Output"
-        else:
-            return match[0]
-        return f'{match[0][:-1]} role="group" aria-label="{said}">'
-
-    return OUTPUT.sub(name, body)
+def without(text: str, start: str, end: str, instead: Callable[[str], str]) -> str:
+    """A text in which each part from one mark to another is something else."""
+    before, mark, rest = text.partition(start)
+    if not mark:
+        return text
+    inside, mark, after = rest.partition(end)
+    return before + instead(start + inside + mark) + without(after, start, end, instead)
 
 
-def headed_boxes(body: str) -> str:
-    """The titles of quizzes and exercises are headings, one level below the heading they stand under."""
-
-    def head(match: re.Match[str]) -> str:
-        if not BOX.search(body[max(0, match.start() - 300) : match.start()]):
-            return match[0]
-        above = HEADING.findall(body, 0, match.start())
-        return f'<p class="admonition-title" role="heading" aria-level="{min(6, int(above[-1] if above else 1) + 1)}">'
-
-    return TITLE.sub(head, body)
-
-
-def worded_formulas(text: str) -> str:
-    """Links, headings and the heads of folded boxes whose formulas stand there in words, in place of MathML.
-
-    They are not given a second name: one who speaks to the browser calls them by what is seen.
-    """
-    return NAMED.sub(lambda match: FORMULA.sub(in_words, match[0]), text)
-
-
-def in_words(formula: re.Match[str]) -> str:
-    return html.escape(" ".join(said(ElementTree.fromstring(formula[0])).split()))
+def in_words(formula: str) -> str:
+    """A formula of MathML as it is said."""
+    return html.escape(" ".join(said(ElementTree.fromstring(formula)).split()))
 
 
 def said(node: ElementTree.Element) -> str:
@@ -115,29 +83,131 @@ def said(node: ElementTree.Element) -> str:
     return (node.text or "") + "".join(parts)
 
 
-def spoken_contents(contents: Callable[..., Any]) -> Callable[..., str]:
-    """The theme's list of a page's sections."""
-    return lambda *arguments, **options: worded_formulas(str(contents(*arguments, **options)))
+def is_named(node: nodes.Node) -> bool:
+    """Whether a node stands in something that has a name, made from its words."""
+    while node := node.parent:
+        if isinstance(node, (nodes.title, nodes.reference, FoldedTitle)):
+            return True
+    return False
 
 
-def silent_icons(sheet: str) -> str:
-    """A style sheet whose icons have the empty text as their words; browsers that cannot read it keep the line before."""
-    return ICON.sub(r'content:\1\2;content:\1/""\2', sheet)
+def kind_of_output(node: nodes.Element) -> str:
+    """What a listener is told that a cell shows; nothing for a picture, which has a name already."""
+    raw = "".join(one.astext() for one in node.findall(nodes.raw))
+    if CONTROLS in raw:
+        return "Interactive figure"
+    return "Output" if "<pre>" in raw or next(node.findall(nodes.literal_block), None) else ""
 
 
-def mend_sheet(app: Sphinx, error: Exception | None) -> None:
-    sheet = Path(app.outdir, "_static", "lean.css")
-    if not error and sheet.is_file():
-        sheet.write_text(silent_icons(sheet.read_text("utf-8")), "utf-8")
+def visit_container(self: HTML5Translator, node: nodes.container) -> None:
+    """What a cell shows is a group with a name. In the place of sphinx_design's writer, which would go before one of the class."""
+    named = {"style": node["style"]} if "style" in node else {}
+    if node.get("nb_element") == "cell_code_output" and (what := kind_of_output(node)):
+        named |= {"role": "group", "aria-label": what}
+    self.body.append(self.starttag(node, "div", **named))
 
 
-def mend_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    context["body"] = spoken(context.get("body") or "")
-    if "generate_toc_html" in context:
-        context["generate_toc_html"] = spoken_contents(context["generate_toc_html"])
+def depart_container(self: HTML5Translator, node: nodes.container) -> None:
+    self.body.append("</div>\n")
+
+
+class BookTranslator(HTML5Translator):
+    """Sphinx's own writer, with what a listener needs. What it has written is changed as a whole word or not at all."""
+
+    def changed(self, write: Callable[[Any], None], node: nodes.Node, *changes: tuple[str, str]) -> None:
+        """Let Sphinx write, and replace words in that."""
+        start = len(self.body)
+        try:
+            write(node)
+        finally:  # some end with SkipNode
+            for old, new in changes:
+                self.body[start:] = [part.replace(old, new) for part in self.body[start:]]
+
+    def visit_math(self, node: nodes.math, math_env: str = "") -> None:
+        start = len(self.body)
+        try:
+            super().visit_math(node, math_env)
+        finally:
+            formula = "".join(self.body[start:])
+            self.builder.app.drawn.add(formula)
+            if is_named(node):
+                self.body[start:] = [without(formula, "<math", "</math>", in_words)]
+
+    def visit_math_block(self, node: nodes.math_block, math_env: str = "") -> None:
+        start = len(self.body)
+        try:
+            super().visit_math_block(node, math_env)
+        finally:
+            self.builder.app.drawn.add("".join(self.body[start:]))
+
+    def visit_raw(self, node: nodes.raw) -> None:
+        start = len(self.body)
+        try:
+            super().visit_raw(node)
+        finally:
+            replace = r'<div class="rlx-picture" role="img" \2>\1 aria-hidden="true"'
+            self.body[start:] = [PICTURE.sub(replace, part) for part in self.body[start:]]
+
+    def visit_literal_block(self, node: nodes.literal_block) -> None:
+        named = ' notranslate" role="group" aria-label="Code">'
+        is_output = "output" in node.parent.get("classes", ()) or "output" in node["classes"]
+        changes = [] if is_output else [(' notranslate">', named)]
+        self.changed(super().visit_literal_block, node, *changes, ("<pre><span></span>", "<pre>"))
+
+    def visit_reference(self, node: nodes.reference) -> None:
+        if "reftitle" in node:
+            node["reftitle"] = node["reftitle"].partition(" URL: ")[0]
+        words, before = node.astext(), node.previous_sibling()
+        said_before = before.astext().rstrip().lower() if before is not None else ""
+        changes = []
+        if "#equation-" in f"#{node.get('refid', '')}{node.get('refuri', '')}" and words.startswith("("):
+            if not said_before.endswith(("equation", "equations")):
+                changes = [("<a ", f'<a aria-label="equation {html.escape(words)}" ')]
+        self.changed(super().visit_reference, node, *changes)
+
+    def visit_title(self, node: nodes.title) -> None:
+        box = node.parent
+        changes = [(' role="heading"', "")]  # above a list of pages: one without a level
+        if isinstance(box, nodes.Admonition) and {"quiz", "exercise"} & {*box["classes"], *box.get("type", "").split()}:
+            level = min(6, self.section_level + 1)
+            changes = [('class="admonition-title"', f'class="admonition-title" role="heading" aria-level="{level}"')]
+        self.changed(super().visit_title, node, *changes)
+
+    def add_permalink_ref(self, node: nodes.Element, title: str) -> None:
+        self.changed(
+            lambda node: HTML5Translator.add_permalink_ref(self, node, title), node, ("<a ", '<a tabindex="-1" ')
+        )
+
+    def visit_entry(self, node: nodes.entry) -> None:
+        empty = not node.astext().strip()
+        self.changed(super().visit_entry, node, *([("<th", "<td")] if empty else []))
+        if empty:
+            self.context[-1] = "</td>\n"
+
+    def visit_citation(self, node: nodes.citation) -> None:
+        # the list around it is plain; a role of its own may only stand inside a bibliography list
+        self.changed(super().visit_citation, node, (' role="doc-biblioentry"', ' role="listitem"'))
+
+    def visit_desc_parameterlist(self, node: addnodes.desc_parameterlist) -> None:
+        self.changed(super().visit_desc_parameterlist, node, ("<dl>", "<span>"))
+
+    def depart_desc_parameterlist(self, node: addnodes.desc_parameterlist) -> None:
+        self.changed(super().depart_desc_parameterlist, node, ("</dl>", "</span>"))
+
+    def visit_desc_parameter(self, node: addnodes.desc_parameter) -> None:
+        self.changed(super().visit_desc_parameter, node, ("<dd>", '<span class="sig-line">'))
+
+    def depart_desc_parameter(self, node: addnodes.desc_parameter) -> None:
+        self.changed(super().depart_desc_parameter, node, ("</dd>", "</span>"))
+
+
+def start(app: Sphinx) -> None:
+    app.drawn = set()  # type: ignore[attr-defined]  # every formula as it is drawn, for the fonts
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.connect("html-page-context", mend_page, priority=995)  # after lean_theme, which makes the folded boxes
-    app.connect("build-finished", mend_sheet, priority=950)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    PygmentsBridge.html_formatter = LighterCode
+    app.set_translator("html", BookTranslator)
+    app.add_node(nodes.container, override=True, html=(visit_container, depart_container))
+    app.connect("builder-inited", start)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}

@@ -1,7 +1,15 @@
-// The only script of a page: colors, search, contents, formulas, quizzes, code. It does what the theme's five scripts do
-// that this book uses, in a fifth of their size.
+// The only script of a page beside that of its figures: colors, search, contents, formulas, quizzes, code, and what the reader did.
 (() => {
   "use strict";
+  const root = document.documentElement, every = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const page = location.pathname.split("/").pop() || "index.html", home = root.dataset.content_root ?? "./";
+
+  // What the reader did here is kept on the reader's own machine, in one entry, and goes nowhere. A reader may forbid storage.
+  const kept = {read: [], quiz: {}, place: null};
+  try { Object.assign(kept, JSON.parse(localStorage.getItem("book"))); } catch { /* nothing is kept */ }
+  const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* nothing is kept */ } };
+  const remember = () => keep("book", JSON.stringify(kept));
+  const forget = () => { try { localStorage.removeItem("book"); } catch { /* nothing was kept */ } location.reload(); };
 
   // Copying a formula gives its TeX.
   document.addEventListener("copy", event => {
@@ -12,7 +20,7 @@
     const first = formulaOf(range.startContainer), last = formulaOf(range.endContainer);
     if (first) range.setStartBefore(first);                    // whole formulas only
     if (last) range.setEndAfter(last);
-    const copy = range.cloneContents(), formulas = copy.querySelectorAll(".math");
+    const copy = range.cloneContents(), formulas = every(".math", copy);
     if (!formulas.length) return;
     for (const formula of formulas) {
       const tex = formula.dataset.tex, mark = formula.tagName === "DIV" ? "$$" : "$";
@@ -28,7 +36,7 @@
   });
 
   // What is wider than its box can be scrolled with the keyboard.
-  const names = {"katex-scroll": "Wide formula", "text_html": "Wide output", PRE: "Code or output", "pst-scrollable-table-container": "Wide table"};
+  const names = {"katex-scroll": "Wide formula", "text_html": "Wide output", PRE: "Code or output", "table-wrapper": "Wide table"};
   const reachable = new ResizeObserver(entries => {
     for (const {target: box} of entries) {
       const name = Object.keys(names).find(key => box.classList.contains(key) || box.tagName === key), wide = box.scrollWidth > box.clientWidth + 1;
@@ -43,67 +51,100 @@
     }
   });
 
-  // The mark in the page's contents follows the reader.
+  // The mark in the page's contents follows the reader; the place is kept.
   function followReader() {
     const links = new Map();
-    for (const link of document.querySelectorAll(".bd-toc-nav a[href^='#']")) {
+    for (const link of every(".toc-tree a[href^='#']")) {
       const section = document.getElementById(decodeURIComponent(link.hash.slice(1)));
       if (section) links.set(section, link);
     }
-    if (!links.size) return;
+    const panel = document.querySelector(".toc-scroll");
     let waiting = false;
     const mark = () => {
       waiting = false;
       let here = null;
       for (const section of links.keys()) if (section.getBoundingClientRect().top < innerHeight * 0.3) here = section;
-      if (scrollY + innerHeight >= document.documentElement.scrollHeight - 2) here = [...links.keys()].pop();
-      for (const [section, link] of links) {
-        link.classList.toggle("active", section === here);
-        link.parentElement.classList.toggle("active", section === here);
+      if (scrollY + innerHeight >= root.scrollHeight - 2) here = [...links.keys()].pop();
+      for (const [section, link] of links)
         if (section === here) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+      const link = links.get(here);
+      if (!link) return;
+      if (document.querySelector(".ways-on") && scrollY) {
+        kept.place = [page + "#" + here.id, document.querySelector("h1").firstChild.parentElement.innerText.replace(/#$/, "").trim(), link.innerText];
+        remember();
       }
-      const panel = document.querySelector(".bd-sidebar-secondary"), link = links.get(here);
-      if (!link || !panel) return;
       const box = link.getBoundingClientRect(), around = panel.getBoundingClientRect();
       if (box.top < around.top + 60 || box.bottom > around.bottom - 60) panel.scrollTop += box.top - around.top - around.height / 3;
     };
     addEventListener("scroll", () => { if (!waiting) { waiting = true; requestAnimationFrame(mark); } }, {passive: true});
-    mark();
+    if (links.size) mark();
   }
 
-  // A menu of the top bar opens and closes; the theme leaves this to a script of 80 KB.
-  const menuButton = '[data-bs-toggle="dropdown"]';
-  document.addEventListener("click", event => {
-    const clicked = event.target.closest?.(menuButton);
-    for (const button of document.querySelectorAll(menuButton)) {
-      const open = button === clicked && !button.classList.contains("show");
-      const menu = button.parentElement.querySelector(".dropdown-menu");
-      button.classList.toggle("show", open);
-      button.setAttribute("aria-expanded", open);
-      menu.classList.toggle("show", open);
-      menu.style.cssText = open ? "left:0;transform:none!important" : "";  // the theme leaves it beside its button, on phones outside
+  // Lessons read to their end get a mark in the contents, on the emblem and on the map; the first page leads back to the place.
+  const isRead = link => kept.read.includes(link.dataset.page ?? (link.getAttribute("href") === "#" ? page : link.getAttribute("href").split("/").pop()));
+  function markRead() {
+    for (const link of every(".emblem rect, .sidebar-tree a, .chapter-map a")) {
+      if (!isRead(link) || link.classList.contains("read")) continue;
+      link.classList.add("read");
+      if (link.dataset.page) continue;
+      const said = document.createElementNS(link.namespaceURI, link.closest("svg") ? "title" : "span");
+      said.textContent = "read";
+      if (link.closest("svg")) link.append(said);
+      else { said.className = "visually-hidden"; said.textContent = ", read"; link.append(said); }
     }
-  });
-  document.addEventListener("keydown", event => {
-    const open = event.key === "Escape" && document.querySelector(menuButton + ".show");
-    if (open) { open.click(); open.focus(); }
-  });
+  }
+  function followReading() {
+    markRead();
+    const map = document.querySelector(".chapter-map"), end = document.querySelector(".ways-on");
+    if (map && (kept.place || kept.read.length)) {
+      const box = document.createElement("p"), button = document.createElement("button");
+      box.className = "book-place";
+      if (kept.place) {
+        const link = document.createElement("a"), [address, title, section] = kept.place;
+        link.href = home + "chapters/" + address;
+        link.textContent = `Go on in ${title}${section ? ": " + section : ""}`;
+        box.append(link);
+      }
+      button.textContent = "Forget what I read and answered";
+      button.title = "It is kept in this browser only";
+      button.addEventListener("click", forget);
+      box.append(button);
+      map.after(box);
+    }
+    if (!end || kept.read.includes(page)) return;
+    new IntersectionObserver(([entry], seen) => {
+      if (!entry.isIntersecting) return;
+      seen.disconnect();
+      kept.read.push(page);
+      remember();
+      markRead();
+    }).observe(end);
+  }
+
+  // One open answer per quiz: browsers close the others of the same name. The answer that was given is open again.
+  function quizzes() {
+    const given = kept.quiz[page] ?? {};
+    every(".quiz").forEach((quiz, number) => every(".quiz-right, .quiz-wrong", quiz).forEach((answer, choice) => {
+      answer.name = "quiz-" + number;
+      answer.open = given[number] === choice;
+      answer.addEventListener("toggle", () => {
+        if (answer.open) given[number] = choice; else if (given[number] === choice) delete given[number];
+        kept.quiz[page] = given;
+        remember();
+      });
+    }));
+  }
 
   // Light, dark, or as the system has it: the button goes through the three, and the choice is kept.
-  const root = document.documentElement, system = matchMedia("(prefers-color-scheme: dark)");
-  const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* a reader may forbid storage */ } };
-  // A title is a name; beside a label of the same words it would be read a second time.
-  function rename(button, name) {
-    button.title = name;
-    button.removeAttribute("aria-label");
-  }
+  const system = matchMedia("(prefers-color-scheme: dark)");
   function show(mode) {
     root.dataset.mode = mode;
-    root.dataset.theme = mode === "auto" ? (system.matches ? "dark" : "light") : mode;
+    root.dataset.theme = document.body.dataset.theme = mode === "auto" ? (system.matches ? "dark" : "light") : mode;
     keep("mode", mode);
-    keep("theme", root.dataset.theme);
-    for (const button of document.querySelectorAll(".theme-switch-button"))
-      rename(button, {auto: "Colors: as the system", light: "Colors: light", dark: "Colors: dark"}[mode]);
+    for (const button of every(".theme-toggle")) {
+      button.title = {auto: "Colors: as the system", light: "Colors: light", dark: "Colors: dark"}[mode];
+      button.removeAttribute("aria-label");  // a title is a name
+    }
   }
   system.addEventListener("change", () => { if (root.dataset.mode === "auto") show("auto"); });
   function switchTheme() {
@@ -115,7 +156,7 @@
   let searching = null;
   const searchScript = () => searching ??= new Promise((done, failed) => {
     const script = document.createElement("script");
-    script.src = (root.dataset.content_root ?? "./") + "_static/search.js";
+    script.src = home + "_static/search.js";
     script.onload = done;
     script.onerror = failed;
     document.head.append(script);
@@ -125,15 +166,15 @@
   }
   let dialog = null;
   function openSearch() {
-    const page = document.querySelector(".book-search input");
-    if (page) return page.focus();
+    const field = document.querySelector("article .book-search input");
+    if (field) return field.focus();
     if (!dialog) {
       dialog = document.createElement("dialog");
       dialog.className = "book-dialog";
       dialog.setAttribute("aria-label", "Search this book");
-      dialog.innerHTML = `<form class="book-search" role="search" method="get" action="${root.dataset.content_root ?? "./"}search.html">
-        <input type="search" class="form-control" name="q" aria-label="Words, symbols or names" placeholder="Words, symbols or names"
-          autocomplete="off" autocapitalize="off" spellcheck="false"><button type="button" class="btn">Close</button>
+      dialog.innerHTML = `<form class="book-search" role="search" method="get" action="${home}search.html">
+        <input type="search" name="q" aria-label="Words, symbols or names" placeholder="Words, symbols or names"
+          autocomplete="off" autocapitalize="off" spellcheck="false"><button type="button">Close</button>
         <div class="book-results"></div></form>`;
       document.body.append(dialog);
       const form = dialog.querySelector("form");
@@ -144,46 +185,38 @@
     if (!dialog.open) dialog.showModal();
     dialog.querySelector("input").select();
   }
-  document.addEventListener("keydown", event => {
-    if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
-      event.preventDefault();
-      openSearch();
-    }
-  });
 
-  // The contents at the side: on narrow screens they slide in and out, and they stay where the reader scrolled them.
+  // On narrow screens the contents slide in and out; their labels work with the keyboard, too.
   function sides() {
-    for (const [name, toggle] of [["primary", ".primary-toggle"], ["secondary", ".secondary-toggle"]]) {
-      const box = document.getElementById(`pst-${name}-sidebar-checkbox`), side = document.querySelector(`.bd-sidebar-${name}`);
-      const button = document.querySelector(toggle);
-      if (!box || !side || !button) continue;
-      rename(button, name === "primary" ? "Contents of the book" : "Contents of this page");
-      button.addEventListener("click", event => {
-        event.preventDefault();
-        box.checked = !box.checked;
-        if (box.checked) setTimeout(() => side.querySelector("a, button")?.focus(), 100);
-      });
-      side.addEventListener("keydown", event => {
-        if (event.key === "Escape") { box.checked = false; button.focus(); }
-      });
+    for (const [id, name, panel] of [["__navigation", "Contents of the book", ".sidebar-drawer"], ["__toc", "Contents of this page", ".toc-drawer"]]) {
+      const box = document.getElementById(id), side = document.querySelector(panel), labels = every(`label[for="${id}"]:not(.overlay)`);
+      side.setAttribute("aria-label", name);
+      for (const label of labels) {
+        label.tabIndex = 0;
+        label.setAttribute("role", "button");
+        label.title = name;
+        label.addEventListener("keydown", event => {
+          if (event.key !== "Enter" && event.key !== " ") return;
+          event.preventDefault();
+          box.click();
+          setTimeout(() => side.querySelector("a")?.focus(), 300);
+        });
+      }
+      const close = event => {
+        if (!box.checked || event.type === "keydown" && event.key !== "Escape" || event.type === "click" && !event.target.closest("a")) return;
+        box.checked = false;
+        if (event.type === "keydown") labels.find(label => label.checkVisibility())?.focus();
+      };
+      side.addEventListener("keydown", close);
+      side.addEventListener("click", close);
     }
-    const side = document.querySelector(".bd-sidebar-primary"), here = side?.querySelector(".bd-docs-nav .active a");
-    if (!side) return;
-    try {
-      const kept = parseInt(sessionStorage.getItem("sidebar-scroll-top"), 10);
-      if (!isNaN(kept)) side.scrollTop = kept;
-      addEventListener("pagehide", () => sessionStorage.setItem("sidebar-scroll-top", side.scrollTop));
-    } catch { /* a reader may forbid storage */ }
-    const top = here ? here.getBoundingClientRect().top - side.getBoundingClientRect().top : 0;
-    if (here && (top < 0 || top > side.clientHeight - 40)) side.scrollTop += top - side.clientHeight / 4;
-    const scrolled = () => document.body.classList.toggle("scrolled", scrollY > 8);
-    addEventListener("scroll", scrolled, {passive: true});
-    scrolled();
+    const panel = document.querySelector(".sidebar-scroll"), here = panel?.querySelector(".current-page, .current");
+    if (here) panel.scrollTop = Math.max(0, here.offsetTop - panel.offsetTop - panel.clientHeight / 3);
   }
 
   // Code can be copied with the mouse. The button is no stop for the Tab key: there are forty on a page, and code can be selected.
   function copyButtons() {
-    for (const code of document.querySelectorAll("div.highlight > pre")) {
+    for (const code of every("div.highlight > pre")) {
       if (code.closest(".cell_output")) continue;
       const button = document.createElement("button");
       button.type = "button";
@@ -195,15 +228,13 @@
     document.addEventListener("click", async event => {
       const button = event.target.closest?.(".book-copy");
       if (!button) return;
-      const copy = button.parentElement.querySelector("pre").cloneNode(true);
-      copy.querySelectorAll(".linenos, .gp, .go").forEach(part => part.remove());
-      await navigator.clipboard.writeText(copy.textContent.trimEnd()).then(
+      await navigator.clipboard.writeText(button.parentElement.querySelector("pre").textContent.trimEnd()).then(
         () => { button.textContent = "Copied"; }, () => { button.textContent = "Not allowed"; });
       setTimeout(() => { button.textContent = "Copy"; }, 1500);
     });
   }
 
-  // A link into something folded opens it; paper has everything open.
+  // A link into something folded opens it; paper has everything open but the code.
   function openTarget() {
     let target = null;
     try { target = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { /* no address of ours */ }
@@ -211,31 +242,32 @@
     target?.scrollIntoView();
   }
   addEventListener("hashchange", openTarget);
-  addEventListener("beforeprint", () => document.querySelectorAll("details.admonition:not(.hide)").forEach(box => { box.open = true; }));
+  addEventListener("beforeprint", () => every("details.fold").forEach(box => { box.removeAttribute("name"); box.open = true; }));
+  document.addEventListener("keydown", event => {
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      openSearch();
+    }
+  });
 
   addEventListener("DOMContentLoaded", () => {
     show(["light", "dark"].includes(root.dataset.mode) ? root.dataset.mode : "auto");
-    document.querySelectorAll(".theme-switch-button").forEach(button => button.addEventListener("click", switchTheme));
-    document.querySelectorAll(".search-button__button").forEach(button => button.addEventListener("click", openSearch));
-    document.querySelectorAll(".btn-fullscreen-button").forEach(button => button.addEventListener("click", () =>
-      document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen()));
-    const page = document.querySelector("main .book-search");
-    if (page) {
-      const field = page.querySelector("input");
+    root.classList.remove("no-js");
+    every(".theme-toggle").forEach(button => button.addEventListener("click", switchTheme));
+    every(".book-search-link").forEach(link => link.addEventListener("click", event => { event.preventDefault(); openSearch(); }));
+    const field = document.querySelector("article .book-search input");
+    if (field) {
       field.value = new URLSearchParams(location.search).get("q") ?? "";
-      searchOf(page, page.querySelector(".book-results"));
+      searchOf(field.form, field.form.querySelector(".book-results"));
       field.focus();
     }
     sides();
+    quizzes();
     copyButtons();
     followReader();
+    followReading();
     if (location.hash) openTarget();
-    // One open answer per quiz: browsers close the others of the same name.
-    document.querySelectorAll(".quiz").forEach((quiz, number) =>
-      quiz.querySelectorAll("details.quiz-right, details.quiz-wrong").forEach(answer => { answer.name = "quiz-" + number; }));
-    // The eye sees what a folded cell hides; give the marks of the contents and of icons to nobody else.
-    document.querySelectorAll("i[class*='fa-'], span[class*='fa-']").forEach(icon => icon.setAttribute("aria-hidden", "true"));
   });
   addEventListener("load", () =>
-    document.querySelectorAll(".katex-scroll, .rlx-picture, .cell_output .text_html, .pst-scrollable-table-container, article pre").forEach(box => reachable.observe(box)));
+    every(".katex-scroll, .rlx-picture, .cell_output .text_html, .table-wrapper, article pre").forEach(box => reachable.observe(box)));
 })();

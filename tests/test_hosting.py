@@ -62,9 +62,10 @@ def test_an_address_of_another_form_is_refused(pattern: re.Pattern[str], value: 
 
 # ---------------------------------------------------------------- a small book, with and without them
 
-CONF = """
-extensions = ["myst_nb", "sphinx_book_theme", "sphinxext.opengraph", "hosting"]
-html_theme = "sphinx_book_theme"
+CONF = f"""
+extensions = ["myst_nb", "sphinxext.opengraph", "frame", "hosting"]
+html_theme = "furo"
+templates_path = [{str(ROOT / "_templates")!r}]
 project = "Small"
 nb_execution_mode = "off"
 exclude_patterns = ["build"]
@@ -100,9 +101,7 @@ def test_without_settings_a_page_shows_no_dead_link(build) -> None:
     pages = build()
     for page in pages.values():
         assert outside(page) == set()
-        assert not re.search(
-            r"launch-buttons|source-edit-button|rel=\"canonical\"|og:url\" content=\"http|last-updated", page
-        )
+        assert not re.search(r"rel=\"canonical\"|og:url\" content=\"http|book-date", page)
 
 
 def test_with_both_settings_a_page_can_be_edited_launched_and_found(build) -> None:
@@ -113,12 +112,22 @@ def test_with_both_settings_a_page_can_be_edited_launched_and_found(build) -> No
         "https://colab.research.google.com/github/owner/name/blob/gh-pages/_sources/one.ipynb",
         f"{SITE}/one.html",
     }
+    assert re.findall(r'class="page-link" href="https[^>]*>(\w+)<', pages["one"]) == ["Edit", "Binder", "Colab"]
     assert f'<link rel="canonical" href="{SITE}/one.html"' in pages["one"]
     assert f'og:url" content="{SITE}/one.html"' in pages["one"]
     assert outside(pages["index"]) == {
         f"{REPOSITORY}/edit/main/index.md",
         f"{SITE}/index.html",
     }  # no notebook: nothing to launch
+
+
+def test_gitlab_is_asked_as_it_wants_to_be(build) -> None:
+    page = build(BOOK_REPOSITORY="https://gitlab.com/owner/name", BOOK_URL=SITE)["one"]
+    assert outside(page) >= {
+        "https://gitlab.com/owner/name/-/edit/main/one.ipynb",
+        "https://mybinder.org/v2/gl/owner%2Fname/main?urlpath=lab/tree/one.ipynb",
+    }
+    assert "colab" not in page
 
 
 def test_without_a_site_no_button_opens_a_notebook_that_cannot_run(build) -> None:

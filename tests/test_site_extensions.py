@@ -2,117 +2,169 @@
 
 from __future__ import annotations
 
+import ast
 import html
 import re
 from pathlib import Path
 
 import landing
 import lean_formula
-import lean_theme
 import prerender_math
 import pytest
-import tinycss2
-import used_rules
+import small_book
+import style
 from landing import Stop
+from small_book import code, text
 
-PAGE = """<body class="page"><div class="a" id="top"><p class="b">Text <span class="katex"><span class="katex-html">
-<span class="mord mathbb">E</span></span></span></p><br><ul><li class="c">One</ul></div><table><tr><td class="d">1</td></tr></table>
-<svg><path class="line"/></svg></body>"""
-SCRIPT = 'box.classList.toggle("open"); list.append(document.createElement("mark"));'
+ROOT = Path(__file__).resolve().parents[1]
 
-
-def kept(sheet: str) -> str:
-    pages = used_rules.Pages([PAGE], SCRIPT, {"top"})
-    return "".join(used_rules.kept_rules(tinycss2.parse_stylesheet(sheet), pages))
+# ---------------------------------------------------------------- the style
 
 
 @pytest.mark.parametrize(
     "selector",
     [
         "p",
-        ".b",
-        ".a .b",
-        ".a > .b",
-        "div.a p.b",
-        "#top .c",
-        ".open .b",
-        ".a.open",
-        "mark",
-        ".a mark",
-        ".b:hover",
-        ".b::after",
-        ".c + li",
-        ".mathbb",
-        ".katex .mathbb",
-        ".line",
-        "table > tbody > tr > .d",
+        ".a",
+        "div.a>p.b",
+        ".a.b:hover",
+        "#zz .b",
         ".a:not(.zz)",
         "[data-x]",
-        "*",
         ":root",
-        ".page .a :is(.zz)",
-        "li ~ .c",
+        ".a :is(.zz,.b)",
+        ".open",
+        "*",
     ],
 )
-def test_a_rule_that_a_page_meets_stays(selector: str) -> None:
-    assert kept(selector + "{color:red}") == selector + "{color:red}"
+def test_a_rule_that_a_page_may_meet_stays(selector: str) -> None:
+    used = style.classes_of(['<p class="a b">'], ['box.classList.toggle("open")'])
+    assert style.pruned(selector + "{color:red}", used) == selector + "{color:red}"
 
 
-@pytest.mark.parametrize(
-    "selector", [".zz", "#zz", ".b .a", ".d .c", "h1", "p.a", ".a.b", ".a .zz .b", ".zz > .b", "main .b"]
-)
+@pytest.mark.parametrize("selector", [".zz", ".a .zz", ".zz>.a", "p.zz:hover", ".a.zz::after"])
 def test_a_rule_that_no_page_meets_goes(selector: str) -> None:
-    assert kept(selector + "{color:red}") == ""
-    assert kept(f".b,{selector}{{color:red}}") == ".b{color:red}"
-    assert kept(f"@media print{{{selector}{{color:red}}}}") == ""
+    used = style.classes_of(['<p class="a b">zz'], [])
+    assert style.pruned(selector + "{color:red}", used) == ""
+    assert style.pruned(f".b,{selector}{{color:red}}", used) == ".b{color:red}"
+    assert style.pruned(f"@media print{{{selector}{{color:red}}}}", used) == ""
 
 
-def test_declarations_are_only_shortened() -> None:
-    assert kept('.b { color : red ;  /* why */ content: "a: b; c" ; }') == '.b{color:red;content:"a: b; c"}'
+def test_the_page_says_whether_it_is_dark() -> None:
+    sheet = "@media print{.a{x:1}}@media (prefers-color-scheme:dark){.a{x:2}}@font-face{y:3}"
+    assert style.pruned(sheet, {"a"}) == "@media print{.a{x:1}}@font-face{y:3}"
 
 
-def test_properties_that_nobody_reads_go() -> None:
-    sheet = ":root{--a:1px;--b:var(--c);--c:2px;--d:3px;color:red}.x{width:var(--a)}"
-    assert (
-        used_rules.without_unused_properties(sheet, "style='--d'")
-        == ":root{--a:1px;--d:3px;color:red}.x{width:var(--a)}"
+def test_variables_that_nobody_reads_go() -> None:
+    sheet = ".r{--a:1px;--b:var(--c);--c:2px;--d:3px;color:red;--e:url('x;y')}.x{width:var(--a)}"
+    assert style.without_idle_variables(sheet, "var(--d)") == ".r{--a:1px;--d:3px;color:red;}.x{width:var(--a)}"
+
+
+def test_a_written_sheet_and_script_lose_their_remarks_only() -> None:
+    assert style.short("/* why */\n.a { --b: 1 2;\n  c: d; }\n") == ".a{ --b: 1 2;c: d; }"
+    assert style.short_script("  // why\n  f('//x');  // because\n\n") == "f('//x');\n"
+
+
+# ---------------------------------------------------------------- the page
+
+HIDDEN = [code(f"first_{n} = {n}", hidden=True) for n in range(2)]
+CELLS = [
+    text("# One"),
+    *HIDDEN,
+    text("Words."),
+    code("shown = 1", {"text/plain": "out"}, hidden=True),
+    code("kept = 1", hidden=True),
+    text("````{admonition} A claim of [One](https://example.org)", ":class: mistake dropdown", "Inside.", "````"),
+    text("```{exercise} Two", ":label: ex-2", "Do.", "```", "", "```{solution-start} ex-2", ":class: dropdown", "```"),
+    code("of_the_solution = 1", {"text/plain": "out"}, hidden=True),
+    text("```{solution-end}", "```"),
+    code("visible = 1", {"text/plain": "out"}),
+    code("last = 1", hidden=True),
+    text(
+        "````{admonition} Quiz",
+        ":class: quiz",
+        "?",
+        "```{dropdown} Yes",
+        ":class-container: quiz-right",
+        "**Right.**",
+        "```",
+        "````",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return small_book.build(tmp_path_factory.mktemp("book"), CELLS)
+
+
+def test_boxes_fold_around_all_that_they_hold(page: str) -> None:
+    boxes = re.findall(
+        r'<details class="(fold[^"]*)"[^>]*><summary>(.*?)</summary><div class="folded">', page, re.DOTALL
+    )
+    names = [(kind, re.sub("<[^>]+>", "", title).strip()) for kind, title in boxes]
+    assert names == [
+        ("fold mistake", "A claim of One"),
+        ("fold solution", "Solution to Exercise 1 (Two)"),
+        ("fold quiz-right", "Yes"),
+    ]
+    assert not [title for _, title in boxes if "<a " in title]  # what is clicked to unfold leads nowhere else
+    solution = page.partition('<details class="fold solution"')[2].partition("</div></details>")[0]
+    assert "of_the_solution" in solution and "visible" not in solution
+
+
+def test_code_that_shows_nothing_opens_with_the_next_tag(page: str) -> None:
+    """In the same box, and what nothing follows has a tag of its own."""
+    tags = re.findall(r'<details class="hide"><summary>code</summary>(.*?)</details>', page, re.DOTALL)
+    said = [re.findall(r"(\w+) = ", re.sub("<[^>]+>", "", tag)) for tag in tags]
+    assert said == [["first_0", "first_1", "shown"], ["of_the_solution"], ["kept"], ["last"]]
+    after = small_book.article(page).partition("kept = ")[2].partition("<details")[0]
+    assert "visible" in after  # it opens above the cell that comes next
+
+
+def test_a_page_loads_one_sheet_and_one_script(page: str) -> None:
+    assert re.findall(r'<link rel="stylesheet"[^>]*href="([^"?]*)', page) == ["_static/style.css"]
+    assert re.findall(r'<script [^>]*src="([^"?]*)', page) == ["_static/book.js"]
+    assert page.count("<noscript>") == 0  # there is no slider
+
+
+# Modules that read what they have made themselves: figures and formulas.
+OWN_MARKUP = {"lean_figures.py", "lean_formula.py", "prerender_math.py"}
+
+
+def tags_in(pattern: str) -> list[str]:
+    """The HTML that a regular expression looks for; its own signs (?<= and (?P<name> are none."""
+    return re.findall(r"<(?:\\?/|[a-z]|\(/|\[)", re.sub(r"\(\?(?:P<\w+>|<[=!]|P=)", "(", pattern))
+
+
+def test_no_regular_expression_reads_the_html_of_a_page() -> None:
+    """Pages are made from nodes and templates; what takes HTML apart breaks with the next theme."""
+    found = {}
+    for path in sorted((ROOT / "_ext").glob("*.py")):
+        calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
+        asked = [ast.unparse(call.args[0]) for call in calls if ast.unparse(call.func).startswith("re.") and call.args]
+        if any(tags_in(pattern) for pattern in asked) and path.name not in OWN_MARKUP:
+            found[path.name] = [pattern for pattern in asked if tags_in(pattern)]
+    # one figure's picture, before it is on a page; the letters of KaTeX's formulas, for its fonts and for the search
+    assert {name: len(patterns) for name, patterns in found.items()} == {
+        "book_search.py": 1,
+        "spoken.py": 1,
+        "style.py": 1,
+    }
+    assert tags_in(r"<div class=(.*)</div>") and tags_in(r"</?a\b") and not tags_in(r"(?<=x)(?P<name>y)")
+
+
+def test_one_file_knows_the_theme() -> None:
+    """Another theme takes its place by other templates, another ``frame.py`` and another part of the style sheet."""
+    knowing = [path.name for path in sorted((ROOT / "_ext").glob("*.py")) if "furo" in path.read_text("utf-8").lower()]
+    assert knowing == ["frame.py"]
+    assert not re.search(
+        "furo",
+        (ROOT / "_static" / "book.js").read_text("utf-8") + (ROOT / "tools" / "print_book.py").read_text("utf-8"),
     )
 
 
-def test_folded_boxes_become_details_around_all_that_they_hold() -> None:
-    box = '<div class="solution dropdown admonition" id="s">\n<p class="admonition-title">Of <a href="#e">1</a></p><div><div>In</div></div></div><p>After</p>'
-    expected = '<details class="solution dropdown admonition" id="s"><summary class="admonition-title">Of 1</summary><div><div>In</div></div></details><p>After</p>'
-    assert lean_theme.mended(box) == expected
-    with pytest.raises(ValueError, match="without an end"):
-        lean_theme.mended(box.replace("</div></div></div>", "</div>"))
-
-
-def test_code_keeps_every_letter() -> None:
-    code = '<pre><span></span><span class="n">a</span> <span class="o">=</span> <span class="sa">f</span><span class="s2">&quot;x</span><span class="si">{</span>'
-    lighter = lean_theme.mended(code)
-    assert lighter == '<pre>a = <span class="s2">f&quot;x{</span>'
-    assert re.sub("<[^>]+>", "", lighter) == re.sub("<[^>]+>", "", code)
-
-
-def test_strings_have_one_color() -> None:
-    """The parts of a string are joined because both styles of the book color them alike."""
-    from pygments.styles import get_style_by_name
-    from pygments.token import Comment, String
-
-    for name in ("a11y-high-contrast-light", "a11y-high-contrast-dark"):
-        style = get_style_by_name(name)
-        colors = {
-            style.style_for_token(kind)["color"]
-            for kind in (String.Affix, String.Interpol, String.Single, String.Double, String.Escape)
-        }
-        assert len(colors) == 1 and colors != {style.style_for_token(Comment)["color"]}
-
-
-def test_the_empty_corner_of_a_table_heads_nothing() -> None:
-    assert (
-        lean_theme.mended('<th class="head"><p></p></th><th class="head"><p>x</p></th>')
-        == '<td class="head"></td><th class="head"><p>x</p></th>'
-    )
+# ---------------------------------------------------------------- formulas
 
 
 def test_the_source_of_a_formula_stands_once() -> None:
@@ -140,7 +192,7 @@ def test_a_formula_has_half_the_elements() -> None:
 
 def test_no_rule_names_a_class_that_is_left_out() -> None:
     """KaTeX's sheet and ours: what is taken for plain has no rule of its own."""
-    root = Path(__file__).resolve().parents[1]
+    root = ROOT
     sheet = (root / "_ext" / "katex" / "katex.min.css").read_text("utf-8") + (root / "_static" / "book.css").read_text(
         "utf-8"
     )
@@ -151,7 +203,7 @@ def test_no_rule_names_a_class_that_is_left_out() -> None:
 
 def test_the_letters_of_each_font() -> None:
     formula = lean_formula.lighter(of_katex(r"\sum_x \mathbb{E}[\Big(1\Big)] = V^\pi"))
-    wanted = lean_theme.letters_by_font([f"<p>Words. {formula} Words.</p>", "<p>None</p>"])
+    wanted = style.letters_by_font([f"<p>Words. {formula} Words.</p>", "<p>None</p>"])
     assert wanted["Math-Italic"] == set("xVπ") and wanted["AMS-Regular"] == {"E"}
     assert wanted["Size2-Regular"] == set("∑()") and wanted["Main-Regular"] == set("∑()[]1=")
 

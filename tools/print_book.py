@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from join_pdfs import join, name_bookmarks, packed
 from pikepdf import Dictionary, Pdf
 from playwright.sync_api import Browser, Error, Page, sync_playwright
@@ -69,34 +70,28 @@ class Printed:
 # ---------------------------------------------------------------- the document
 
 
-def sheets(site: Path) -> list[Sheet]:
-    """The pages in the book's order, as the sidebar of the first one lists them."""
-    text = (site / "index.html").read_text("utf-8")
-    sidebar = text[text.index('<nav class="bd-links') :]
-    sidebar = sidebar[: sidebar.index("</nav>")]
-    found, part = [Sheet("index.html")], ""
-    entry = re.compile(
-        r'class="caption-text">(?P<part>[^<]*)<|class="toctree-l(?P<level>\d)[^>]*><a class="reference internal" href="(?P<address>[^"#]+)"'
-    )
-    for match in entry.finditer(sidebar):
-        if match["address"]:
-            found.append(Sheet(match["address"], part, match["level"] != "1"))
-        else:
-            part = html.unescape(match["part"])
+def sheets() -> list[Sheet]:
+    """The pages in the book's order."""
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
+    found = [Sheet(f"{contents['root']}.html")]
+    for part in contents["parts"]:
+        for chapter in part["chapters"]:
+            found.append(Sheet(f"{chapter['file']}.html", part["caption"]))
+            found += [Sheet(f"{one['file']}.html", part["caption"], True) for one in chapter.get("sections", [])]
     return found
 
 
 def article(site: Path, sheet: Sheet) -> str:
     """What a page of the site says, without the frame around it and without its scripts."""
     text = (site / sheet.address).read_text("utf-8")
-    start = text.index(">", text.index('<article class="bd-article"')) + 1
+    start = text.index(">", text.index("<article")) + 1
     body = text[start : text.rindex("</article>")]
     body = re.sub(
         r"<script\b(?![^>]*application/json).*?</script>", "", body, flags=re.DOTALL
     )  # those of JSON are the states of pictures
     below = " data-below" if sheet.below else ""
     part = f' data-part="{html.escape(sheet.part)}"' if sheet.part else ""
-    return f'<article class="bd-article" data-page="{sheet.address}"{part}{below} style="page: {page_name(sheet)}">{body}</article>'
+    return f'<article class="sheet" data-page="{sheet.address}"{part}{below} style="page: {page_name(sheet)}">{body}</article>'
 
 
 def page_name(sheet: Sheet) -> str:
@@ -108,9 +103,7 @@ def running_titles(site: Path, wanted: list[Sheet]) -> str:
     """Rules that print the title of each sheet above its pages."""
     rules = []
     for sheet in wanted:
-        title = re.search(
-            r"<title>(.*?)(?: &#8212; [^<]*)?</title>", (site / sheet.address).read_text("utf-8"), re.DOTALL
-        )
+        title = re.search(r"<title>(.*?)(?: - [^<]*)?</title>", (site / sheet.address).read_text("utf-8"), re.DOTALL)
         words = html.unescape(title[1]).strip().replace("\\", "").replace('"', "\\22 ") if title else sheet.name
         rules.append(
             f'@page {page_name(sheet)} {{ @top-center {{ content: "{words}"; font: 8.5pt sans-serif; color: #555; }} }}'
@@ -120,9 +113,7 @@ def running_titles(site: Path, wanted: list[Sheet]) -> str:
 
 def document(site: Path, wanted: list[Sheet]) -> str:
     """One page of HTML that holds all of them, to be kept two folders beside the site's style sheet."""
-    title = re.search(
-        r'<section[^>]*>\s*<h1>(.*?)<a class="headerlink"', (site / "index.html").read_text("utf-8"), re.DOTALL
-    )
+    title = re.search(r"<h1>(.*?)<a ", (site / "index.html").read_text("utf-8"), re.DOTALL)
     whole = re.sub(r"<[^>]*>", "", title[1]) if title else "The book"
     first, _, rest = whole.partition(": ")
     icon = (site / "_static" / "favicon.svg").read_text("utf-8")
@@ -133,11 +124,11 @@ def document(site: Path, wanted: list[Sheet]) -> str:
     )
     contents = '<section class="print-contents" style="page: contents"><h1>Contents</h1><div id="print-contents"></div></section>'
     return (
-        f'<!DOCTYPE html><html lang="en" data-theme="light" data-mode="light"><head><meta charset="utf-8"><title>{whole}</title>'
-        f'<link rel="stylesheet" href="{(site / "_static" / "lean.css").as_uri()}">'
+        f'<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>{whole}</title>'
+        f'<link rel="stylesheet" href="{(site / "_static" / "style.css").as_uri()}">'
         f'<link rel="stylesheet" href="{(site / "_static" / "explore.css").as_uri()}">'
         f"<style>{(PARTS / 'book.css').read_text('utf-8')}\n{running_titles(site, wanted)}</style></head>"
-        f'<body><main class="bd-content">{cover}{contents}{"".join(article(site, sheet) for sheet in wanted)}</main></body></html>'
+        f'<body data-theme="light"><main>{cover}{contents}{"".join(article(site, sheet) for sheet in wanted)}</main></body></html>'
     )
 
 
@@ -241,7 +232,7 @@ def print_book(site: Path, file: Path, only: list[str] | None = None, browser: B
     if browser is None:
         with chromium() as own:
             return print_book(site, file, only, own)
-    wanted = sheets(site)
+    wanted = sheets()
     if only is not None:
         if unknown := sorted(set(only) - {sheet.name for sheet in wanted}):
             raise ValueError(f"only names {unknown}; expected some of {[sheet.name for sheet in wanted]}")

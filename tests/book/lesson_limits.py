@@ -60,7 +60,7 @@ LIMITS = Lesson(
 )
 
 MEASURE = r"""formula => {
-  const article = document.querySelector("article.bd-article") ?? document.querySelector("main");
+  const article = document.querySelector("article");
   const shows = element => element.checkVisibility({contentVisibilityAuto: true}) && element.getClientRects().length > 0;
   const top = element => element.getBoundingClientRect().top + scrollY;
   const height = document.documentElement.scrollHeight;

@@ -308,7 +308,7 @@ CLICK_ANSWERS = """() => {
     if (!answers.some(answer => answer.classList.contains("quiz-right"))) faults.push(`${title}: no right answer`);
     if (answers.length < 2) faults.push(`${title}: fewer than two answers`);
     for (const answer of answers) {
-      const summary = answer.querySelector("summary"), verdict = answer.querySelector(".sd-summary-content");
+      const summary = answer.querySelector("summary"), verdict = answer.querySelector(".folded");
       if (answer.open || verdict.checkVisibility({contentVisibilityAuto: true}) && verdict.offsetHeight > 0)
         faults.push(`${title}: the verdict of "${summary.innerText}" shows before a click`);
       if (answer.querySelector("details")) faults.push(`${title}: an answer inside an answer`);

@@ -156,8 +156,8 @@ PAGE = (
 )
 QUIZ = (
     '<div class="admonition quiz"><p class="admonition-title">Quiz</p>'
-    '<details class="quiz-wrong" name="q"><summary>One</summary><div class="sd-summary-content"><strong>No.</strong></div></details>'
-    '<details class="quiz-right" name="q"><summary>Two</summary><div class="sd-summary-content">{}</div></details></div>'
+    '<details class="quiz-wrong" name="q"><summary>One</summary><div class="folded"><strong>No.</strong></div></details>'
+    '<details class="quiz-right" name="q"><summary>Two</summary><div class="folded">{}</div></details></div>'
 )
 
 

@@ -34,7 +34,7 @@ def test_no_two_folded_cells_in_a_row(name: str) -> None:
 # ---------------------------------------------------------------------------- the measure itself, on small pages
 
 CODE = '<div class="cell"><div class="cell_input"><pre>{}</pre></div></div>'
-PAGE = """<!doctype html><html lang="en"><title>A</title><body style="margin:0"><article class="bd-article">
+PAGE = """<!doctype html><html lang="en"><title>A</title><body style="margin:0"><article>
 <p>Three words here, and <span class="katex">x = y</span> a don't.</p>
 <details><summary>One line</summary><p>hidden words do not count</p></details>
 <div id="equation-eq-a" style="height:100px"></div>

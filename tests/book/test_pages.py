@@ -118,7 +118,7 @@ def test_the_first_screen_moves(site: Path, browser: Any) -> None:
         sentences = page.locator("article section > p").first.inner_text()
         assert len(re.findall(r"[.!?](?:\s|$)", sentences)) == 3
         title = page.locator("article h1").inner_text().rstrip("#").strip()
-        shown = [place.is_visible() for place in page.locator("h1, .logo__title", has_text=title).all()]
+        shown = [place.is_visible() for place in page.locator("h1, .sidebar-brand-text", has_text=title).all()]
         assert shown.count(True) == 1
         addresses = page.eval_on_selector_all(".chapter-map a", "links => links.map(link => link.getAttribute('href'))")
         minutes = page.locator(".chapter-map-time").all_text_contents()
@@ -126,18 +126,160 @@ def test_the_first_screen_moves(site: Path, browser: Any) -> None:
     assert all(re.fullmatch(r"[1-9]\d min", text) for text in minutes) and len(minutes) == len(CENTRAL)
 
 
+def test_the_map_is_called_by_what_it_shows(site: Path, browser: Any) -> None:
+    """A reader who speaks to the browser says what is seen: number, name and minutes are the link's name."""
+    with served(site) as base, opened(browser, base + "index.html", Visit("index.html")) as page:
+        names = page.locator(".chapter-map a").evaluate_all(
+            "links => links.map(link => [link.ariaLabel, link.textContent])"
+        )
+    said = [" ".join(text.split()) for label, text in names if label is None]
+    assert len(said) == len(CENTRAL) and said[1] == "2 Returns and values 35 min"
+
+
+def test_every_class_that_the_style_names_is_on_some_page(site: Path) -> None:
+    """What no page has any more leaves the written sheet; states that a script sets are in the script."""
+    sheet = re.sub(r"/\*.*?\*/", "", (ROOT / "_static" / "book.css").read_text("utf-8"), flags=re.DOTALL)
+    named = set(re.findall(r"\.(-?[a-zA-Z_][\w-]*)", " ".join(re.findall(r"([^{}]*)\{", sheet))))
+    texts = [path.read_text("utf-8") for path in site.rglob("*.html")]
+    texts += [path.read_text("utf-8") for path in (*ROOT.glob("_static/*.js"), *ROOT.glob("_ext/search/search.js"))]
+    assert {name for name in named if not any(name in text for text in texts)} == set()
+
+
+LESSONS = [f"chapters/{name}.html" for name in sorted(CENTRAL)]
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_ways_on(site: Path, browser: Any, name: str) -> None:
+    """A lesson leads to the next one and to its Deeper page; that leads back, and to the next lesson."""
+    place, deeper = LESSONS.index(name), name.replace(".html", "_deeper.html")
+    following = LESSONS[place + 1 : place + 2]
+
+    def ways(page_name: str) -> list[tuple[str, str]]:
+        text = (site / page_name).read_text("utf-8").partition('<nav class="ways-on"')[2].partition("</nav>")[0]
+        links = re.findall(r'<a href="([^"]*)"[^>]*><span>(.*?):</span>', text)
+        return [(said, f"chapters/{address}") for address, said in links]
+
+    assert ways(name) == [("Next lesson", one) for one in following] + [("Deeper on this chapter", deeper)]
+    assert ways(deeper) == [("Next lesson", one) for one in following] + [("Back to the lesson", name)]
+
+
+def test_what_was_read_and_answered_is_remembered_until_it_is_forgotten(site: Path, browser: Any) -> None:
+    """A quiz, a lesson read to its end, the place reached: on the next visit they are there, and one click forgets them."""
+    seen = Visit("chapters/07_gae.html")
+    sent: list[str] = []
+    with served(site) as base, opened(browser, base + seen.page, seen) as page:
+        page.on("request", lambda request: sent.append(request.method) if request.method != "GET" else None)
+        page.locator(".quiz-wrong summary").first.click()
+        page.evaluate("scrollTo({top: document.documentElement.scrollHeight, behavior: 'instant'})")
+        page.wait_for_function("(localStorage.getItem('book') ?? '').includes('07_gae.html#')")
+        page.reload()
+        assert page.locator(".quiz details[open]").count() == 1
+        assert page.locator(".quiz-wrong").first.evaluate("answer => answer.open")
+        page.goto(base + "index.html")
+        for place in (".emblem rect.read", ".sidebar-tree a.read", ".chapter-map a.read"):
+            assert page.locator(place).count() == 1, place
+        assert "07_gae.html#" in str(page.locator(".book-place a").get_attribute("href"))
+        assert page.locator(".book-place a").inner_text().startswith("Go on in 7. ")
+        page.locator(".book-place button").click()
+        page.wait_for_function("!document.querySelector('.book-place')")
+        assert page.evaluate("localStorage.getItem('book')") is None and page.locator(".read").count() == 0
+    assert (seen.console, sent) == ([], [])
+
+
+def test_a_reader_who_forbids_storage_loses_nothing_else(site: Path, browser: Any) -> None:
+    seen = Visit("chapters/07_gae.html")
+    with served(site) as base, opened(browser, base + seen.page, seen) as page:
+        page.add_init_script("Storage.prototype.getItem = Storage.prototype.setItem = () => { throw new Error('no'); }")
+        page.reload()
+        page.locator(".theme-toggle").first.click()
+        assert page.evaluate("document.body.dataset.theme") == "dark"
+        page.locator(".quiz-right summary").first.click()
+        assert page.locator(".quiz-right .folded").first.is_visible()
+        page.locator(".book-search-link").click()
+        assert page.locator("dialog[open]").count() == 1
+
+
+def test_a_phone_is_read_with_the_keyboard(site: Path, browser: Any) -> None:
+    """The contents open and close again with keys, and say what they are."""
+    seen = Visit("chapters/07_gae.html")
+    with served(site) as base, opened(browser, base + seen.page, seen) as page:
+        page.set_viewport_size({"width": 390, "height": 844})
+        for name, panel in (("Contents of the book", ".sidebar-drawer"), ("Contents of this page", ".toc-drawer")):
+            button = page.get_by_role("button", name=name).locator("visible=true")
+            button.focus()
+            page.keyboard.press("Enter")
+            page.wait_for_function("panel => document.querySelector(panel).contains(document.activeElement)", arg=panel)
+            page.keyboard.press("Escape")
+            page.wait_for_function("() => document.activeElement.matches('label')")
+            page.wait_for_function(
+                "panel => { const box = document.querySelector(panel).getBoundingClientRect(); return box.right <= 1 || box.left >= innerWidth - 1; }",
+                arg=panel,
+            )
+
+
+def test_the_tab_key_walks_from_the_top_to_the_first_control(site: Path, browser: Any) -> None:
+    """The first stop leads past the sidebar; every stop shows where it is."""
+    seen = Visit("chapters/04_mc_and_td.html")
+    with served(site) as base, opened(browser, base + seen.page, seen) as page:
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.getAttribute('href')") == "#furo-main-content"
+        page.keyboard.press("Enter")
+        stops = []
+        while len(stops) < 12 and not (stops and "range" in stops[-1]):
+            page.keyboard.press("Tab")
+            stops.append(
+                page.evaluate(
+                    """() => { const at = document.activeElement, style = getComputedStyle(at);
+                      return [at.tagName, at.type ?? "", at.closest("article") ? "text" : "around", style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0 ? "seen" : "unseen"].join(" "); }"""
+                )
+            )
+        assert "range" in stops[-1], stops
+        assert [stop for stop in stops if "around" in stop or "unseen" in stop] == []
+
+
+def test_one_page_on_paper_is_its_text(site: Path, browser: Any) -> None:
+    """Printed from the browser: no frame, no sliders, no code that nobody can open; boxes are open, colors are light."""
+    seen = Visit("chapters/07_gae.html")
+    with served(site) as base, opened(browser, base + seen.page, seen) as page:
+        page.emulate_media(color_scheme="dark")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print", color_scheme="dark")
+        shown = page.evaluate(
+            """names => names.filter(name => [...document.querySelectorAll(name)].some(one => one.checkVisibility() && one.getClientRects().length))""",
+            [
+                ".sidebar-drawer",
+                ".toc-drawer",
+                ".mobile-header",
+                ".skip-to-content",
+                ".rlx-controls",
+                "details.hide",
+                ".ways-on",
+                ".theme-toggle",
+                ".book-copy",
+            ],
+        )
+        assert shown == []
+        assert page.locator("details.fold:not([open])").count() == 0
+        assert page.locator(".solution .folded").first.is_visible()
+        ink = page.locator("article p").first.evaluate("text => getComputedStyle(text).color")
+        assert ink == "rgb(27, 31, 39)"
+
+
 def test_without_scripts_nothing_is_out_of_reach(site: Path, browser: Any) -> None:
     """Solutions and answers open, pictures show their first state, and the page says why sliders do nothing."""
-    context = browser.new_context(java_script_enabled=False)
+    context = browser.new_context(java_script_enabled=False, color_scheme="dark")  # its pictures are light ones
     try:
         page = context.new_page()
         page.goto((site / "chapters" / "07_gae.html").as_uri())
-        assert page.locator("html").get_attribute("data-theme") == "light"
+        assert page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") == "rgb(255, 254, 252)"
         assert "need JavaScript" in page.locator(".book-noscript").inner_text()
         solution = page.locator("details.solution").first
         assert not solution.locator("p").first.is_visible()
         solution.locator("summary").click()
         assert solution.locator("p").first.is_visible()
+        code = page.locator("details.hide").first
+        code.locator("summary").click()
+        assert code.locator("pre").first.is_visible()
         assert page.locator(".rlx-picture svg").first.is_visible()
         assert page.locator(".rlx input:enabled").count() == 0
     finally:
@@ -170,7 +312,7 @@ def test_colors_follow_the_button_and_stay(site: Path, browser: Any) -> None:
     seen = Visit("index.html")
     with served(site) as base, opened(browser, base + seen.page, seen) as page:
         theme = "document.documentElement.dataset.theme"
-        button = page.locator(".theme-switch-button").first
+        button = page.locator(".theme-toggle").first
         assert page.evaluate(theme) == "light"
         button.click()
         assert page.evaluate(theme) == "dark" and button.get_attribute("title") == "Colors: dark"
@@ -186,7 +328,7 @@ def test_the_contents_follow_the_reader(site: Path, browser: Any) -> None:
             page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
             page.wait_for_function(
                 """() => {
-                  const mark = document.querySelector(".bd-toc-nav a[aria-current]");
+                  const mark = document.querySelector(".toc-tree a[aria-current]");
                   const box = mark?.getBoundingClientRect();
                   return box && box.top >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
                 }"""
@@ -217,7 +359,7 @@ def test_forced_colors_keep_controls_and_boxes(site: Path, browser: Any) -> None
     with served(site) as base, opened(browser, base + seen.page, seen) as page:
         page.emulate_media(forced_colors="active")
         edges = page.evaluate(
-            """() => [".quiz", "details.quiz-right", "details.solution", ".rlx-play", ".rlx select", ".search-button-field"].map(name => {
+            """() => [".quiz", "details.quiz-right", "details.solution", ".rlx-play", ".rlx select", ".book-search-link", "details.mistake", "details.hide summary"].map(name => {
               const box = document.querySelector(name), style = box && getComputedStyle(box);
               return box ? [name, style.borderTopStyle, parseFloat(style.borderTopWidth) > 0] : [name, "solid", true];
             })"""

@@ -209,7 +209,7 @@ SITE_STATES = f"""states => [...document.querySelectorAll(".rlx")].filter(one =>
 def fit_for_paper(site: Path, names: list[str], folder: Path, browser: Any) -> Any:
     """The document of some pages, in the browser, as it goes to the printer."""
     file = folder / "book.html"
-    file.write_text(printing.document(site, [sheet for sheet in printing.sheets(site) if sheet.name in names]), "utf-8")
+    file.write_text(printing.document(site, [sheet for sheet in printing.sheets() if sheet.name in names]), "utf-8")
     return printing.prepared(browser, file)[0]
 
 

@@ -134,7 +134,7 @@ def test_the_search_has_an_address_of_its_own(site: Path, browser: Any) -> None:
     with served(site) as base, opened(browser, base + "search.html?q=reward+hacking", seen) as page:
         page.wait_for_function(f"{TYPE}.length > 0")
         assert "chapters/12_rlhf.html#" in page.evaluate(TYPE)[0] + page.evaluate(TYPE)[1]
-        page.fill("main input", "zzzz")
+        page.fill("article input", "zzzz")
         page.wait_for_function(f"{TYPE}.length === 0")
         assert "Nothing found" in page.inner_text("[role=status]")
     assert (seen.console, seen.failed, seen.outside) == ([], [], [])

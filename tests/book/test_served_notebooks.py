@@ -48,8 +48,8 @@ def test_every_notebook_that_the_site_offers_can_get_the_library(site: Path) -> 
 @pytest.mark.parametrize(
     ("page", "link"),
     [
-        ("chapters/02_mdps.html", "#main-content p a[href$='.ipynb']"),
-        ("chapters/02_mdps.html", ".dropdown-download-buttons a[href$='.ipynb']"),
+        ("chapters/02_mdps.html", ".book-run a[href$='.ipynb']"),
+        ("chapters/02_mdps.html", "a.page-link[href$='.ipynb']"),
         ("chapters/assignments.html", "table a[href$='01_mdps.ipynb']"),
     ],
 )

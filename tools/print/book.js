@@ -56,7 +56,7 @@ function joinPages() {
 // ---- what paper cannot do
 
 function dropTools() {
-  all(".headerlink, .viewcode-link, .d-print-none, script:not([type='application/json']), .rlx-room, .sd-summary-state-marker, .rlx-handle").forEach(one => one.remove());
+  all(".headerlink, .viewcode-link, .book-run, .book-noscript, script:not([type='application/json']), .rlx-room, .rlx-handle").forEach(one => one.remove());
   all("[tabindex]").forEach(one => one.removeAttribute("tabindex"));
 }
 
@@ -179,24 +179,15 @@ function enlargeWords() {
 
 // ---- boxes: open in place, or gathered at the end of their page with a link there and back
 
-function opened(box, content) {
-  const open = make("div", {class: [...box.classList].filter(name => name !== "dropdown" && !name.startsWith("sd-")).join(" ")}, ...content);
-  if (box.id) open.id = box.id;
-  box.replaceWith(open);
-  return open;
-}
-
 function openBoxes() {
-  for (const box of all("details.sd-dropdown:not(.quiz-right, .quiz-wrong)")) {
-    const title = make("p", {class: "print-box-title"}, ...box.querySelector(".sd-summary-text").childNodes);
-    opened(box, [title, ...box.querySelector(".sd-summary-content").childNodes]).classList.add("print-box");
+  for (const box of all("details.fold:not(.quiz-right, .quiz-wrong)")) {
+    const [kind, title] = box.matches(".mistake, .solution") ? ["admonition", "admonition-title"] : ["print-box", "print-box-title"];
+    const open = make("div", {class: `${box.className} ${kind}`}, make("p", {class: title}, ...box.querySelector("summary").childNodes),
+      ...box.querySelector(".folded").childNodes);
+    open.classList.remove("fold");
+    if (box.id) open.id = box.id;
+    box.replaceWith(open);
   }
-  for (const box of all("details.admonition:not(.hide)")) {                            // mistakes and solutions
-    const summary = box.querySelector("summary"), title = make("p", {class: "admonition-title"}, ...summary.childNodes);
-    summary.remove();
-    opened(box, [title, ...box.childNodes]);
-  }
-  all(".admonition.dropdown:not(.solution)").forEach(box => box.classList.remove("dropdown"));
 }
 
 function gather(article, name, title, entries) {
@@ -213,9 +204,9 @@ function gatherQuizzes(article) {
     const title = quiz.querySelector(".admonition-title");
     const options = make("ol", {class: "print-options"}), answers = make("ol", {class: "print-options"});
     for (const answer of all("details.quiz-right, details.quiz-wrong", quiz)) {
-      const text = answer.querySelector(".sd-summary-text");
+      const text = answer.querySelector("summary");
       options.append(make("li", {}, ...text.childNodes));
-      answers.append(make("li", {}, ...answer.querySelector(".sd-summary-content").childNodes));
+      answers.append(make("li", {}, ...answer.querySelector(".folded").childNodes));
       answer.remove();
     }
     quiz.id ||= here;
@@ -305,7 +296,7 @@ function closeUp() {
 
 // Everything is measured before anything is changed: a change in between would lay out the whole book again.
 function fit() {
-  const boxes = all(".katex-scroll, .pst-scrollable-table-container, .cell_output .text_html, .cell_output pre, .formula-sheet .formula");
+  const boxes = all(".katex-scroll, .table-wrapper, .cell_output .text_html, .cell_output pre, .formula-sheet .formula");
   const shares = boxes.map(box => box.scrollWidth > box.clientWidth + 1 ? (box.clientWidth - 1) / box.scrollWidth : 1);
   boxes.forEach((box, number) => {
     if (shares[number] < 1) box.style.zoom = Math.max(0.4, shares[number]).toFixed(3);
@@ -375,7 +366,7 @@ window.preparePrint = pageHeight => {
     if ("below" in article.dataset && groups.length) groups.at(-1).push(article.id);
     else groups.push([article.id]);
   }
-  return {broken, wide: tooWide(), closed: all("details, .dropdown").length, groups, headings: all("h1, h2, h3, h4, h5, h6").map(plain)};
+  return {broken, wide: tooWide(), closed: all("details").length, groups, headings: all("h1, h2, h3, h4, h5, h6").map(plain)};
 };
 
 // What is not printed now leaves the document, which Chromium walks through once a page; a name stays for every place that a link
