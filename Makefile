@@ -105,7 +105,7 @@ lock:  ## renew the pins of what requirements.txt brings along; UPGRADE=1 takes 
 outdated: $(READY)  ## try the newest packages in an environment that is thrown away, and say what breaks; TORCH=1: torch too
 	@$(PYTHON) tools/outdated.py --workers $(WORKERS) $(if $(TORCH),--torch)
 
-plain: $(READY)  ## build two chapters without Jupyter Book, by the newest Sphinx, and compare; THEMES=1: the newest themes too
+plain: $(READY)  ## build two chapters without Jupyter Book, by the newest Sphinx, and compare; THEMES=1: the newest theme too
 	@$(PYTHON) tools/plain_sphinx.py $(if $(THEMES),--themes)
 
 clean:  ## remove the built book and all caches; .venv stays

@@ -31,6 +31,11 @@ def choose_dark_code(app: Sphinx) -> None:
     app.config.pygments_dark_style = DARK_CODE
 
 
+def keep_contents(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """The templates write the contents at the side; the theme, which would do it again, page by page, sees none."""
+    context["contents"] = context.pop("toctree", lambda **options: "")
+
+
 class OneName(SphinxPostTransform):
     """The theme puts a box around each table and formula, and gives it the names that these have, a second time."""
 
@@ -52,5 +57,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("comments_config", {}, "html")  # Jupyter Book sets it; sphinx_comments itself is left out
     app.connect("config-inited", settle, priority=700)
     app.connect("builder-inited", choose_dark_code, priority=300)  # before the theme looks
+    app.connect("html-page-context", keep_contents, priority=300)
     app.add_post_transform(OneName)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -70,7 +70,7 @@
       const link = links.get(here);
       if (!link) return;
       if (document.querySelector(".ways-on") && scrollY) {
-        kept.place = [page + "#" + here.id, document.querySelector("h1").firstChild.parentElement.innerText.replace(/#$/, "").trim(), link.innerText];
+        kept.place = [page + "#" + here.id, document.querySelector("h1").innerText.replace(/#$/, ""), link.innerText];
         remember();
       }
       const box = link.getBoundingClientRect(), around = panel.getBoundingClientRect();
@@ -121,6 +121,7 @@
     }).observe(end);
   }
 
+  let printing = null;  // the boxes that only paper has open
   // One open answer per quiz: browsers close the others of the same name. The answer that was given is open again.
   function quizzes() {
     const given = kept.quiz[page] ?? {};
@@ -128,6 +129,7 @@
       answer.name = "quiz-" + number;
       answer.open = given[number] === choice;
       answer.addEventListener("toggle", () => {
+        if (printing) return;
         if (answer.open) given[number] = choice; else if (given[number] === choice) delete given[number];
         kept.quiz[page] = given;
         remember();
@@ -199,7 +201,7 @@
           if (event.key !== "Enter" && event.key !== " ") return;
           event.preventDefault();
           box.click();
-          setTimeout(() => side.querySelector("a")?.focus(), 300);
+          setTimeout(() => every("a", side).find(link => link.checkVisibility())?.focus(), 300);
         });
       }
       const close = event => {
@@ -242,7 +244,16 @@
     target?.scrollIntoView();
   }
   addEventListener("hashchange", openTarget);
-  addEventListener("beforeprint", () => every("details.fold").forEach(box => { box.removeAttribute("name"); box.open = true; }));
+  addEventListener("beforeprint", () => {
+    printing = every("details.fold:not([open])");
+    every("details[name]").forEach(box => { box.dataset.name = box.name; box.name = ""; });
+    printing.forEach(box => { box.open = true; });
+  });
+  addEventListener("afterprint", () => {
+    printing.forEach(box => { box.open = false; });
+    every("details[data-name]").forEach(box => { box.name = box.dataset.name; });
+    setTimeout(() => { printing = null; }, 100);  // when all boxes have said that they moved
+  });
   document.addEventListener("keydown", event => {
     if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
       event.preventDefault();

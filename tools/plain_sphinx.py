@@ -1,11 +1,11 @@
 """Does the book still build without Jupyter Book, on the newest Sphinx? Called by `make plain`.
 
-    python tools/plain_sphinx.py             the two themes stay at their pins, because _ext/lean_theme.py is written for them
-    python tools/plain_sphinx.py --themes    the newest themes too
+    python tools/plain_sphinx.py             the theme stays at its pin, and Sphinx is the newest that it supports
+    python tools/plain_sphinx.py --themes    the newest theme too
 
 Builds two chapters twice: by Jupyter Book in the environment of every day, and by plain Sphinx, with the same extensions in
 their newest versions, in an environment under ``_build`` that is thrown away. Then counts formulas, figures, exercises and
-more on the pages of both: plain Sphinx must not lose any. With the pinned themes, what it found is kept in
+more on the pages of both: plain Sphinx must not lose any. With the pinned theme, what it found is kept in
 ``tools/plain_sphinx.txt``, which a page of the book shows. Needs the package index; two to three minutes.
 """
 
@@ -25,7 +25,7 @@ FOLDER = ROOT / "_build" / "plain"
 FOUND = ROOT / "tools" / "plain_sphinx.txt"
 CHAPTERS = ("02_mdps", "03_maze")
 LINKED = ("_ext", "_static", "_templates", "rlbook_lib", "tests", "tools", "pyproject.toml", "references.bib")
-THEMES = ("sphinx-book-theme", "pydata-sphinx-theme")
+THEMES = ("furo",)
 BY_JUPYTER_BOOK = (
     "sphinx-external-toc",
     "sphinx-multitoc-numbering",
@@ -162,7 +162,7 @@ def report(head: list[str], warned: list[str]) -> tuple[str, bool]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build two chapters without Jupyter Book, by the newest Sphinx.")
-    parser.add_argument("--themes", action="store_true", help="the newest themes too")
+    parser.add_argument("--themes", action="store_true", help="the newest theme too")
     options = parser.parse_args()
     return in_passing(FOLDER, lambda: try_plain(options.themes))
 

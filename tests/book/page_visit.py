@@ -256,7 +256,7 @@ SHORTEN = """kept => {
   });
   const means = "title, desc, a, [role], [tabindex], [aria-label], [aria-labelledby], [aria-hidden]";
   for (const part of body.querySelectorAll("svg *"))
-    if (!part.matches(means) && !part.querySelector(means) && !part.closest("title, desc")) part.remove();
+    if (!part.matches(means) && !part.querySelector(means) && !part.closest("title, desc, a")) part.remove();
 
   const kinds = new Map([[body, ""]]), counts = {}, rest = new Set();
   for (const element of body.querySelectorAll("*")) {

@@ -191,7 +191,7 @@ def test_a_reader_who_forbids_storage_loses_nothing_else(site: Path, browser: An
     with served(site) as base, opened(browser, base + seen.page, seen) as page:
         page.add_init_script("Storage.prototype.getItem = Storage.prototype.setItem = () => { throw new Error('no'); }")
         page.reload()
-        page.locator(".theme-toggle").first.click()
+        page.locator(".theme-toggle:visible").first.click()
         assert page.evaluate("document.body.dataset.theme") == "dark"
         page.locator(".quiz-right summary").first.click()
         assert page.locator(".quiz-right .folded").first.is_visible()
@@ -261,6 +261,9 @@ def test_one_page_on_paper_is_its_text(site: Path, browser: Any) -> None:
         assert shown == []
         assert page.locator("details.fold:not([open])").count() == 0
         assert page.locator(".solution .folded").first.is_visible()
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.wait_for_function("document.querySelectorAll('details.fold[open]').length === 0")
+        assert page.evaluate("JSON.parse(localStorage.getItem('book'))?.quiz ?? {}") == {}  # paper answers no quiz
         ink = page.locator("article p").first.evaluate("text => getComputedStyle(text).color")
         assert ink == "rgb(27, 31, 39)"
 
@@ -312,7 +315,7 @@ def test_colors_follow_the_button_and_stay(site: Path, browser: Any) -> None:
     seen = Visit("index.html")
     with served(site) as base, opened(browser, base + seen.page, seen) as page:
         theme = "document.documentElement.dataset.theme"
-        button = page.locator(".theme-toggle").first
+        button = page.locator(".theme-toggle:visible").first
         assert page.evaluate(theme) == "light"
         button.click()
         assert page.evaluate(theme) == "dark" and button.get_attribute("title") == "Colors: dark"
