@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from page import FoldedTitle
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
@@ -69,6 +70,7 @@ def words(app: Sphinx, node: nodes.Node) -> Iterator[str]:
         yield formula_text(app, node.astext())
     elif (
         not isinstance(node, LEFT_OUT)
+        and not (isinstance(node, FoldedTitle) and {"solution", "mistake"} & set(node.parent["classes"]))
         and not opens_section(node)
         and "cell" not in getattr(node, "attributes", {}).get("classes", [])
     ):

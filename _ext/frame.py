@@ -31,7 +31,9 @@ def choose_dark_code(app: Sphinx) -> None:
     app.config.pygments_dark_style = DARK_CODE
 
 
-def keep_contents(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+def keep_contents(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
     """The templates write the contents at the side; the theme, which would do it again, page by page, sees none."""
     context["contents"] = context.pop("toctree", lambda **options: "")
 

@@ -141,18 +141,17 @@ def add_ways(app: Sphinx, page: str, template: str, context: dict[str, Any], doc
     """For the templates: the lessons, and where to go from here, the main way first."""
     lessons = [lesson for part in app.lessons for lesson in part]  # type: ignore[attr-defined]
     own, deeper = page.removesuffix("_deeper"), f"{page}_deeper"
+    link = app.builder.get_relative_uri
     ways = []
     if own in lessons:
-        if own != page:
-            ways.append(("Back to the lesson", own))
         if own != lessons[-1]:
-            ways.append(("Next lesson", lessons[lessons.index(own) + 1]))
-        if own == page and deeper in app.env.found_docs:
-            ways.append(("Deeper on this chapter", deeper))
-    link = app.builder.get_relative_uri
-    named = [(name, link(page, target), full_title(app, target)) for name, target in ways]
-    context["ways_on"] = sorted(named, key=lambda way: way[0] != "Next lesson")
-    context["is_lesson"] = page in lessons
+            following = lessons[lessons.index(own) + 1]
+            ways.append(("Next lesson", link(page, following), full_title(app, following)))
+        if own != page:
+            ways.append(("Back to the lesson", link(page, own), full_title(app, own)))
+        elif deeper in app.env.found_docs:
+            ways.append(("Deeper on this chapter", link(page, deeper), ""))
+    context["ways_on"] = ways
     context["parts"] = [
         [(link(page, lesson), full_title(app, lesson), lesson == own) for lesson in part]
         for part in app.lessons  # type: ignore[attr-defined]
