@@ -48,6 +48,7 @@ LEFT_OUT = (
 BLOCKS = (nodes.Body, nodes.Part, nodes.Admonition, nodes.TextElement)
 LABEL = re.compile(r"^(eq|ch|ex|sec|fig|tab)-|-+|^id\d+$")
 NAMED = (nodes.strong, nodes.emphasis)
+REMARKS = re.compile(r"(?m)^\s*(//|/\*\*|\*( |/|$)).*\n?")  # lines of scripts that readers need not load
 LETTERS = re.compile(r'class="katex-html"[^>]*>(.*)', re.DOTALL)
 
 
@@ -146,7 +147,8 @@ def write(app: Sphinx, error: Exception | None) -> None:
         number = ".".join(map(str, app.env.toc_secnumbers.get(page, {}).get("") or ()))
         pages[page] = [number, f"{number}. {title}" if number else title, short_name(page)]
     data = {"pages": pages, "sections": [row for rows in app.book_sections.values() for row in rows]}  # type: ignore[attr-defined]
-    parts = [(FOLDER / "minisearch.js").read_text("utf-8"), (FOLDER / "search.js").read_text("utf-8")]
+    scripts = [(FOLDER / name).read_text("utf-8") for name in ("minisearch.js", "search.js")]
+    parts = [REMARKS.sub("", script) for script in scripts]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("\u2028", " ")
     (static / "search.js").write_text("\n".join([*parts, f"bookSearch.read({text});\n"]), "utf-8")
     for name in ("searchtools.js", "language_data.js"):
