@@ -251,7 +251,7 @@ def test_one_page_on_paper_is_its_text(site: Path, browser: Any) -> None:
                 ".toc-drawer",
                 ".mobile-header",
                 ".skip-to-content",
-                ".rlx-controls",
+                ".rlx input",
                 "details.hide",
                 ".ways-on",
                 ".theme-toggle",
