@@ -11,7 +11,7 @@ import pytest
 from lesson_limits import CENTRAL, LIMITS, Lesson, beyond, measure
 from notebook_checks import folded_faults
 from page_visit import served
-from places import CHAPTERS
+from conftest import ROOT
 
 pytestmark = [pytest.mark.browser]
 
@@ -28,7 +28,7 @@ def test_a_lesson_is_within_its_limits(site: Path, browser: Any, report: dict[st
 @pytest.mark.parametrize("name", sorted(CENTRAL))
 def test_no_two_folded_cells_in_a_row(name: str) -> None:
     for part in (name, f"{name}_deeper"):
-        assert folded_faults(json.loads((CHAPTERS / f"{part}.ipynb").read_text("utf-8"))) == []
+        assert folded_faults(json.loads((ROOT / "chapters" / f"{part}.ipynb").read_text("utf-8"))) == []
 
 
 # ---------------------------------------------------------------------------- the measure itself, on small pages
