@@ -13,7 +13,7 @@ const bookSearch = (() => {
     "have how i in into is it its learn me mean means my of or should so than that the then there this to use was we what when " +
     "where which why will with work works would you your").split(" "));
   // Written in two ways in the field and in the book.
-  const SAME = {
+  const SAME = {__proto__: null,  // "constructor" is a word, too
     rewards: "reward", behaviour: "behavior", tokeniser: "tokenizer", lm: "llm", hyperparameters: "setting", derivation: "derive",
     optimise: "optimize", normalise: "normalize", normalising: "normalize", nn: "network", nets: "network",
   };
@@ -23,7 +23,7 @@ const bookSearch = (() => {
   const tokenize = text => written(text).split(/[^\p{L}\p{N}_]+/u).filter(Boolean)
     .flatMap(word => /._./.test(word) ? [word, ...word.split("_").filter(Boolean)] : [word]);
   // A symbol or a short name stands for its words as well.
-  const ALSO = {
+  const ALSO = {__proto__: null,
     gamma: "discount", mdp: "markov decision process", td: "temporal difference", mc: "monte carlo", kl: "divergence",
     gae: "generalized advantage estimation", ppo: "proximal policy optimization", trpo: "trust region", dqn: "deep q learning",
     sft: "supervised fine tuning", is: "importance sampling", alpha: "step size", rho: "ratio", theta: "parameters",
