@@ -209,7 +209,7 @@ class Sweep:
     iteration: int  #: 1 for the first sweep
     values: FloatArray  #: V after the sweep, (S,)
     q_values: FloatArray  #: Q after the sweep, (S, A)
-    policy: NDArray  #: (S,) integers, greedy on ``q_values`` (in policy evaluation: the given policy)
+    policy: NDArray  #: (S,) integers, greedy on ``q_values`` (in policy evaluation the given policy)
     residual: float  #: largest change of a value that a Bellman backup made (sup norm)
     error_bound: float  #: a sup-norm bound on the distance of ``values`` to the exact solution
 
@@ -225,7 +225,7 @@ class Solution:
     values: FloatArray  #: optimal values, (S,), within ``error_bound``
     q_values: FloatArray  #: optimal action values, (S, A), within ``error_bound``
     policy: IntArray  #: (S,), greedy on ``q_values``; at gamma = 1 it is the tie that earns them
-    iterations: int  #: number of sweeps (policy iteration: of evaluations)
+    iterations: int  #: number of sweeps, in policy iteration of evaluations
     error_bound: float  #: sup-norm bound on the error of ``values``
 
 

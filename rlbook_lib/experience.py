@@ -40,7 +40,7 @@ class RunLimits(TypedDict, total=False):
 
     runs: Count  #: number of independent runs R; 1 if not given
     history: bool  #: keep the table before the first and after every episode; False if not given
-    max_steps: Count | None  #: an episode is truncated here; if not given: the environment's own limit, or 10000
+    max_steps: Count | None  #: an episode is truncated here; if not given, at the environment's own limit, or 10000
 
 
 class LearnerOptions(RunLimits):

@@ -166,3 +166,10 @@ def test_importing_the_library_is_cheap():
     code = f"import sys\nimport {', '.join(names)}\nprint(sorted({{'torch', 'matplotlib', 'scipy.sparse'}} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_what_stands_beside_a_field_has_no_colon(name):
+    """The reference would take the words before it for the field's type."""
+    remarks = re.findall(r"#: (.+)", (PACKAGE / f"{name}.py").read_text("utf-8"))
+    assert [remark for remark in remarks if re.search(r"\w\)?: ", remark)] == []
