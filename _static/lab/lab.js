@@ -1,0 +1,55 @@
+"use strict";
+// The labs: what computes in the page. This file is the only one that a page loads at first; it finds the labs and
+// brings the rest when one of them is first touched. Everything is a classic script, because modules cannot be loaded
+// from a disk. A script registers its modules by `lab.define`, and a module gets the others by `use`.
+
+/** A register of modules: each is a function that is run when it is first used, and whose text a worker can be given. */
+function makeLab() {
+  const sources = {}, made = {};
+  const use = name => made[name] ??= sources[name](use);
+  return { sources, use, define(name, make) { sources[name] = make; } };
+}
+
+const lab = makeLab();
+
+/** What each lab needs, in order: the engine's files are named after the library's modules. */
+lab.needs = {
+  maze: ["random", "maze", "tabular", "worker", "page", "lab_maze"],
+  cartpole: ["random", "network", "returns", "cartpole", "rollout", "policy_gradient", "dqn", "ppo", "worker", "page",
+    "lab_cartpole"],
+  language: ["random", "network", "returns", "text_tasks", "transformer", "grpo", "worker", "weights", "page", "lab_language"],
+  agent: ["random", "maze", "tabular", "worker", "page", "lab_agent"],
+};
+
+/** Find the labs of a page; each loads its code at the first touch, and is then built by the module of its name. */
+lab.start = function (document, folder) {
+  const loaded = {};
+  const load = name => loaded[name] ??= new Promise((done, failed) => {
+    const script = document.createElement("script");
+    script.src = folder + name + ".js";
+    script.onload = done;
+    script.onerror = () => failed(new Error(`${name}.js could not be loaded`));
+    document.head.append(script);
+  });
+  for (const root of document.querySelectorAll("[data-lab]")) {
+    let built;
+    const build = () => built ??= (async () => {
+      root.setAttribute("aria-busy", "true");
+      for (const name of lab.needs[root.dataset.lab]) await load(name);
+      lab.use(`lab_${root.dataset.lab}`).build(root);
+      root.removeAttribute("aria-busy");
+    })().catch(error => {
+      built = undefined;
+      root.querySelector(".lab-status").textContent = `This lab did not start: ${error.message}. Press again to try once more.`;
+    });
+    root.querySelector(".lab-run").onclick = async () => { await build(); root.querySelector(".lab-run").click(); };
+    root.querySelector(".lab-open").onclick = async () => { await build(); root.querySelector(".lab-run").focus(); };
+    root.dataset.state = "stopped";
+  }
+};
+
+if (typeof document !== "undefined") {
+  const folder = document.currentScript.src.replace(/[^/]*$/, "");
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", () => lab.start(document, folder));
+  else lab.start(document, folder);
+}

@@ -1,0 +1,942 @@
+"""The engine of the labs computes what the library computes: fixed inputs go through both.
+
+The engine (``_static/lab/*.js``) runs in V8 inside Python. Tables agree to 1e-9, networks and their gradients to 1e-5; so
+do one whole update of REINFORCE, A2C, PPO, DQN and GRPO. At the end faults are planted in the engine, each of which one
+of the checks above must notice.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from py_mini_racer import MiniRacer
+from torch import nn
+
+from rlbook_lib import policy_gradient as pg
+from rlbook_lib.divergences import entropy
+from rlbook_lib.dqn import DQNConfig, NStepWindow, dqn_update
+from rlbook_lib.dynamic_programming import (
+    bellman_expectation_backup,
+    bellman_optimality_backup,
+    policy_evaluation,
+    policy_iteration,
+    q_from_values,
+    value_iteration,
+)
+from rlbook_lib.environments import VectorStep
+from rlbook_lib.grpo import GRPOConfig, group_advantages, grpo_loss, iterate_grpo
+from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, completion_log_probs, generate
+from rlbook_lib.maze import LAYOUTS, Maze
+from rlbook_lib.monte_carlo import iterate_monte_carlo_control, monte_carlo_prediction
+from rlbook_lib.networks import CategoricalPolicy, QNetwork, ValueNetwork
+from rlbook_lib.ppo import Learner, PPOConfig, clip_gradient, prepare_batch
+from rlbook_lib.replay_buffer import Batch
+from rlbook_lib.returns import discounted_returns, gae, lambda_returns, normalize_advantages
+from rlbook_lib.rollout import open_actors
+from rlbook_lib.temporal_difference import iterate_q_learning, iterate_sarsa, iterate_td_prediction
+from rlbook_lib.text_tasks import CheckDigit, split_of
+from rlbook_lib.training import Adam
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tools"))
+
+from lab_weights import SIZE, TASK, flat  # noqa: E402
+
+LAB = ROOT / "_static" / "lab"
+MODULES = (
+    "random network returns maze tabular cartpole rollout policy_gradient dqn ppo text_tasks transformer grpo".split()
+)
+TABLE, NETWORK = 1e-9, 1e-5  # how far the two may be apart
+
+# What the checks call: arrays come as lists, and go as lists.
+CALLS = """
+const plain = x => JSON.parse(JSON.stringify(x, (_, v) => ArrayBuffer.isView(v) ? Array.from(v) : v));
+const f64 = x => Float64Array.from(x);
+function actorsOf({ before, m, v, t, hidden, activation, scale }) {
+  const { Actors } = lab.use("rollout"), rng = lab.use("random").generator(0);
+  const actors = lab.use("policy_gradient").begin(new Actors({ copies: 1, hidden, activation, scale, rng }));
+  [actors.policy, actors.value].forEach((network, k) => {
+    network.theta.set(before[k]);
+    Object.assign(actors.adams[k], { m: f64(m[k]), v: f64(v[k]), t });
+  });
+  return actors;
+}
+function rolloutOf(r) {
+  const typed = { ...r };
+  for (const name of ["observations", "next", "logProbs", "rewards"]) typed[name] = f64(r[name]);
+  return typed;
+}
+const thetas = actors => plain([actors.policy.theta, actors.value.theta]);
+function mazeOf({ layout, slip, rewards }) {
+  const maze = new (lab.use("maze").Maze)(layout, slip);
+  if (rewards) rewards.forEach((r, s) => { if (!maze.terminal(s)) maze.rewards[s] = r; });
+  return maze;
+}
+const calls = {
+  draws: (seed, count) => { const rng = lab.use("random").generator(seed); return Array.from({ length: count }, () => rng()); },
+  normals: (seed, count) => { const { generator, normal } = lab.use("random"), rng = generator(seed); return Array.from({ length: count }, () => normal(rng)); },
+  permutation: (seed, n) => plain(lab.use("random").permutation(lab.use("random").generator(seed), n)),
+  plan(case_) {
+    const t = lab.use("tabular"), maze = mazeOf(case_), { gamma, values, rows } = case_;
+    return plain({ optimal: t.valueIteration(maze, gamma).values, policy: t.policyIteration(maze, gamma),
+      sweep: t.sweep(maze, f64(values), gamma), expectation: t.sweep(maze, f64(values), gamma, rows.flat()),
+      q: t.qTable(maze, f64(values), gamma), exact: t.policyEvaluation(maze, case_.actions, gamma),
+      one: t.backup(maze, f64(values), gamma, 0).q });
+  },
+  moves({ layout, slip }) { const maze = mazeOf({ layout, slip }); return plain(maze.destinations); },
+  learn(method, nStates, settings, steps) {
+    const learner = new (lab.use("tabular").LEARNERS[method])(nStates, settings);
+    for (const [step, nextAction] of steps) learner.learn(step, nextAction);
+    return plain(learner.Q);
+  },
+  predict(nStates, walks, gamma, alpha) {
+    const t = lab.use("tabular");
+    return plain([t.monteCarloPrediction(nStates, walks, gamma), t.tdPrediction(nStates, walks, { gamma, alpha })]);
+  },
+  cartpole(state, actions) {
+    const pole = new (lab.use("cartpole").CartPole)(() => 0.5);
+    pole.state.set(state);
+    return actions.map(a => { const { terminated, truncated } = pole.step(a); return [[...pole.state], terminated, truncated]; });
+  },
+  returns({ rewards, values, nextValues, terminated, truncated, copies, gamma, lambda }) {
+    const r = lab.use("returns"), found = r.gae(rewards, values, nextValues, terminated, truncated, copies, gamma, lambda);
+    return plain({ ...found, returns: r.discountedReturns(rewards, terminated, truncated, copies, gamma),
+      normalized: r.normalizeAdvantages(found.advantages) });
+  },
+  network(sizes, activation, theta, X, dY) {
+    const network = new (lab.use("network").Network)(sizes, { activation });
+    network.theta.set(theta);
+    const rows = X.length / sizes[0], Y = plain(network.forward(f64(X), rows)).slice(0, rows * sizes.at(-1));
+    network.backward(f64(dY));
+    return [Y, plain(network.gradient)];
+  },
+  orthogonal(n, m, gain) {
+    const W = new Float64Array(n * m);
+    lab.use("network").orthogonal(W, n, m, gain, lab.use("random").generator(3));
+    return plain(W);
+  },
+  clipGradient: (ratios, advantages, epsilon) => ratios.map((r, i) => lab.use("ppo").clipGradient(r, advantages[i], epsilon)),
+  ppo(state, rollout, config, orders) {
+    const { prepareBatch, ppoUpdate, diagnose } = lab.use("ppo"), actors = actorsOf(state);
+    const batch = prepareBatch(actors, rolloutOf(rollout), config);
+    for (const _ of ppoUpdate(actors, batch, config, () => orders.shift()));
+    return { after: thetas(actors), metrics: diagnose(actors, batch, config.clip), advantages: plain(batch.advantages) };
+  },
+  policyGradient(which, state, rollout, config) {
+    const actors = actorsOf(state), metrics = lab.use("policy_gradient")[which](actors, rolloutOf(rollout), config);
+    return { after: thetas(actors), metrics };
+  },
+  dqn({ sizes, online, target, m, v, t }, batch, config) {
+    const { Network, Adam } = lab.use("network"), { dqnUpdate, emaUpdate } = lab.use("dqn");
+    const networks = [online, target].map(theta => { const n = new Network(sizes, { activation: "relu" }); n.theta.set(theta); return n; });
+    const adam = Object.assign(new Adam(online.length), { m: f64(m), v: f64(v), t });
+    for (const name of ["observations", "next", "returns", "discounts"]) batch[name] = f64(batch[name]);
+    const metrics = dqnUpdate(...networks, adam, batch, config);
+    emaUpdate(...networks, config.tau);
+    return { online: plain(networks[0].theta), target: plain(networks[1].theta), metrics };
+  },
+  windows(n, gamma, steps) {
+    const window = new (lab.use("dqn").NStepWindow)(n, gamma);
+    return steps.map(([observation, action, step, next]) => window.push(observation, action, step, next));
+  },
+  weights: start => plain(lab.use("transformer").fromHalf(lab.weights[start].weights)),
+  logits(theta, texts) {
+    const model = new (lab.use("transformer").Transformer)(lab.use("grpo").MODEL, theta);
+    return texts.map(tokens => {
+      model.rows = 0;
+      let tip = -1;
+      for (const token of tokens) tip = model.grow(token, tip);
+      model.forward();
+      return plain(model.logits.slice(0, model.rows * model.V));
+    });
+  },
+  grpoGradient(theta, groups, clip, count) {
+    const model = new (lab.use("transformer").Transformer)(lab.use("grpo").MODEL, theta);
+    let outside = 0;
+    for (const group of groups) outside += lab.use("grpo").grpoBackward(model, group, clip, count);
+    return [plain(model.gradient), outside];
+  },
+  grpoUpdate({ theta, m, v, t }, groups, config, update) {
+    const { grpoUpdate, groupAdvantages, learningRateShare, TASK, MODEL } = lab.use("grpo");
+    const model = new (lab.use("transformer").Transformer)(MODEL, theta), { Adam } = lab.use("network");
+    const adam = Object.assign(new Adam(theta.length, { betas: [0.9, 0.99] }), { m: f64(m), v: f64(v), t });
+    for (const group of groups)                              // texts and rewards are the engine's own work
+      for (const answer of group.answers) { answer.ended = answer.tokens.at(-1) === 1; answer.text = model.decode(answer.tokens); }
+    for (const group of groups) {
+      group.rewards = group.answers.map(({ text, ended }) => TASK.reward(group.prompt, text, ended));
+      group.advantages = groupAdvantages(group.rewards, config.scale);
+    }
+    const rate = config.learningRate * learningRateShare(update, config.updates, config.warmup, config.finalShare);
+    for (const _ of grpoUpdate(model, adam, groups, config, rate));
+    return { after: plain(model.theta), rewards: groups.map(group => group.rewards) };
+  },
+  advantages: (rewards, scale) => rewards.map(row => lab.use("grpo").groupAdvantages(row, scale)),
+  generate(theta, prompt, count, seed) {
+    const { Transformer, generate } = lab.use("transformer"), model = new Transformer(lab.use("grpo").MODEL, theta);
+    return plain(generate(model, prompt, count, 10, lab.use("random").generator(seed)));
+  },
+  task(prompts, texts) {
+    const { CheckDigit, splitOf, RULES } = lab.use("text_tasks"), task = new CheckDigit(prompts[0].length - 1);
+    return prompts.map((p, k) => [task.work(p), task.answer(p), splitOf(p), texts.map(t => task.reward(p, t, true)),
+      texts.map(t => RULES["last number is the digit"]({ text: t, digit: task.answer(p) }))]);
+  },
+};
+"""
+
+
+@functools.cache
+def source(name: str) -> str:
+    return (LAB / f"{name}.js").read_text("utf-8")
+
+
+class Engine:
+    """The engine in V8; a mutant has one text in one module replaced."""
+
+    def __init__(self, module: str | None = None, old: str = "", new: str = "") -> None:
+        self.racer = MiniRacer()
+        self.racer.eval(
+            "globalThis.atob = t => { const A = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'; let out = ''; for (let i = 0, b = 0, n = 0; i < t.length && t[i] !== '='; i++) { b = b << 6 | A.indexOf(t[i]); n += 6; if (n >= 8) { n -= 8; out += String.fromCharCode(b >> n & 255); b &= (1 << n) - 1; } } return out; };"
+        )
+        for name in ["lab", *MODULES, "weights"]:
+            text = source(name)
+            if name == module:
+                assert text.count(old) == 1, f"{module}.js holds {text.count(old)} times: {old}"
+                text = text.replace(old, new)
+            self.racer.eval(text)
+        self.racer.eval(CALLS)
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        texts = json.dumps([*arguments], default=lambda x: x.tolist() if hasattr(x, "tolist") else list(x))
+        return json.loads(self.racer.eval(f"JSON.stringify(calls.{name}(...{texts}))", timeout_sec=60))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine()
+
+
+def near(found: Any, expected: Any, tolerance: float) -> None:
+    """All numbers agree within the tolerance, for numbers above 1 a relative one."""
+    expected = np.asarray(expected, dtype=float)
+    np.testing.assert_allclose(np.asarray(found, dtype=float).reshape(expected.shape), expected, tolerance, tolerance)
+
+
+# ---------------------------------------------------------------------------------------------- random numbers
+
+
+def check_random(engine: Engine) -> None:
+    """Draws are in [0, 1) and even, normals normal, permutations complete; a seed gives the same ones again."""
+    draws = np.array(engine("draws", 7, 20_000))
+    assert engine("draws", 7, 5) == draws[:5].tolist() != engine("draws", 8, 5)
+    assert 0 <= draws.min() and draws.max() < 1
+    counts = np.histogram(draws, 20, (0, 1))[0]
+    assert ((counts - 1000) ** 2 / 1000).sum() < 60  # chi square, 19 degrees of freedom: by chance once in 300,000
+    normals = np.array(engine("normals", 1, 20_000))
+    assert abs(normals.mean()) < 0.03 and abs(normals.std() - 1) < 0.03 and 0.9 < (normals**4).mean() / 3 < 1.1
+    assert sorted(engine("permutation", 3, 50)) == list(range(50)) != engine("permutation", 3, 50)
+
+
+# ------------------------------------------------------------------------------------------------------- tables
+
+
+@functools.cache
+def mazes() -> list[dict[str, Any]]:
+    """The book's layouts and twenty random ones, with slips, step rewards, values and policies."""
+    rng, cases = np.random.default_rng(0), []
+    layouts = [list(layout) for layout in LAYOUTS.values()]
+    for _ in range(20):
+        grid = rng.choice(list("....#TG"), size=rng.integers(2, 7, size=2))
+        grid.flat[0], grid.flat[-1] = "S", "G"
+        layouts.append(["".join(row) for row in grid])
+    for layout in layouts:
+        n, terminal = len(layout) * len(layout[0]), Maze(layout).terminal
+        rows = rng.dirichlet(np.ones(4), size=n)
+        cases.append(
+            {
+                "layout": layout,
+                "slip": float(rng.choice([0.0, 0.1, 0.35, 1.0])),
+                "gamma": float(rng.choice([0.5, 0.9, 0.99])),
+                "rewards": rng.choice([0.0, -1.0, 0.5], size=n),
+                "values": np.where(terminal, 0.0, rng.normal(size=n)),
+                "rows": rows,
+                "actions": rng.integers(4, size=n),
+            }
+        )
+    return cases
+
+
+def model_of(case: dict[str, Any]) -> Any:
+    """The library's model, with the rewards of the free cells painted over."""
+    maze = Maze(case["layout"], slip=case["slip"])
+    mdp = maze.to_mdp(case["gamma"])
+    painted = np.where(maze.terminal, 0.0, case["rewards"])
+    rewards = mdp.rewards + np.where(maze.terminal[:, None], 0.0, mdp.transitions @ painted)  # (S, 4)
+    return type(mdp)(mdp.transitions, rewards, case["gamma"], terminal=maze.terminal, start=mdp.start)
+
+
+def check_planners(engine: Engine) -> None:
+    for case in mazes():
+        mdp, values, found = model_of(case), case["values"], engine("plan", case)
+        near(found["q"], np.where(mdp.terminal[:, None], 0.0, q_from_values(mdp, values)), TABLE)
+        near(found["sweep"], bellman_optimality_backup(mdp, values), TABLE)
+        near(found["expectation"], bellman_expectation_backup(mdp, case["rows"], values), TABLE)
+        near(max(found["one"]), bellman_optimality_backup(mdp, values)[0], TABLE)
+        near(found["exact"], policy_evaluation(mdp, case["actions"]), TABLE)
+        near(found["optimal"], value_iteration(mdp, 1e-11).values, TABLE)
+        near(found["policy"]["values"], policy_iteration(mdp).values, TABLE)
+        near(engine("moves", case), Maze(case["layout"], slip=case["slip"])._destinations, 0)
+
+
+def recorded(steps: Iterator[Any]) -> tuple[list[Any], np.ndarray]:
+    """Steps of one of the library's learners, each with the action that came next, and its last table."""
+    rows, table = [], np.zeros(0)
+    for step in steps:
+        row = {"state": step.state, "action": step.action, "reward": step.reward, "nextState": step.next_state}
+        rows.append(row | {"terminated": bool(step.terminated), "truncated": bool(step.truncated)})
+        table = step.table.copy()
+    actions = [row["action"] for row in rows[1:]] + [None]
+    return [list(pair) for pair in zip(rows, actions)], table
+
+
+SETTINGS = {"gamma": 0.9, "alpha": 0.3}
+
+
+def check_learners(engine: Engine) -> None:
+    maze = Maze(["S..#", ".T..", "...G"], slip=0.2)
+    common: dict[str, Any] = {"episodes": 60, "epsilon": 0.3, "seed": 4, **SETTINGS}
+    steps, table = recorded(iterate_q_learning(maze, **common))
+    near(engine("learn", "Q-learning", maze.n_states, SETTINGS, steps), table.ravel(), TABLE)
+    steps, table = recorded(iterate_sarsa(maze, **common))
+    near(engine("learn", "SARSA", maze.n_states, SETTINGS, steps), table.ravel(), TABLE)
+    near(engine("learn", "SARSA(λ)", maze.n_states, SETTINGS | {"lambda": 0}, steps), table.ravel(), TABLE)
+
+    steps = []
+    for record in iterate_monte_carlo_control(maze, **common):
+        episode = [(int(s[0]), int(a[0]), float(r[0])) for _, s, a, r in record.steps]
+        for k, (state, action, reward) in enumerate(episode):
+            steps.append(
+                [{"state": state, "action": action, "reward": reward, "terminated": k == len(episode) - 1}, None]
+            )
+        table = record.table.copy()
+    near(engine("learn", "Monte Carlo", maze.n_states, SETTINGS, steps), table.ravel(), TABLE)
+
+
+def check_traces(engine: Engine) -> None:
+    """On a walk without repeats the traces give each step its lambda-return, and fade between episodes."""
+    rng, n, lam = np.random.default_rng(2), 6, 0.7
+    expected = np.zeros((n, 4))
+    steps: list[Any] = []
+    for _ in range(3):
+        actions, rewards = rng.integers(4, size=n - 1), rng.normal(size=n - 1)
+        nexts = np.array([expected[s + 1, actions[s + 1]] for s in range(n - 2)] + [0.0])
+        ends = np.arange(n - 1) == n - 2
+        targets = lambda_returns(rewards, nexts, ends, np.zeros(n - 1, dtype=bool), SETTINGS["gamma"], lam)
+        for s in range(n - 1):
+            row = {
+                "state": s,
+                "action": int(actions[s]),
+                "reward": rewards[s],
+                "nextState": s + 1,
+                "terminated": bool(ends[s]),
+            }
+            steps.append([row, None if ends[s] else int(actions[s + 1])])
+            expected[s, actions[s]] += SETTINGS["alpha"] * (targets[s] - expected[s, actions[s]])
+    near(engine("learn", "SARSA(λ)", n, SETTINGS | {"lambda": lam}, steps), expected.ravel(), TABLE)
+
+
+def check_prediction(engine: Engine) -> None:
+    maze, policy = Maze("L1", slip=0.3), np.full((6, 4), 0.25)
+    common: dict[str, Any] = {"episodes": 40, "gamma": 0.9, "seed": 1}
+    steps, table = recorded(iterate_td_prediction(maze, policy, alpha=0.1, **common))
+    walks, walk = [], []
+    for row, _ in steps:
+        walk.append(row)
+        if row["terminated"]:
+            walks.append(walk)
+            walk = []
+    monte_carlo, td = engine("predict", maze.n_states, walks, 0.9, 0.1)
+    near(td, table, TABLE)
+    firsts = {s: [] for s in range(6)}
+    for walk in walks:
+        returns, seen = discounted_returns(np.array([row["reward"] for row in walk]), 0.9), set()
+        for row, g in zip(walk, returns):
+            if row["state"] not in seen:
+                firsts[row["state"]].append(g)
+            seen.add(row["state"])
+    near(monte_carlo["values"], [np.mean(found) if found else 0.0 for found in firsts.values()], TABLE)
+    # the library's own estimate of the same policy: other episodes, the same world
+    other = monte_carlo_prediction(maze, policy, episodes=4000, gamma=0.9, seed=2).values
+    near(np.array(monte_carlo["values"])[:1], other[:1], 2.5)
+
+
+# ------------------------------------------------------------------------------------- networks, environment, returns
+
+
+def check_cartpole(engine: Engine) -> None:
+    environment: Any = gymnasium.make("CartPole-v1").unwrapped
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        environment.reset(seed=seed)
+        environment.state = rng.uniform(-0.2, 0.2, size=4) * [5, 5, 1, 5]
+        start, rows = list(environment.state), []
+        actions = rng.integers(2, size=60).tolist()
+        for k, action in enumerate(actions):
+            terminated = environment.step(action)[2]
+            rows.append((list(environment.state), terminated))
+            if terminated:
+                actions = actions[: k + 1]
+                break
+        found = engine("cartpole", start, actions)
+        near([row[0] for row in found], [row[0] for row in rows], TABLE)
+        assert [row[1] for row in found] == [row[1] for row in rows] and rows[-1][1]
+    balanced = engine("cartpole", [0, 0, 0, 0], [k % 2 for k in range(500)])
+    ends = [row[1] or row[2] for row in balanced]
+    assert ends.index(True) == 499 or balanced[ends.index(True)][1]
+
+
+def check_returns(engine: Engine) -> None:
+    rng, shape = np.random.default_rng(5), (12, 3)
+    rewards, values, nexts = rng.normal(size=(3, *shape))
+    terminated, truncated = rng.random((2, *shape)) < 0.2
+    truncated &= ~terminated
+    names = {
+        "rewards": rewards,
+        "values": values,
+        "nextValues": nexts,
+        "terminated": terminated,
+        "truncated": truncated,
+    }
+    found = engine(
+        "returns", {k: v.ravel().tolist() for k, v in names.items()} | {"copies": 3, "gamma": 0.9, "lambda": 0.8}
+    )
+    advantages, targets = gae(rewards, values, nexts, terminated, truncated, 0.9, 0.8)
+    near(found["advantages"], advantages, TABLE)
+    near(found["targets"], targets, TABLE)
+    near(found["normalized"], normalize_advantages(advantages), TABLE)
+    for n in range(3):  # without values nothing comes after an end, whatever its kind
+        ends = np.flatnonzero(terminated[:, n] | truncated[:, n]).tolist()
+        pieces = np.split(rewards[:, n], [end + 1 for end in ends])
+        expected = np.concatenate([discounted_returns(piece, 0.9) for piece in pieces if len(piece)])
+        near(np.reshape(found["returns"], shape)[:, n], expected, TABLE)
+
+
+def row_of(network: nn.Module, values: str = "data") -> list[float]:
+    """The parameters of a perceptron, or what belongs to each of them, as the engine keeps them."""
+    get = lambda p: p.grad if values == "grad" else p.data
+    return np.concatenate([get(p).detach().numpy().T.ravel() for p in network.parameters()]).astype(float).tolist()
+
+
+def check_networks(engine: Engine) -> None:
+    rng = np.random.default_rng(6)
+    for network, outputs, activation in [
+        (CategoricalPolicy(4, 2, hidden=(64,), activation="tanh", seed=0, output_gain=1.0), 2, "tanh"),
+        (ValueNetwork(4, hidden=(32, 16), activation="relu", seed=1), 1, "relu"),
+    ]:
+        sizes = [4, *(layer.out_features for layer in network.network if isinstance(layer, nn.Linear))]
+        rows, weights = rng.normal(size=(9, 4)).astype(np.float32), rng.normal(size=(9, outputs)).astype(np.float32)
+        out = network.network(torch.from_numpy(rows))
+        (out * torch.from_numpy(weights)).sum().backward()
+        found, gradient = engine("network", sizes, activation, row_of(network), rows.ravel(), weights.ravel())
+        near(found, out.detach().numpy().ravel(), NETWORK)
+        near(gradient, row_of(network, "grad"), NETWORK)
+    for n, m in [(4, 64), (64, 2)]:
+        w = np.reshape(engine("orthogonal", n, m, 1.5), (n, m))
+        gram = w @ w.T if n < m else w.T @ w
+        near(gram, 1.5**2 * np.eye(min(n, m)), TABLE)
+
+
+# ------------------------------------------------------------------------------------------------- whole updates
+
+
+def state_of(networks: list[nn.Module], optimizer: Any, **more: Any) -> dict[str, Any]:
+    """Weights and Adam's means of the networks, as the engine keeps them."""
+    means = lambda network, name: np.concatenate(
+        [optimizer.state[p][name].numpy().T.ravel() for p in network.parameters()]
+    )
+    return {
+        "before": [row_of(network) for network in networks],
+        "m": [means(network, "exp_avg").tolist() for network in networks],
+        "v": [means(network, "exp_avg_sq").tolist() for network in networks],
+        "t": int(next(iter(optimizer.state.values()))["step"]),
+        **more,
+    }
+
+
+NAMES = {"next_observations": "next", "log_probs": "logProbs"}
+
+
+def rollout_of(rollout: Any) -> dict[str, Any]:
+    """The engine's form of a rollout, time first."""
+    rows = ("observations", "next_observations", "actions", "log_probs", "rewards", "terminated", "truncated")
+    lists = {NAMES.get(name, name): np.asarray(getattr(rollout, name)).astype(float).ravel().tolist() for name in rows}
+    return lists | {"size": len(rollout), "copies": rollout.copies}
+
+
+@functools.cache
+def ppo_reference(minibatches: int) -> tuple[Any, ...]:
+    """A run of PPO after some updates: what it holds, its next batch, and what one more update makes of it."""
+    config = PPOConfig(minibatches=minibatches, clip=0.1, entropy_coefficient=0.01, learning_rate=3e-3)
+    learner = Learner("CartPole-v1", config, seed=3)
+    networks = [learner.networks.policy, learner.networks.value]
+    for _ in range(5):
+        learner.improve(prepare_batch(learner.collector.collect(), networks[1], config))
+    rollout = learner.collector.collect()
+    assert rollout.terminated.any()
+    batch = prepare_batch(rollout, networks[1], config)
+    state = state_of(networks, learner.run.parts["optimizer"], hidden=[64], activation="relu", scale=config.scale)
+    orders: list[Any] = []
+    shuffle = learner.run.parts["shuffle"]
+    again = np.random.default_rng()
+    again.bit_generator.state = shuffle.bit_generator.state
+    orders = [again.permutation(len(rollout)).tolist() for _ in range(config.epochs)]
+    metrics = learner.improve(batch)
+    settings = {"gamma": config.gamma, "lambda": config.lam, "epochs": config.epochs, "minibatches": minibatches}
+    settings |= {"clip": config.clip, "entropyCoefficient": config.entropy_coefficient, "valueCoefficient": 1.0}
+    settings |= {"learningRate": config.learning_rate}
+    after, advantages = [row_of(network) for network in networks], batch.advantages.tolist()
+    return state, rollout_of(rollout), settings, orders, after, metrics, advantages
+
+
+def check_ppo(engine: Engine) -> None:
+    """Advantages, six epochs of clipped steps with a used Adam, whole or in four minibatches, and the diagnosis."""
+    ratios, advantages = [0.5, 0.5, 1.5, 1.5, 1.05, 0.95], [1.0, -1.0, 1.0, -1.0, 2.0, -2.0]
+    expected = clip_gradient(torch.tensor(ratios), torch.tensor(advantages), 0.2)
+    near(engine("clipGradient", ratios, advantages, 0.2), expected, 0)
+    for minibatches in (1, 4):
+        state, rollout, settings, orders, after, metrics, advantages = ppo_reference(minibatches)
+        found = engine("ppo", state, rollout, settings, orders)
+        near(found["advantages"], advantages, NETWORK)
+        assert metrics["clip_fraction"] > 0.05  # the clip is at work
+        for mine, theirs, before in zip(found["after"], after, state["before"]):
+            near(mine, theirs, NETWORK)
+            assert np.abs(np.subtract(theirs, before)).max() > 100 * NETWORK
+        names = {
+            "kl": "kl",
+            "entropy": "entropy",
+            "clip_fraction": "clipFraction",
+            "explained_variance": "explainedVariance",
+        }
+        near([found["metrics"][b] for b in names.values()], [metrics[a] for a in names], 1e-4)
+
+
+@contextmanager
+def actors_of(config: Any, copies: int, steps: int) -> Iterator[tuple[Any, Adam]]:
+    with open_actors("CartPole-v1", config, pg._seeds(2), copies=copies, steps=steps) as actors:
+        yield actors, pg._begin(actors, config, 2).parts["optimizer"]
+
+
+@functools.cache
+def policy_gradient_reference(which: str) -> tuple[Any, ...]:
+    if which == "a2c":
+        a2c = pg.A2CConfig()
+        settings = {"gamma": a2c.gamma, "lambda": a2c.lam, "normalize": True, "valueCoefficient": 1.0}
+        settings |= {"entropyCoefficient": a2c.entropy_coefficient, "learningRate": a2c.learning_rate}
+        with actors_of(a2c, a2c.copies, a2c.steps) as (actors, optimizer):
+            for last in (False, False, False, True):
+                rollout = actors.collector.collect()
+                state = (
+                    state_of([actors.policy, actors.value], optimizer, hidden=[64], activation="relu", scale=a2c.scale)
+                    if last
+                    else {}
+                )
+                advantages, targets = pg.a2c_targets(rollout, actors.value, a2c)
+                metrics = pg.a2c_update(actors, optimizer, rollout, advantages, targets, a2c)
+            return state, rollout_of(rollout), settings, [row_of(actors.policy), row_of(actors.value)], metrics
+    baseline: Any = "value" if which == "baseline" else "none"
+    config = pg.ReinforceConfig(baseline=baseline, normalize=which == "baseline", entropy_coefficient=0.01)
+    settings = {"gamma": config.gamma, "baseline": baseline, "normalize": config.normalize, "episodes": config.episodes}
+    settings |= {"entropyCoefficient": 0.01, "learningRate": config.learning_rate}
+    with actors_of(config, config.episodes, 1) as (actors, optimizer):
+        for last in (False, False, False, True):
+            rollout, mask = actors.collector.collect_episodes(40)  # short enough that some are cut
+            if last:
+                names = [actors.policy, actors.value]
+                if baseline == "none":  # the value network has no gradient and no state
+                    optimizer.state |= {
+                        p: {"exp_avg": p.data * 0, "exp_avg_sq": p.data * 0, "step": 0}
+                        for p in actors.value.parameters()
+                    }
+                state = state_of(names, optimizer, hidden=[64], activation="tanh", scale=config.scale)
+            metrics = pg.reinforce_update(actors, optimizer, rollout, mask, config)
+        assert (rollout.truncated & mask).any() and (rollout.terminated & mask).any()
+        order = [(t, n) for n in range(rollout.copies) for t in np.flatnonzero(mask[:, n])]  # episode after episode
+        t, n = map(np.array, zip(*order))
+        lists = {
+            NAMES.get(name, name): getattr(rollout, name)[t, n].astype(float).ravel().tolist()
+            for name in (
+                "observations",
+                "next_observations",
+                "actions",
+                "log_probs",
+                "rewards",
+                "terminated",
+                "truncated",
+            )
+        }
+        return (
+            state,
+            lists | {"size": len(t), "copies": 1},
+            settings,
+            [row_of(actors.policy), row_of(actors.value)],
+            metrics,
+        )
+
+
+def check_policy_gradient(engine: Engine) -> None:
+    for which in ("a2c", "baseline", "none"):
+        state, rollout, settings, after, metrics = policy_gradient_reference(which)
+        found = engine("policyGradient", "a2cUpdate" if which == "a2c" else "reinforceUpdate", state, rollout, settings)
+        near(found["after"][0], after[0], NETWORK)
+        near(found["metrics"]["entropy"], metrics["entropy"], NETWORK)
+        if which != "none":
+            near(found["after"][1], after[1], NETWORK)
+        assert np.abs(np.subtract(after[0], state["before"][0])).max() > 100 * NETWORK
+
+
+@functools.cache
+def dqn_reference(double: bool, loss: Any) -> tuple[Any, ...]:
+    config, rng = DQNConfig(double=double, loss=loss, max_gradient_norm=None), np.random.default_rng(8)
+    online, target = (QNetwork(4, 2, hidden=(128,), seed=seed, scale=100.0) for seed in (0, 1))
+    optimizer = Adam(online.parameters(), config.learning_rate)
+    for last in (False, False, False, True):
+        rows = {
+            "observations": rng.normal(size=(64, 4)),
+            "actions": rng.integers(2, size=64),
+            "returns": 3 * rng.normal(size=64),
+        }
+        rows |= {
+            "next_observations": rng.normal(size=(64, 4)),
+            "discounts": 0.99 ** rng.integers(1, 9, size=64) * (rng.random(64) < 0.8),
+        }
+        batch = Batch(
+            **{k: torch.tensor(v, dtype=torch.int64 if k == "actions" else torch.float32) for k, v in rows.items()}
+        )
+        if last:
+            state = {k: v[0] for k, v in state_of([online], optimizer).items() if k != "t"}
+            state |= {"t": 3, "online": state.pop("before"), "target": row_of(target), "sizes": [4, 128, 2]}
+        metrics = dqn_update(online, target, optimizer, batch, config)
+    data = {
+        "size": 64,
+        "actions": rows["actions"].tolist(),
+        "observations": batch.observations.numpy().ravel().tolist(),
+    }
+    data |= {
+        "next": batch.next_observations.numpy().ravel().tolist(),
+        "returns": batch.returns.tolist(),
+        "discounts": batch.discounts.tolist(),
+    }
+    settings = {
+        "double": double,
+        "loss": loss,
+        "learningRate": config.learning_rate,
+        "returnScale": 100,
+        "tau": config.tau,
+    }
+    return state, data, settings, row_of(online), metrics
+
+
+def check_dqn(engine: Engine) -> None:
+    for double, loss in ((True, "huber"), (False, "squared")):
+        state, data, settings, after, metrics = dqn_reference(double, loss)
+        found = engine("dqn", state, data, settings)
+        near(found["online"], after, NETWORK)
+        near(found["metrics"]["targetValue"], metrics["target_value"], NETWORK)
+        near(found["target"], 0.9 * np.array(state["target"]) + 0.1 * np.array(after), NETWORK)
+    rng, n = np.random.default_rng(9), 3
+    window, steps, expected = NStepWindow(1, 4, n, 0.9), [], []
+    for _ in range(40):
+        observation, following = rng.normal(size=(2, 4)).astype(np.float32)
+        action, reward, (terminated, truncated) = (
+            int(rng.integers(2)),
+            float(rng.normal()),
+            (rng.random(2) < 0.15).tolist(),
+        )
+        truncated &= not terminated
+        step = VectorStep(
+            observations=following[None],
+            rewards=np.array([reward]),
+            terminated=np.array([terminated]),
+            truncated=np.array([truncated]),
+            next_observations=following[None],
+        )
+        rows = zip(*window.push(observation[None], np.array([action]), step))
+        expected.append(sorted((*o, a, g, d) for o, a, g, _, d in rows))
+        steps.append(
+            [
+                observation.tolist(),
+                action,
+                {"reward": reward, "terminated": terminated, "truncated": truncated},
+                following.tolist(),
+            ]
+        )
+    found = engine("windows", n, 0.9, steps)
+    for mine, theirs in zip(found, expected):
+        near(
+            sorted((*row["observation"], row["action"], row["G"], row["discount"]) for row in mine),
+            theirs or np.zeros((0, 7)),
+            TABLE,
+        )
+
+
+# ------------------------------------------------------------------------------------------------ language model
+
+
+@functools.cache
+def model() -> Transformer:
+    """The first start that the laboratory ships, in the library."""
+    weights = np.array(Engine()("weights", 0))
+    made, at = Transformer(CharTokenizer(TASK.alphabet), SIZE, seed=0), 0
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            part = weights[at : (at := at + parameter.numel())]
+            turned = parameter.dim() == 2 and not name.startswith("embed")
+            shape = parameter.shape[::-1] if turned else parameter.shape
+            array = part.reshape(shape).T if turned else part.reshape(shape)
+            parameter.copy_(torch.tensor(np.ascontiguousarray(array), dtype=torch.float32))
+    assert at == len(weights) == 27_648
+    near(flat(made), weights, 0)
+    return made
+
+
+@functools.cache
+def language_reference() -> tuple[Any, ...]:
+    """Answers of the library's model, its logits, and the gradient of GRPO's loss with many ratios out of range."""
+    m = model()
+    prompts = TASK.prompts(6, np.random.default_rng(5), "train")
+    batch = generate(m, [p for p in prompts for _ in range(8)], max_new_tokens=TASK.max_new_tokens, seed=3)
+    rewards = torch.tensor(
+        [TASK.reward(*row) for row in zip(batch.prompts, batch.texts, batch.finished.tolist())]
+    ).view(6, 8)
+    rewards[2, 0] = 0.5
+    advantages = group_advantages(rewards)
+    noise = 0.25 * torch.randn(batch.log_probs.shape, generator=torch.Generator().manual_seed(1))
+    old = (batch.log_probs + noise) * batch.mask  # as if a slightly other policy had sampled
+    log_prob, _ = completion_log_probs(m, batch)
+    m.zero_grad()
+    grpo_loss(log_prob, old, advantages.view(-1), batch.mask, clip=(0.2, 0.2), normalize="token").backward()
+    gradient = flat(m, "grad")
+    with torch.no_grad():
+        tokens, mask = torch.cat([batch.prompt_tokens, batch.tokens], 1), torch.cat([batch.prompt_mask, batch.mask], 1)
+        logits = m(tokens, mask).double().numpy()
+    learning = (advantages.view(-1) != 0)[:, None] & batch.mask
+    outside = int((((log_prob - old).exp() - 1).abs() > 0.2).logical_and(learning).sum())
+    assert 0.2 < outside / learning.sum() < 0.8
+    lengths = batch.lengths.tolist()
+    answers = [{"tokens": t[:n].tolist(), "logProbs": o[:n].tolist()} for t, o, n in zip(batch.tokens, old, lengths)]
+    groups = [
+        {"prompt": p, "answers": answers[8 * k : 8 * k + 8], "advantages": advantages[k].tolist()}
+        for k, p in enumerate(prompts)
+    ]
+    texts = [tokens[k, : 6 + n].tolist() for k, n in enumerate(lengths)]
+    return (
+        flat(m).tolist(),
+        texts,
+        [row[: 6 + n] for row, n in zip(logits, lengths)],
+        groups,
+        sum(lengths),
+        gradient,
+        outside,
+    )
+
+
+def check_transformer(engine: Engine) -> None:
+    theta, texts, logits, groups, count, gradient, outside = language_reference()
+    for found, expected in zip(engine("logits", theta, texts), logits):
+        near(found, expected, NETWORK)
+    found, outliers = engine("grpoGradient", theta, groups, 0.2, count)
+    assert outliers == outside
+    assert np.linalg.norm(np.subtract(found, gradient)) < NETWORK * np.linalg.norm(gradient)
+
+
+@contextmanager
+def double_precision() -> Iterator[None]:
+    """Where a gradient is 0 but for rounding (the biases of keys), Adam blows the rounding of float32 up to whole steps."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@functools.cache
+@double_precision()
+def grpo_reference() -> tuple[Any, ...]:
+    """A run of GRPO after two updates, its next answers, and what one more update makes of it."""
+    m = Transformer(CharTokenizer(TASK.alphabet), SIZE, seed=0)
+    m.load_state_dict(model().state_dict())  # float32 to float64, exactly
+    config = GRPOConfig(
+        updates=10,
+        prompts=6,
+        group=8,
+        epochs=3,
+        minibatches=1,
+        learning_rate=3e-3,
+        warmup=1,
+        clip=(0.05, 0.05),
+        max_gradient_norm=0.1,
+    )
+    seen: dict[str, Any] = {}
+    run = iterate_grpo(m, TASK, config, seed=11, watch=lambda batch, rewards: seen.update(batch=batch, rewards=rewards))
+    for _ in range(2):
+        record = next(run)
+    adam = record.state()["optimizer"]["state"]
+    names = [name for name, _ in m.named_parameters()]
+    turn = lambda name, array: (array.T if array.ndim == 2 and not name.startswith("embed") else array).ravel()
+    means = [
+        np.concatenate([turn(n, adam[k][key].numpy()) for k, n in enumerate(names)]).tolist()
+        for key in ("exp_avg", "exp_avg_sq")
+    ]
+    state = {"theta": flat(m).tolist(), "m": means[0], "v": means[1], "t": int(adam[0]["step"])}
+    metrics = next(run).metrics
+    assert metrics["clipped"] > 0.02 and metrics["gradient_norm"] > 0.2 and float(seen["rewards"].std()) > 0
+    batch = seen["batch"]
+    rows = zip(batch.prompts, batch.tokens, batch.log_probs, batch.lengths.tolist())
+    groups = [
+        {"prompt": prompt, "answers": [{"tokens": t[:n].tolist(), "logProbs": o[:n].tolist()} for _, t, o, n in group]}
+        for prompt, group in groupby(rows, key=lambda row: row[0])
+    ]
+    settings = {"updates": 10, "epochs": 3, "minibatches": 1, "learningRate": 3e-3, "warmup": 1, "finalShare": 0.1}
+    settings |= {"clip": 0.05, "scale": "std", "maxGradientNorm": 0.1}
+    return state, groups, settings, flat(m), seen["rewards"].tolist()
+
+
+def check_grpo(engine: Engine) -> None:
+    """Rewards, advantages, three epochs over six groups with ratios out of range, the shortened gradient, a used Adam."""
+    rewards = [[1.0, 0.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.5], [0.1, 0.2, 0.4, 0.4]]
+    for scale in ("std", "none"):
+        near(engine("advantages", rewards, scale), group_advantages(np.array(rewards), scale), TABLE)
+    state, groups, settings, after, rewards = grpo_reference()
+    found = engine("grpoUpdate", state, groups, settings, 2)
+    near(found["rewards"], rewards, 0)
+    near(found["after"], after, NETWORK)
+    assert np.abs(after - state["theta"]).max() > 100 * NETWORK
+
+
+def check_sampling(engine: Engine) -> None:
+    """Sampled tokens come as often as their probabilities say, with the log-probabilities that a fresh reading gives."""
+    theta = language_reference()[0]
+    prompt = TASK.prompts(1, np.random.default_rng(0), "eval")[0]
+    answers = engine("generate", theta, prompt, 24, 1) + engine("generate", theta, prompt, 24, 2)
+    m, tokenizer = model(), CharTokenizer(TASK.alphabet)
+    for answer in answers:
+        assert answer["text"] == tokenizer.decode(answer["tokens"]) and answer["ended"] == (answer["tokens"][-1] == 1)
+        tokens = torch.tensor([tokenizer.encode(prompt) + answer["tokens"]])
+        with torch.no_grad():
+            rows = torch.log_softmax(m(tokens, torch.ones_like(tokens, dtype=torch.bool)), -1)[0]
+        expected = [float(rows[5 + k, token]) for k, token in enumerate(answer["tokens"])]
+        near(answer["logProbs"], expected, NETWORK)
+    # surprise minus entropy has mean 0 where tokens are drawn from the distribution itself
+    with torch.no_grad():
+        first = torch.softmax(
+            m(torch.tensor([tokenizer.encode(prompt)]), torch.ones(1, 6, dtype=torch.bool))[0, -1], -1
+        )
+    surprise = -np.mean([answer["logProbs"][0] for answer in answers])
+    assert abs(surprise - float(entropy(first.numpy().astype(float) / float(first.sum())))) < 0.6
+    assert len({tuple(answer["tokens"]) for answer in answers}) > 5
+
+
+def check_task(engine: Engine) -> None:
+    for digits in (5, 12):
+        task, rng = CheckDigit(digits=digits), np.random.default_rng(digits)
+        prompts = task.prompts(30, rng, "train") + task.prompts(30, rng, "eval")
+        texts = ["=6", "12=0", "=6=7", "6", "", "=", "=66", "3=6 "]
+        for prompt, (work, answer, split, rewards, numbers) in zip(prompts, engine("task", prompts, texts)):
+            assert (work, answer, split) == (task.work(prompt), task.answer(prompt), split_of(prompt))
+            assert rewards == [task.reward(prompt, text, True) for text in texts]
+            last = [re.findall(r"\d+", text) for text in texts]
+            assert numbers == [int(bool(found) and int(found[-1]) == int(answer)) for found in last]
+
+
+CHECKS: dict[str, Callable[[Engine], None]] = {
+    name.removeprefix("check_"): value for name, value in list(globals().items()) if name.startswith("check_")
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_engine_computes_what_the_library_computes(engine: Engine, name: str) -> None:
+    CHECKS[name](engine)
+
+
+# Faults that a hand could make, and the check that must notice each.
+MUTANTS = [
+    ("random", "Math.sqrt(-2 *", "Math.sqrt(-1 *", "random"),
+    ("maze", "this.slip / 2, to(SIDES[a][1])", "this.slip / 2, to(SIDES[a][0])", "planners"),
+    ("maze", 'return this.cells[target] === "#" ? s : target;', "return target;", "planners"),
+    ("tabular", "if (maze.terminal(s)) return 0;", "", "planners"),
+    ("tabular", "row[next] -= gamma * p", "row[next] -= p", "planners"),
+    ("tabular", "this.gamma * best(this.Q, nextState)", "this.gamma * this.Q[4 * nextState]", "learners"),
+    ("tabular", "this.Q[4 * nextState + nextAction]", "best(this.Q, nextState)", "learners"),
+    ("tabular", "first.set(here, G = r + this.gamma * G);", "first.has(here) || first.set(here, r); ", "learners"),
+    ("tabular", "traces[i] *= gamma * this.lambda;", "traces[i] *= this.lambda;", "traces"),
+    ("tabular", "if (terminated) this.forgetEpisode();", "", "traces"),
+    ("cartpole", "0.05 * turn * turn * sin", "0.5 * turn * turn * sin", "cartpole"),
+    (
+        "returns",
+        "goesOn = i + copies < size && !terminated[i] && !truncated[i]",
+        "goesOn = i + copies < size && !terminated[i]",
+        "returns",
+    ),
+    (
+        "returns",
+        "(terminated[i] ? 0 : gamma * nextValues[i])",
+        "(terminated[i] || truncated[i] ? 0 : gamma * nextValues[i])",
+        "returns",
+    ),
+    ("network", "dY[i] *= 1 - Y[i] * Y[i]", "dY[i] *= 1 - Y[i]", "networks"),
+    ("network", "if (Y[i] <= 0) dY[i] = 0;", "dY[i] *= 1;", "networks"),
+    ("network", "Math.sqrt(v[i] / c2)", "Math.sqrt(v[i])", "ppo"),
+    ("ppo", "advantage < 0 && ratio < 1 - epsilon", "advantage < 0 && ratio > 1 + epsilon", "ppo"),
+    (
+        "ppo",
+        "clipGradient(ratio, advantages[i], config.clip) * ratio",
+        "clipGradient(ratio, advantages[i], config.clip)",
+        "ppo",
+    ),
+    ("rollout", "i + copies < size && !terminated[i] && !truncated[i] ?", "i + copies < size ?", "policy_gradient"),
+    ("policy_gradient", "p * (log + entropy)", "p * log", "policy_gradient"),
+    ("dqn", "discount: terminated ? 0 : window.discount", "discount: over ? 0 : window.discount", "dqn"),
+    ("dqn", "bestAction(nextQOnline ?? nextQ, i * ACTIONS)", "bestAction(nextQ, i * ACTIONS)", "dqn"),
+    ("transformer", "(mean + kept.hat[x + j] * along) / D", "mean / D", "transformer"),
+    ("transformer", "(dP[depth[j]] - mean) * scale", "dP[depth[j]] * scale", "transformer"),
+    ("transformer", "parent < 0 ? 0 : this.depth[parent] + 1", "i", "transformer"),
+    ("transformer", "(left -= Math.exp(model.logProbs[at + token])) >= 0", "(left -= 1 / V) >= 0", "sampling"),
+    ("grpo", "A < 0 && ratio < 1 - clip) return;", "A < 0 && ratio < 1) return;", "transformer"),
+    ("grpo", "deviation(rewards, m) + epsilon", "1 + epsilon", "grpo"),
+    ("grpo", "config.maxGradientNorm)", "null)", "grpo"),
+    ("text_tasks", 'text.lastIndexOf("=")', 'text.indexOf("=")', "task"),
+]
+
+
+@pytest.mark.parametrize(("module", "old", "new", "check"), MUTANTS, ids=[f"{m[0]}-{k}" for k, m in enumerate(MUTANTS)])
+def test_a_fault_in_the_engine_is_noticed(module: str, old: str, new: str, check: str) -> None:
+    with pytest.raises(AssertionError):
+        CHECKS[check](Engine(module, old, new))
+
+
+def test_each_module_of_the_engine_is_checked_and_short() -> None:
+    pages = {"lab", "weights", "worker", "page"}
+    files = {path.stem for path in LAB.glob("*.js") if not path.stem.startswith("lab_")} - pages
+    assert files == set(MODULES) == {module for module, *_ in MUTANTS}
+    lines = sum(source(name).count("\n") for name in [*MODULES, "lab", "worker"])
+    assert lines <= 2000
+
+
+def test_the_weights_are_what_the_tool_says(engine: Engine) -> None:
+    """The stored starts have the model's size, are finite, and answer at once: what GRPO is to change."""
+    starts = json.loads(re.search(r"lab\.weights = (.*);\n$", source("weights"), re.DOTALL)[1])
+    assert SIZE == TransformerConfig(width=32, layers=2, heads=4, max_length=40)
+    for k, start in enumerate(starts):
+        theta = np.array(engine("weights", k))
+        assert len(theta) == 27_648 and np.isfinite(theta).all() and 0.05 < start["right"] < 0.4
