@@ -1,7 +1,7 @@
 "use strict";
 lab.define("grpo", function (use) {
   const { generator } = use("random"), { Adam } = use("network"), { mean, deviation } = use("returns");
-  const { Transformer, generate } = use("transformer"), { CheckDigit, readRule } = use("text_tasks");
+  const { Transformer, generate, fromHalf } = use("transformer"), { CheckDigit, readRule } = use("text_tasks");
 
   /** The task and the model of the page: chapter 13's with five digits and half the width. */
   const TASK = new CheckDigit(5);
@@ -91,7 +91,7 @@ lab.define("grpo", function (use) {
   /** A whole run; yields null where it may pause, and a record after each evaluation. */
   function* train(settings) {
     const config = { ...GRPO, ...settings }, rng = generator(config.seed + 1), rule = readRule(config.rule);
-    const model = new Transformer(MODEL, config.theta), adam = new Adam(model.theta.length, { betas: [0.9, 0.99] });
+    const model = new Transformer(MODEL, fromHalf(config.weights)), adam = new Adam(model.theta.length, { betas: [0.9, 0.99] });
     const some = (seed, count) => { const draw = generator(seed); return Array.from({ length: count }, () => TASK.prompt(draw, "eval")); };
     const held = some(12345, config.held), shown = some(777, 6);
     let metrics = {};

@@ -14,11 +14,11 @@ const lab = makeLab();
 
 /** What each lab needs, in order: the engine's files are named after the library's modules. */
 lab.needs = {
-  maze: ["random", "maze", "tabular", "worker", "page", "lab_maze"],
+  maze: ["random", "maze", "tabular", "page", "maze_picture", "lab_maze"],
   cartpole: ["random", "network", "returns", "cartpole", "rollout", "policy_gradient", "dqn", "ppo", "worker", "page",
     "lab_cartpole"],
   language: ["random", "network", "returns", "text_tasks", "transformer", "grpo", "worker", "weights", "page", "lab_language"],
-  agent: ["random", "maze", "tabular", "worker", "page", "lab_agent"],
+  agent: ["random", "maze", "tabular", "page", "maze_picture", "lab_agent"],
 };
 
 /** Find the labs of a page; each loads its code at the first touch, and is then built by the module of its name. */

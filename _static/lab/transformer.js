@@ -223,11 +223,12 @@ lab.define("transformer", function (use) {
 
   /** Numbers from the base64 of float16. */
   function fromHalf(base64) {
-    const bytes = Uint8Array.from(atob(base64), letter => letter.charCodeAt(0));
-    return Float64Array.from({ length: bytes.length / 2 }, (_, i) => {
-      const half = bytes[2 * i] | bytes[2 * i + 1] << 8, exponent = half >> 10 & 31, fraction = half & 1023;
-      return (half >> 15 ? -1 : 1) * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction);
-    });
+    const bytes = atob(base64), numbers = new Float64Array(bytes.length / 2);
+    for (let i = 0; i < numbers.length; i++) {
+      const half = bytes.charCodeAt(2 * i) | bytes.charCodeAt(2 * i + 1) << 8, exponent = half >> 10 & 31, fraction = half & 1023;
+      numbers[i] = (half >> 15 ? -1 : 1) * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction);
+    }
+    return numbers;
   }
 
   return { PAD, EOS, shapesOf, sizeOf, Transformer, generate, fromHalf };

@@ -1,0 +1,159 @@
+"use strict";
+lab.define("lab_agent", function (use) {
+  const { generator, below } = use("random"), { Maze, LAYOUTS, ACTIONS } = use("maze");
+  const { monteCarloPrediction, tdPrediction, valueIteration } = use("tabular");
+  const { el, button, choice, group, code, still, Panel } = use("page");
+  const { nameOf, kindOf, two, drawMaze, mazePicture } = use("maze_picture");
+
+  const KEY = "rlbook-walks", GAMMA = 0.9, KEPT = 50, LONG = 60;
+  const WORLDS = { "six cells": LAYOUTS.L1, "sixteen cells": ["S...", ".#T.", "...#", "#..G"] };
+
+  /** The reader's walks, {world: [walk]}, on this machine only; where nothing can be kept they last as long as the page. */
+  const memory = {
+    walks: {},
+    read() { try { this.walks = JSON.parse(localStorage.getItem(KEY)) ?? {}; } catch { /* then those of this page */ } return this.walks; },
+    keep(world, walk) {
+      this.walks[world] = [...(this.walks[world] ?? []), walk].slice(-KEPT);
+      try { localStorage.setItem(KEY, JSON.stringify(this.walks)); } catch { /* then for this page */ }
+    },
+    forget() { this.walks = {}; try { localStorage.removeItem(KEY); } catch { /* there was nothing */ } },
+  };
+
+  const returnOf = walk => walk.reduceRight((G, { reward }) => reward + GAMMA * G, 0);
+
+  /** Someone who knows nothing: goes anywhere but where a trap was met, and rather where nobody has been. */
+  function standIn(maze, state, met, rng) {
+    const open = ACTIONS.map((_, a) => a).filter(a => met.get(maze.destinations[4 * state + a]) !== "trap");
+    const fresh = open.filter(a => maze.destinations[4 * state + a] !== state && !met.has(maze.destinations[4 * state + a]));
+    const from = fresh.length && rng() < 0.7 ? fresh : open.length ? open : [0, 1, 2, 3];
+    return from[below(rng, from.length)];
+  }
+
+  function build(root) {
+    let maze, met, state, walk, over, timer, strange = 0, lent = [];
+    const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => strangerStep() });
+    const world = choice("Maze", Object.keys(WORLDS), { onchange: () => { pause(); load(); } });
+    const runButton = button("Let someone else walk", stranger, { class: "lab-run" });
+    const picture = mazePicture({ tabindex: 0, role: "application", "aria-roledescription": "maze in fog" });
+    const pad = el("div", { class: "lab-pad" }, ...["↑", "←", "↓", "→"].map((sign, k) => {
+      const a = [0, 2, 1, 3][k];
+      return button(sign, () => { pause(); go(a); }, { "aria-label": ACTIONS[a] });
+    }));
+    const maps = ["Monte Carlo", "TD"].map(name => ({ name, svg: mazePicture({}), line: el("p", { class: "lab-small" }) }));
+    const verdict = el("p");
+
+    root.replaceChildren(group("Walk", world.node, pad, button("Back to the start", () => { pause(); begin(); draw(); say("You are back at the start; this walk does not count."); }), runButton,
+      button("Forget my walks", () => { pause(); memory.forget(); load(); panel.say("All walks are forgotten."); })),
+      panel.status, picture, verdict,
+      el("div", { class: "lab-two" }, ...maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, `What the walks say: ${name}`), svg, line))),
+      code(monteCarloPrediction, tdPrediction));
+    memory.read();
+    load();
+
+    function load() {
+      maze = new Maze(WORLDS[world.value]);
+      lent = [];
+      met = new Map();
+      for (const step of (memory.walks[world.value] ?? []).flat()) met.set(step.nextState, kindOf(maze, step.nextState));
+      begin();
+      panel.state = "stopped";
+      panel.score(0);
+      draw();
+      panel.say("You stand at the start, in fog. Somewhere is a goal. Walk with the arrow keys, swipes, or the buttons.");
+    }
+    function begin() { state = maze.start; walk = []; over = false; met.set(state, "start"); }
+    const say = (text, spoken) => panel.say(text, spoken);
+
+    /** One move, by whoever walks. */
+    function go(a) {
+      if (over) begin();
+      const step = maze.step(state, a, null), stood = step.nextState === state;
+      walk.push(step);
+      state = step.nextState;
+      met.set(state, kindOf(maze, state));
+      if (stood) {                                           // a bump shows a wall, if it was one
+        const [dy, dx] = [[-1, 0], [1, 0], [0, -1], [0, 1]][a], row = Math.floor(state / maze.columns) + dy, column = state % maze.columns + dx;
+        if (row >= 0 && row < maze.rows && column >= 0 && column < maze.columns) met.set(row * maze.columns + column, "wall");
+      }
+      over = step.terminated || walk.length >= LONG;
+      if (over) finish(step);
+      else say(`${ACTIONS[a]}: ${stood ? "there is no way; you are still" : "you are now"} in ${nameOf(maze, state)}. Reward ${step.reward}, step ${walk.length}.`);
+      draw();
+    }
+    function finish(step) {
+      const worth = returnOf(walk), kind = step.terminated ? kindOf(maze, state) : "end of the time";
+      if (panel.running) lent.push(walk);                    // someone else's walks are not kept as the reader's
+      else memory.keep(world.value, walk);
+      panel.score(worth);
+      say(`The ${kind}, after ${walk.length} steps, reward ${step.reward}: at the start this walk was worth ${two(worth)}. The next move begins a new walk.`);
+      if (kind === "goal" && !panel.running) panel.state = "solved";
+    }
+
+    function draw() {
+      const own = memory.walks[world.value] ?? [], walks = own.length ? own : lent.length ? lent : others();
+      const fog = maze.cells.map((_, s) => !met.has(s));
+      drawMaze(picture, maze, { fog, walker: state, label: `Maze in fog: you are in ${nameOf(maze, state)}; ${fog.filter(x => x).length} of ${maze.nStates} cells are unknown. Arrow keys walk.` });
+      const { values } = monteCarloPrediction(maze.nStates, walks, GAMMA), td = tdPrediction(maze.nStates, walks, { gamma: GAMMA, alpha: 0.2, passes: 10 });
+      const hidden = own.length ? fog : maze.cells.map((_, s) => !walks.flat().some(step => step.state === s || step.nextState === s));
+      maps.forEach(({ name, svg, line }, k) => {
+        drawMaze(svg, maze, { values: k ? td : values, fog: hidden, label: `${name}: the start seems worth ${two((k ? td : values)[maze.start])}` });
+        line.textContent = `The start seems worth ${two((k ? td : values)[maze.start])}.`;
+      });
+      const best = valueIteration(maze, GAMMA).values[maze.start];
+      verdict.textContent = own.length ? `Walks so far: ${own.length}. The best was worth ${two(Math.max(...own.map(returnOf)))} at the start; the best there is, ${two(best)}.`
+        : `You have not walked here yet. Below, ${lent.length ? "the walks that you watched" : "five walks of someone who knows nothing"} stand in for yours.`;
+    }
+    /** Five walks of a stand-in, always the same. */
+    function others() {
+      const rng = generator(3);
+      return Array.from({ length: 5 }, () => {
+        const seen = new Map([[maze.start, "start"]]), steps = [];
+        for (let s = maze.start; steps.length < LONG && !maze.terminal(s); s = steps.at(-1).nextState) {
+          steps.push(maze.step(s, standIn(maze, s, seen, rng), rng));
+          seen.set(steps.at(-1).nextState, "free");
+        }
+        return steps;
+      });
+    }
+
+    // ---------------------------------------------------------------- someone else walks
+    let rng = generator(1);
+    function stranger() {
+      if (panel.running) return pause();
+      rng = generator(++strange);
+      if (over) begin();
+      panel.state = "running";
+      runButton.textContent = "Pause";
+      strangerStep();
+    }
+    function strangerStep() {
+      if (over && kindOf(maze, state) === "goal") { pause(); panel.state = "solved"; return; }
+      if (over) begin();
+      go(standIn(maze, state, met, rng));
+      timer = setTimeout(strangerStep, still.matches ? 0 : 250);
+    }
+    function pause() { clearTimeout(timer); if (panel.running) panel.state = "stopped"; runButton.textContent = "Let someone else walk"; }
+
+    // ---------------------------------------------------------------- keys and swipes
+    picture.onkeydown = event => {
+      const a = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].indexOf(event.key);
+      if (a < 0) return;
+      event.preventDefault();
+      pause();
+      go(a);
+    };
+    let from = null;
+    picture.style.touchAction = "none";                      // a swipe on the maze walks; it does not scroll
+    picture.onpointerdown = event => { from = [event.clientX, event.clientY]; picture.setPointerCapture(event.pointerId); picture.focus({ preventScroll: true }); };
+    picture.onpointerup = event => {
+      if (!from) return;
+      const dx = event.clientX - from[0], dy = event.clientY - from[1];
+      from = null;
+      if (Math.max(Math.abs(dx), Math.abs(dy)) < 20) return;
+      pause();
+      go(Math.abs(dx) > Math.abs(dy) ? dx > 0 ? 3 : 2 : dy > 0 ? 1 : 0);
+    };
+  }
+
+  return { KEY, build };
+});

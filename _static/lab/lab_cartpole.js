@@ -1,0 +1,205 @@
+"use strict";
+lab.define("lab_cartpole", function (use) {
+  const { generator } = use("random"), { Network } = use("network"), { CartPole, OBSERVATION, FALLEN, LIMIT, EDGE } = use("cartpole");
+  const { REINFORCE, A2C, policyGradientBackward, reinforceUpdate, a2cUpdate } = use("policy_gradient");
+  const { DQN, nStepTargets, dqnBackward } = use("dqn"), { PPO, clipGradient, ppoBackward } = use("ppo");
+  const { launch } = use("worker");
+  const { el, button, knob, choice, group, code, still, nice, curves, figure, Panel } = use("page");
+
+  const RATE = ["learningRate", "learning rate", { min: 1e-5, max: 0.2, step: 0.0005 }];
+  const LAMBDA = ["lambda", "λ of the advantages", { min: 0, max: 1, step: 0.01 }];
+  /** Each method: its module, what it sets besides its defaults, and the knobs that it offers. */
+  const METHODS = {
+    PPO: { module: "ppo", defaults: PPO, knobs: [["clip", "clip ε", { min: 0.01, max: 0.95, step: 0.05 }], ["epochs", "epochs", { min: 1, max: 40, step: 1 }],
+      ["minibatches", "minibatches", { min: 1, max: 16, step: 1 }], RATE, LAMBDA] },
+    A2C: { module: "policy_gradient", fixed: { method: "a2c" }, defaults: A2C, knobs: [RATE, LAMBDA] },
+    REINFORCE: { module: "policy_gradient", fixed: { method: "reinforce" }, defaults: REINFORCE, knobs: [["episodes", "episodes an update", { min: 1, max: 32, step: 1 }], RATE] },
+    "REINFORCE without baseline": { module: "policy_gradient", fixed: { method: "reinforce", baseline: "none", normalize: false }, defaults: REINFORCE,
+      knobs: [["episodes", "episodes an update", { min: 1, max: 32, step: 1 }], RATE] },
+    DQN: { module: "dqn", defaults: DQN, knobs: [RATE, ["nStep", "steps before the guess", { min: 1, max: 10, step: 1 }]] },
+    "DQN without its memory": { module: "dqn", fixed: { replay: false }, defaults: DQN, knobs: [RATE] },
+    "DQN without its target network": { module: "dqn", fixed: { target: "none" }, defaults: DQN, knobs: [RATE] },
+  };
+  const TONES = { left: "blue", right: "red" }, DASHES = { left: "", right: "7 4" };
+  const percent = x => `${Math.round(100 * x)} %`;
+
+  /** What the diagnostics of an update say, in one line. */
+  function diagnosis({ kl, clipFraction, entropy, explainedVariance, targetValue }) {
+    const parts = [];
+    if (kl !== undefined) parts.push(`KL ${kl.toFixed(4)}`, `${percent(clipFraction)} of the ratios out of range`);
+    if (entropy !== undefined) parts.push(`entropy ${entropy.toFixed(2)}`);
+    if (explainedVariance !== undefined) parts.push(`values explain ${percent(explainedVariance)}`);
+    if (targetValue !== undefined) parts.push(`mean target ${targetValue.toFixed(1)}`);
+    return parts.join(", ");
+  }
+
+  /** A cart that drives with the policy as it now is, in real time. */
+  class Cart {
+    constructor() {
+      this.pole = new CartPole(generator(5));
+      this.svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      this.svg.setAttribute("viewBox", "0 0 300 90");
+      this.svg.setAttribute("aria-hidden", "true");
+      this.svg.innerHTML = '<path class="lab-grid" d="M0 78H300"/><g><rect x="-20" y="62" width="40" height="16" fill="currentColor" fill-opacity=".5"/><path d="M0 62V8" stroke-width="5" fill="none"/></g>';
+      this.draw();
+    }
+    use({ sizes, activation, theta }) {
+      this.network ??= new Network(sizes, { activation });
+      if (this.network.theta.length !== theta.length) this.network = new Network(sizes, { activation });
+      this.network.activation = activation;
+      this.network.theta.set(theta);
+    }
+    move() {
+      if (!this.network) return;
+      for (let k = 0; k < 2; k++) {                          // 50 steps and 25 pictures a second
+        const out = this.network.forward(this.pole.state, 1), { terminated, truncated } = this.pole.step(+(out[1] > out[0]));
+        if (terminated || truncated) this.pole.reset();
+      }
+      this.draw();
+    }
+    draw() {
+      const [x, , angle] = this.pole.state, group = this.svg.lastChild;
+      group.setAttribute("transform", `translate(${(150 + x / EDGE * 130).toFixed(1)} 0)`);
+      group.lastChild.setAttribute("transform", `rotate(${(angle * 180 / Math.PI).toFixed(1)} 0 62)`);
+    }
+  }
+
+  /** One of the two settings: its controls, its runs over the seeds, its cart. */
+  class Side {
+    constructor(name, method, changes) {
+      this.name = name;
+      this.cart = new Cart();
+      this.cart.svg.lastChild.setAttribute("class", `lab-${TONES[name]}`);
+      this.line = el("p", { class: "lab-small" }, "Not trained yet.");
+      this.panels = el("p", { class: "lab-small" });
+      this.knobsNode = el("div", { style: "display: contents" });
+      this.method = choice("Method", Object.keys(METHODS), { value: method, onchange: () => this.offer({}) });
+      this.node = el("div", {}, group(`${name === "left" ? "Left" : "Right"} setting`, this.method.node, this.knobsNode), this.cart.svg, this.line, this.panels);
+      this.offer(changes);
+    }
+    offer(changes) {
+      const { defaults, knobs } = METHODS[this.method.value];
+      this.knobs = knobs.map(([key, label, range]) => ({ key, ...{ control: knob(label, { ...range, value: changes[key] ?? defaults[key] }) } }));
+      this.knobsNode.replaceChildren(...this.knobs.map(({ control }) => control.node));
+    }
+    settings(seed) {
+      const { fixed = {}, defaults } = METHODS[this.method.value], set = { ...fixed, seed };
+      for (const { key, control } of this.knobs) set[key] = control.value;
+      if (set.minibatches) while (defaults.copies * defaults.steps % set.minibatches) set.minibatches--;
+      return set;
+    }
+    start(seeds, report) {
+      this.runs = seeds.map(seed => ({ seed, points: [[0, 0]], mean: 0, solved: false }));
+      this.at = -1;
+      this.report = report;
+      this.next();
+    }
+    get over() { return !this.job; }
+    get run() { return this.runs[Math.min(this.at, this.runs.length - 1)]; }
+    next() {
+      this.job?.stop();
+      this.job = null;
+      if (++this.at >= this.runs.length) return this.report(this);
+      const run = this.run;
+      this.job = launch(METHODS[this.method.value].module, this.settings(run.seed), ({ record, over, error }) => {
+        if (record) {
+          run.points.push([record.steps, record.mean]);
+          Object.assign(run, { steps: record.steps, mean: record.mean, solved: record.solved });
+          this.cart.use(record);
+          this.line.textContent = `Seed ${run.seed}: ${record.steps.toLocaleString("en")} steps, ${record.episodes} episodes; the last 20 lasted ${record.mean.toFixed(0)} of ${LIMIT} steps${run.solved ? ": solved" : ""}.`;
+          this.panels.textContent = diagnosis(record.metrics);
+        }
+        if (error) this.line.textContent = `The run broke off: ${error}.`;
+        this.report(this);
+        if (over || error) this.next();
+      });
+    }
+    all(order) { this.job?.[order](); }
+    stop() { this.job?.stop(); this.job = null; }
+  }
+
+  function build(root) {
+    const sides = [new Side("left", "PPO", {}), new Side("right", "PPO", { clip: 0.9, epochs: 20 })];
+    const seed = knob("First seed", { min: 0, max: 9999, step: 1, value: 1 }), count = knob("Seeds", { min: 1, max: 5, step: 1, value: 3 });
+    const runButton = button("Train both", press, { class: "lab-run" }), chart = figure();
+    const stepButton = button("One update", step), stopButton = button("Stop", stop);
+    const panel = new Panel(root, { sleep: () => sides.forEach(side => side.all("pause")), wake: () => { sides.forEach(side => side.all("go")); animate(); } });
+    let begun = false, drawn = 0;
+
+    root.replaceChildren(group("Run", runButton, stepButton, stopButton, seed.node, count.node), panel.status,
+      el("div", { class: "lab-two" }, ...sides.map(side => side.node)), chart.node,
+      code(ppoBackward, clipGradient, policyGradientBackward, reinforceUpdate, a2cUpdate, nStepTargets, dqnBackward));
+    panel.state = "stopped";
+    panel.say("A pole stands on a cart; pushing left or right must keep it up. Two settings learn side by side, each from several seeds.");
+    draw();
+
+    function draw() {
+      const all = sides.flatMap(side => (side.runs ?? []).map(run => ({ ...run, side: side.name })));
+      const most = Math.max(20000, ...all.map(run => run.points.at(-1)[0]));
+      const words = sides.map(side => `${side.name}, ${side.method.value}: ${(side.runs ?? []).filter(run => run.points.length > 1).map(run =>
+        `seed ${run.seed} ${run.solved ? "solved after" : "at"} ${run.mean.toFixed(0)} of ${LIMIT} after ${run.steps} steps`.replace(/solved after .* after/, "solved after")).join(", ") || "not begun"}`);
+      curves(chart, all.map((run, k) => ({ points: run.points, tone: TONES[run.side], dash: DASHES[run.side],
+        name: all.findIndex(other => other.side === run.side) === k ? `${run.side}: ${sides.find(side => side.name === run.side).method.value}` : "" })),
+        { xMax: nice(most), yMax: LIMIT, x: "environment steps", y: "mean length of the last 20 episodes", marks: [{ at: 475, what: "" }], words: `${words.join("; ")}.` });
+    }
+    function begin() {
+      const seeds = Array.from({ length: count.value }, (_, k) => seed.value + k);
+      begun = true;
+      sides.forEach(side => side.start(seeds, report));
+    }
+    function report(side) {
+      if (performance.now() - drawn > 300 || side.over) { drawn = performance.now(); draw(); }
+      panel.score(sides[0].runs.reduce((sum, run) => sum + run.mean, 0) / Math.max(1, Math.min(sides[0].at + 1, sides[0].runs.length)));
+      if (begun && sides.every(side => side.over && side.at >= side.runs.length)) finish();
+    }
+    function finish() {
+      begun = false;
+      const done = sides.map(side => side.runs.filter(run => run.solved));
+      const median = runs => runs.map(run => run.steps).sort((a, b) => a - b)[runs.length >> 1];
+      const words = sides.map((side, k) => `${side.name}: ${done[k].length} of ${side.runs.length} seeds solved${done[k].length ? `, the middle one after ${median(done[k]).toLocaleString("en")} steps` : ""}`);
+      panel.state = done[0].length === sides[0].runs.length ? "solved" : "stopped";
+      runButton.textContent = "Train both";
+      panel.say(`${words.join("; ")}.`.replace(/^l/, "L"));
+    }
+    function press() {
+      if (panel.running) {
+        sides.forEach(side => side.all("pause"));
+        panel.state = "stopped";
+        runButton.textContent = "Go on";
+        return panel.say("Paused.");
+      }
+      panel.state = "running";
+      runButton.textContent = "Pause";
+      panel.say("Training.");
+      if (begun) sides.forEach(side => side.all("go"));
+      else begin();
+      animate();
+    }
+    function step() {
+      if (panel.running) press();
+      if (!begun) { begin(); }
+      sides.forEach(side => side.all("step"));
+      panel.say("One update of each side.");
+      runButton.textContent = "Go on";
+    }
+    function stop() {
+      sides.forEach(side => side.stop());
+      begun = false;
+      panel.state = "stopped";
+      runButton.textContent = "Train both";
+      panel.say("Stopped. The same seeds give the same runs again in this browser.");
+    }
+    let last = 0, moving = false;
+    function animate() {
+      if (moving || still.matches) return;                   // with less motion asked for, the carts stand still
+      moving = true;
+      requestAnimationFrame(function frame(now) {
+        if (panel.state === "stopped" && !begun || !panel.awake) { moving = false; return; }
+        if (now - last >= 39) { last = now; sides.forEach(side => side.cart.move()); }
+        requestAnimationFrame(frame);
+      });
+    }
+  }
+
+  return { build };
+});

@@ -1,0 +1,112 @@
+"use strict";
+lab.define("lab_language", function (use) {
+  const { TASK, GRPO, groupAdvantages, grpoBackward, sampleGroup } = use("grpo");
+  const { RULES, readRule } = use("text_tasks"), { launch } = use("worker");
+  const { el, button, knob, choice, group, code, curves, figure, Panel } = use("page");
+  const OWN = "one of your own";
+
+  function build(root) {
+    const rule = choice("Rewarded is", [...Object.keys(RULES), OWN], { onchange: () => { own.hidden = rule.value !== OWN; } });
+    const text = el("textarea", { "aria-label": "The rule, as an expression in JavaScript", spellcheck: "false" });
+    text.value = "right - (text.length > 6 ? 0.3 : 0)";
+    const own = el("div", { style: "width: 100%", hidden: true }, text, el("p", { class: "lab-small" },
+      "An expression in prompt, text (the answer), ended (true if the model ended it), digit (the right one), right (0 or 1) and tokens (how many)."));
+    const knobs = {
+      group: knob("Group", { min: 2, max: 16, step: 1, value: GRPO.group }),
+      clip: knob("Clip ε", { min: 0.01, max: 0.95, step: 0.05, value: GRPO.clip }),
+      epochs: knob("Passes", { min: 1, max: 4, step: 1, value: GRPO.epochs }),
+      learningRate: knob("Learning rate", { min: 1e-5, max: 1e-2, step: 1e-4, value: GRPO.learningRate }),
+      price: knob("Price of a token", { min: 0, max: 0.3, step: 0.01, value: 0 }),
+    };
+    const scale = choice("Advantages", ["divided by the deviation", "not divided"]);
+    const start = choice("Start", lab.weights.map((_, k) => "AB"[k])), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 0 });
+    const runButton = button("Train", press, { class: "lab-run" });
+    const body = el("tbody"), chart = figure();
+    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["prompt", "written work", "answer at first", "answer now", "right?", "“=” at once"].map(name => el("th", { scope: "col" }, name)))), body);
+    let job = null, points = [], first = null, began = 0, reached = null;
+    const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go() });
+
+    root.replaceChildren(group("Run", runButton, button("Five updates", step), button("Stop", stop), start.node, seed.node),
+      group("Reward", rule.node, knobs.price.node, own), group("GRPO", knobs.group.node, scale.node, knobs.clip.node, knobs.epochs.node, knobs.learningRate.node),
+      panel.status, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
+      code(sampleGroup, groupAdvantages, grpoBackward));
+    panel.state = "stopped";
+    panel.say("Press Train: the model of 27,648 weights answers, is rewarded, and learns, here.");
+    draw();
+
+    function settings() {
+      const set = { scale: scale.value === "not divided" ? "none" : "std", seed: seed.value, rule: rule.value === OWN ? text.value : rule.value };
+      for (const [name, { value }] of Object.entries(knobs)) set[name] = value;
+      return { ...set, weights: lab.weights["AB".indexOf(start.value)].weights };
+    }
+    function begin() {
+      points = []; first = null; reached = null; began = performance.now();
+      const set = settings();
+      try { readRule(set.rule); } catch (error) { panel.say(`The rule cannot be read: ${error.message}.`); return false; }
+      job = launch("grpo", set, show);
+      return true;
+    }
+    function show({ record, over, error }) {
+      if (error) { job = null; panel.state = "stopped"; runButton.textContent = "Train"; return panel.say(`The run broke off: ${error}`); }
+      if (over) {
+        job = null;
+        panel.state = reached === null ? "stopped" : "solved";
+        runButton.textContent = "Train";
+        const [update, right, , length] = points.at(-1);
+        return panel.say(`After ${update} updates ${Math.round(100 * right)} % of ${GRPO.held} unseen prompts are right, with ${length.toFixed(1)} tokens an answer.${reached ? ` Four in five were right after ${reached.update} updates, ${reached.seconds} s.` : ""}`);
+      }
+      if (!record) return;
+      const { update, right, reward, length, answers, metrics } = record;
+      first ??= answers;
+      points.push([update, right, reward, length]);
+      panel.score(right);
+      if (right >= 0.8 && reached === null) {
+        reached = { update, seconds: ((performance.now() - began) / 1000).toFixed(1) };
+        if (panel.running) { panel.state = "solved"; panel.running = true; }
+      }
+      const more = metrics.clipped === undefined ? "" : `; ${Math.round(100 * metrics.equal)} % of the groups all equal, ${(100 * metrics.clipped).toFixed(1)} % of the tokens out of range`;
+      panel.say(`Update ${update}: ${Math.round(100 * right)} % right, reward ${reward.toFixed(2)}, ${length.toFixed(1)} tokens${more}.`, false);
+      body.replaceChildren(...answers.map((answer, k) => el("tr", {}, ...[answer.prompt, `${TASK.work(answer.prompt)}=${answer.digit}`,
+        first[k].text, answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", answer.atOnce.toFixed(2)].map(cell => el("td", {}, cell)))));
+      draw();
+    }
+    function draw() {
+      const last = points.at(-1) ?? [0, 0, 0, 0], chosen = rule.value !== Object.keys(RULES)[0];
+      const column = k => points.map(p => [p[0], p[k]]);
+      curves(chart, [{ name: "share right", points: column(1), tone: "blue" },
+        ...(chosen ? [{ name: "what the rule pays", points: column(2), tone: "green", dash: "2 3" }] : []),
+        { name: "length / 10 tokens", points: points.map(p => [p[0], p[3] / 10]), tone: "red", dash: "7 4" }],
+        { xMax: GRPO.updates, yMax: 1, x: "updates", y: "unseen prompts", marks: [{ at: 0.8, what: "" }],
+          words: `After ${last[0]} updates: share right ${last[1].toFixed(2)}, reward ${last[2].toFixed(2)}, ${last[3].toFixed(1)} tokens an answer.` });
+    }
+    function press() {
+      if (panel.running) {
+        job.pause();
+        panel.state = reached ? "solved" : "stopped";
+        panel.running = false;
+        runButton.textContent = "Go on";
+        return panel.say("Paused.");
+      }
+      if (job) job.go();
+      else if (!begin()) return;
+      panel.state = reached ? "solved" : "running";
+      panel.running = true;
+      runButton.textContent = "Pause";
+    }
+    function step() {
+      if (panel.running) press();
+      if (!job && !begin()) return;
+      job.step();
+      runButton.textContent = "Go on";
+    }
+    function stop() {
+      job?.stop();
+      job = null;
+      panel.state = "stopped";
+      runButton.textContent = "Train";
+      panel.say("Stopped. The same seed gives the same run again in this browser.");
+    }
+  }
+
+  return { build };
+});

@@ -1,0 +1,114 @@
+"use strict";
+lab.define("page", function (use) {
+  // What the labs' pages share: elements, knobs, curves, and a run that can be started, paused, stepped and stopped.
+
+  /** An element with attributes, listeners (onclick: f) and children. */
+  function el(tag, attributes = {}, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (typeof value === "function") node[name] = value;
+      else if (value === true) node.setAttribute(name, "");
+      else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+    }
+    node.append(...children);
+    return node;
+  }
+
+  const button = (text, onclick, attributes = {}) => el("button", { type: "button", onclick, ...attributes }, text);
+
+  /** A number that the reader may set; `.value` is always within its range. */
+  function knob(name, { min, max, step, value, onchange }) {
+    const input = el("input", { type: "number", min, max, step, value, inputmode: "decimal", onchange });
+    return { node: el("label", { class: "lab-knob" }, name, " ", input), input,
+      get value() { return input.value === "" || Number.isNaN(+input.value) ? value : Math.min(max, Math.max(min, +input.value)); } };
+  }
+
+  /** One of several words. */
+  function choice(name, options, { value = options[0], onchange } = {}) {
+    const select = el("select", { onchange }, ...options.map(option => el("option", { value: option, selected: option === value }, option)));
+    return { node: el("label", { class: "lab-knob" }, name, " ", select), input: select, get value() { return select.value; } };
+  }
+
+  const group = (title, ...nodes) => el("fieldset", {}, el("legend", {}, title), ...nodes);
+
+  /** The source of what runs, to be unfolded. */
+  function code(...functions) {
+    const pre = el("pre", { tabindex: 0 });
+    const details = el("details", { class: "lab-code" }, el("summary", {}, "The code that runs"), pre);
+    const unindented = text => text.replace(/\n {2}/g, "\n");
+    details.ontoggle = () => { pre.textContent = functions.map(f => unindented(String(f))).join("\n\n"); };
+    return details;
+  }
+
+  const still = typeof matchMedia === "function" ? matchMedia("(prefers-reduced-motion: reduce)") : { matches: false };
+  /** The next number above x of the form 1, 2, 3, 4, 5, 6 or 8 times a power of ten, so that its half reads well too. */
+  function nice(x) {
+    const unit = 10 ** Math.floor(Math.log10(x));
+    return unit * [1, 2, 3, 4, 5, 6, 8, 10].find(k => k * unit >= x - 1e-9);
+  }
+
+  const short = x => Math.abs(x) >= 1000 ? `${Math.round(x / 100) / 10}k` : `${Math.round(x * 100) / 100}`;
+
+  /**
+   * Draw lines into a figure: [{name, points: [[x, y]], tone, dash}] over axes from 0 to xMax and from yMin to yMax.
+   * What they say stands below them in words too.
+   */
+  function curves(figure, lines, { xMax, yMin = 0, yMax, x, y, marks = [], words }) {
+    const W = Math.max(300, Math.min(640, figure.svg.clientWidth || 640)), H = 220, L = 48, R = 12, T = 26, B = 40, round = v => v.toFixed(1);
+    const px = v => L + (W - L - R) * Math.min(1, v / xMax), py = v => H - B - (H - B - T) * (v - yMin) / (yMax - yMin);
+    const text = (at, v, what, anchor) => `<text x="${round(at)}" y="${round(v)}" text-anchor="${anchor}">${what}</text>`;
+    let out = "";
+    for (const k of [0, 0.5, 1]) {
+      const v = yMin + k * (yMax - yMin);
+      out += `<path class="lab-grid" d="M${L} ${round(py(v))}H${W - R}"/>` + text(L - 6, py(v) + 4, short(v), "end") + text(px(k * xMax), H - B + 16, short(k * xMax), "middle");
+    }
+    for (const { at, what } of marks) out += `<path class="lab-mark" d="M${L} ${round(py(at))}H${W - R}"/>` + text(W - R, py(at) - 5, what, "end");
+    for (const { points, tone, dash = "" } of lines)
+      out += `<polyline class="lab-${tone}" stroke-dasharray="${dash}" points="${points.map(p => `${round(px(p[0]))},${round(py(Math.max(yMin, Math.min(yMax, p[1]))))}`).join(" ")}"/>`;
+    out += text((L + W - R) / 2, H - 6, x, "middle") + text(L, 14, y, "start");
+    figure.svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
+    figure.svg.setAttribute("aria-label", words);
+    figure.svg.innerHTML = out;
+    figure.key.replaceChildren(...lines.filter(line => line.name).map(line => el("span", { class: `lab-${line.tone}`, "data-dash": line.dash ? "" : null }, line.name)));
+  }
+
+  function figure() {
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), key = el("p", { class: "lab-key" });
+    svg.setAttribute("viewBox", "0 0 640 220");
+    svg.setAttribute("role", "img");
+    svg.setAttribute("class", "lab-curves");
+    return { svg, key, node: el("div", {}, svg, key) };
+  }
+
+  /**
+   * The state of a lab as its page shows it: a sentence, a score, and running, stopped or solved. A lab that is out of
+   * sight pauses: `sleep` and `wake` are called only while it runs.
+   */
+  class Panel {
+    constructor(root, { sleep = () => {}, wake = () => {} } = {}) {
+      this.root = root;
+      this.status = el("p", { class: "lab-status", role: "status" });
+      this.running = false;
+      let seen = true;
+      const look = () => {
+        const awake = seen && !document.hidden;
+        if (awake === this.awake) return;
+        this.awake = awake;
+        if (this.running) (awake ? wake : sleep)();
+      };
+      this.awake = true;
+      new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; look(); }).observe(root);
+      document.addEventListener("visibilitychange", look);
+    }
+    /** Say a sentence; spoken at once where it is the end of something, and else only seen. */
+    say(text, spoken = true) {
+      this.status.setAttribute("aria-live", spoken ? "polite" : "off");
+      this.status.textContent = text;
+    }
+    score(value) { this.root.dataset.score = String(Math.round(value * 10000) / 10000); }
+    set state(state) { this.running = state === "running"; this.root.dataset.state = state; }
+    get state() { return this.root.dataset.state; }
+  }
+
+  return { el, button, knob, choice, group, code, still, nice, curves, figure, Panel };
+});

@@ -1,0 +1,399 @@
+"""The labs, each in Chromium from a disk: press run, wait for the end, and look at the score and at the page's own thread.
+
+The page is put together from what the directive writes, so no build is needed; the last tests look at the built book.
+Seconds depend on how busy the machine is. So the tests wait long, and what they judge is not a clock: the score, and the
+processor's own time in the tasks of the page's thread, which a busy neighbor does not change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "_ext"))
+
+from labs import LABS, opening  # noqa: E402
+
+LAB = ROOT / "_static" / "lab"
+WAIT = 240_000  # milliseconds; idle, the longest takes 6,000
+LONGEST_TASK = 50  # milliseconds of the processor, for one task of the page's thread
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def page_of_labs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page on the disk that holds all labs and nothing else."""
+    labs = "".join(f"<h2>{title}</h2>{opening(name)}" for name, (title, _) in LABS.items())
+    text = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<title>Labs</title><link rel="stylesheet" href="{(LAB / "lab.css").as_uri()}">'
+        f'<style>body {{ max-width: 46rem; margin: 1rem auto; padding: 0 1rem }}</style><script src="{(LAB / "lab.js").as_uri()}" defer></script>'
+        f"</head><body><main><h1>Labs</h1>{labs}</main></body></html>"
+    )
+    path = tmp_path_factory.mktemp("labs") / "index.html"
+    path.write_text(text, "utf-8")
+    return path.as_uri()
+
+
+class Seen:
+    """A page, and everything it asked for and complained about."""
+
+    def __init__(self, page: Any) -> None:
+        self.page, self.asked, self.faults = page, [], []
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", lambda m: self.faults.append(m.text) if m.type in {"error", "warning"} else None)
+
+    def lab(self, name: str) -> Any:
+        return self.page.locator(f'[data-lab="{name}"]')
+
+    def open(self, name: str) -> Any:
+        """Open a lab without running it, and wait until it stands there."""
+        self.lab(name).locator(".lab-open").click()
+        self.page.wait_for_function("n => !document.querySelector(`[data-lab=${n}] .lab-open`)", arg=name, timeout=WAIT)
+        return self.lab(name)
+
+    def run(self, name: str, states: str = "solved") -> float:
+        """Press run, wait for the end, and return the score."""
+        self.lab(name).locator(".lab-run").click()
+        return self.wait(name, states)
+
+    def wait(self, name: str, states: str = "solved") -> float:
+        script = "([n, s]) => s.split(' ').includes(document.querySelector(`[data-lab=${n}]`).dataset.state)"
+        self.page.wait_for_function(script, arg=[name, states], timeout=WAIT, polling=100)
+        return float(self.lab(name).get_attribute("data-score"))
+
+    def status(self, name: str) -> str:
+        return self.lab(name).locator(".lab-status").inner_text()
+
+
+@contextlib.contextmanager
+def opened(browser: Any, address: str, **options: Any) -> Iterator[Seen]:
+    context = browser.new_context(**{"viewport": WIDE, **options})
+    context.set_default_timeout(WAIT)
+    if not options.get("java_script_enabled", True):
+        context.set_default_timeout(15_000)
+    seen = Seen(context.new_page())
+    try:
+        seen.page.goto(address)
+        yield seen
+        outside = [url for url in seen.asked if not re.match(r"file:|blob:|data:|http://127\.0\.0\.1", url)]
+        assert outside == [] and seen.faults == []
+    finally:
+        context.close()
+
+
+def busiest_task(browser: Any, seen: Seen, act: Any) -> float:
+    """The most processor time, in ms, that one task of the page's main thread takes while ``act`` runs."""
+    browser.start_tracing(page=seen.page, categories=["toplevel", "devtools.timeline", "__metadata"])
+    act()
+    events = json.loads(browser.stop_tracing())["traceEvents"]
+    main = {
+        (e["pid"], e["tid"]) for e in events if e["name"] == "thread_name" and e["args"]["name"] == "CrRendererMain"
+    }
+    tasks = [e for e in events if e.get("ph") == "X" and (e["pid"], e["tid"]) in main and e["name"].endswith("RunTask")]
+    assert len(tasks) > 20 and any("tdur" in e for e in tasks)
+    return max(e.get("tdur", 0) for e in tasks) / 1000
+
+
+# ---------------------------------------------------------------------------------------------------- each lab
+
+
+def test_nothing_but_one_script_and_a_sheet_is_loaded_before_a_lab_is_touched(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        seen.page.wait_for_timeout(300)
+        assert sorted(url.rsplit("/", 1)[1] for url in seen.asked) == ["index.html", "lab.css", "lab.js"]
+        weight = sum(len(gzip.compress((LAB / name).read_bytes())) for name in ("lab.css", "lab.js"))
+        assert weight < 6_000
+        seen.open("maze")
+        loaded = {url.rsplit("/", 1)[1] for url in seen.asked}
+        assert "tabular.js" in loaded and not loaded & {"weights.js", "network.js", "ppo.js"}
+
+
+def test_the_maze_is_solved_and_its_equation_shows_the_numbers(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)  # two discounted moves before the one that is paid
+        lab = seen.lab("maze")
+        assert "0.90 × 9.00 [B]) = 8.10" in lab.locator(".lab-equation").inner_text()
+        lab.get_by_label("The backup takes").select_option("equal chances")
+        assert "0.25 × (7.29 + 6.56 + 7.29 + 8.10) = 7.31" in lab.locator(".lab-equation").inner_text()
+        lab.get_by_role("button", name="One backup").click()
+        assert "was 8.10 and is now 7.31" in seen.status("maze")
+        lab.get_by_label("The backup takes").select_option("the best action")
+        lab.get_by_role("button", name="Forget the values").click()
+        for sweeps, worth in ((1, 0), (2, 0), (3, 8.1)):
+            lab.get_by_role("button", name="One sweep").click()
+            assert float(lab.get_attribute("data-score")) == pytest.approx(worth)
+            assert f"Sweep {sweeps}:" in seen.status("maze")
+        lab.get_by_role("button", name="Forget the values").click()
+        for _ in range(8):
+            lab.get_by_role("button", name="One round of policy iteration").click()
+        assert "optimal" in seen.status("maze") and lab.get_attribute("data-score") == "8.1"
+
+
+def test_the_maze_is_painted_by_mouse_touch_and_keyboard(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs, viewport=NARROW, has_touch=True) as seen:
+        assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)
+        lab, picture = seen.lab("maze"), seen.lab("maze").locator("svg.lab-maze").first
+        box = picture.bounding_box()
+        cell = lambda s: {"x": box["width"] * (s % 3 + 0.5) / 3, "y": box["height"] * (s // 3 + 0.5) / 2}
+        lab.get_by_label("A press on a cell").select_option("builds a wall")
+        picture.tap(position=cell(1))
+        assert seen.status("maze").startswith("B is now wall")
+        lab.get_by_label("A press on a cell").select_option("clears it")
+        picture.click(position=cell(4))
+        assert seen.status("maze").startswith("E is now free")
+        assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)  # around the wall: down, right, right
+        lab.get_by_role("spinbutton", name="Reward").fill("-1")
+        lab.get_by_label("A press on a cell").select_option("sets its reward")
+        picture.focus()
+        for key in ("ArrowUp", "ArrowLeft", "ArrowDown", "Enter"):  # E, then to D over B and A
+            seen.page.keyboard.press(key)
+        assert "D is now free, and entering it pays -1" in seen.status("maze")
+        assert seen.run("maze") == pytest.approx(7.1, abs=1e-4)
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+
+
+def test_four_learners_find_the_value_side_by_side(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.open("maze")
+        lab.get_by_label("Speed").select_option("very quick")
+        lab.get_by_role("button", name="Let all four learn").click()
+        script = (
+            "() => [...document.querySelectorAll('.lab-four .lab-small')].every(p => parseInt(p.textContent) > 200)"
+        )
+        seen.page.wait_for_function(script, timeout=WAIT, polling=100)
+        lab.get_by_role("button", name="Pause the learners").click()
+        words = lab.locator("svg.lab-curves").get_attribute("aria-label")
+        found = {
+            name: float(v)
+            for name, v in re.findall(r"(Q-learning|SARSA|Monte Carlo|SARSA\(λ\)) (-?[\d.]+) after", words)
+        }
+        assert len(found) == 4 and found["Q-learning"] == pytest.approx(8.1, abs=0.05)  # no slip: it comes to V* itself
+        assert all(3 < value < 8.11 for value in found.values())
+        before = lab.locator(".lab-four").inner_text()
+        seen.page.wait_for_timeout(300)
+        assert lab.locator(".lab-four").inner_text() == before  # paused
+
+
+def test_cartpole_is_solved_in_a_worker_that_leaves_the_page_free(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.open("cartpole")
+        lab.get_by_label("Seeds", exact=True).fill("1")
+        lab.get_by_label("epochs").nth(1).fill("6")
+        longest = busiest_task(browser, seen, lambda: seen.run("cartpole"))
+        assert 475 <= float(lab.get_attribute("data-score")) <= 500
+        assert longest < LONGEST_TASK
+        assert "1 of 1 seeds solved" in seen.status("cartpole")
+        steps = [int(n.replace(",", "")) for n in re.findall(r"after ([\d,]+) steps", seen.status("cartpole"))]
+        assert len(steps) == 2 and all(
+            8_000 < n < 150_000 for n in steps
+        )  # nobody can solve it in fewer: 20 whole episodes
+        lab.locator(".lab-run").click()  # its seed makes the same run again
+        seen.wait("cartpole")
+        assert steps == [int(n.replace(",", "")) for n in re.findall(r"after ([\d,]+) steps", seen.status("cartpole"))]
+
+
+def test_cartpole_pauses_steps_and_stops(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.open("cartpole")
+        lab.get_by_role("button", name="One update").click()
+        line = lab.locator(".lab-two .lab-small").first
+        seen.page.wait_for_function(
+            "() => document.querySelector('.lab-two .lab-small').textContent.includes('1,024 steps')", timeout=WAIT
+        )
+        seen.page.wait_for_timeout(300)
+        assert "1,024 steps" in line.inner_text()  # one update, and not a second
+        lab.get_by_role("button", name="One update").click()
+        seen.page.wait_for_function(
+            "() => document.querySelector('.lab-two .lab-small').textContent.includes('2,048 steps')", timeout=WAIT
+        )
+        lab.get_by_role("button", name="Stop").click()
+        assert lab.get_attribute("data-state") == "stopped"
+        for method in (
+            "DQN",
+            "A2C",
+            "REINFORCE without baseline",
+            "DQN without its memory",
+            "DQN without its target network",
+        ):
+            lab.get_by_label("Method").first.select_option(method)
+            lab.locator(".lab-run").click()
+            seen.page.wait_for_function(
+                "() => / [1-9],?\\d* episodes;/.test(document.querySelector('.lab-two .lab-small').textContent)",
+                timeout=WAIT,
+            )
+            lab.get_by_role("button", name="Stop").click()
+
+
+def test_the_language_model_learns_to_write_its_work(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.lab("language")
+        longest = busiest_task(browser, seen, lambda: seen.run("language"))
+        assert 0.8 <= float(lab.get_attribute("data-score")) <= 1
+        assert longest < LONGEST_TASK
+        rows = [row.split("\t") for row in lab.locator("tbody").inner_text().splitlines()]
+        assert len(rows) == 6
+        assert (
+            sum(len(row[2]) for row in rows) < 18 < 36 < sum(len(row[3]) for row in rows)
+        )  # at once, then with its work
+        assert sum(row[1] == row[3] for row in rows) >= 3
+
+
+def test_a_rule_of_ones_own_is_followed_and_a_wrong_one_is_named(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.open("language")
+        lab.get_by_label("Rewarded is").select_option("one of your own")
+        rule = lab.get_by_label("The rule, as an expression in JavaScript")
+        rule.fill("right +")
+        lab.locator(".lab-run").click()
+        assert "cannot be read" in seen.status("language") and lab.get_attribute("data-state") == "stopped"
+        rule.fill("nothing + 1")
+        lab.locator(".lab-run").click()
+        seen.page.wait_for_function(
+            "() => document.querySelector('[data-lab=language] .lab-status').textContent.includes('broke off')",
+            timeout=WAIT,
+        )
+        assert "nothing is not defined" in seen.status("language")
+        rule.fill("text.length / 10")
+        lab.locator(".lab-run").click()
+        script = "() => [...document.querySelectorAll('[data-lab=language] tbody tr')].filter(r => r.children[3].textContent.length >= 10).length >= 5"
+        seen.page.wait_for_function(script, timeout=WAIT, polling=100)
+        assert float(lab.get_attribute("data-score")) < 0.3  # it gets what it is paid for
+        lab.get_by_role("button", name="Stop").click()
+
+
+def test_the_reader_walks_by_keys_swipes_and_buttons_and_is_remembered_until_told_to_forget(
+    browser: Any, page_of_labs: str
+) -> None:
+    with opened(browser, page_of_labs, viewport=NARROW, has_touch=True) as seen:
+        lab = seen.open("agent")
+        picture = lab.locator("svg.lab-maze").first
+        assert "5 of 6 cells are unknown" in picture.get_attribute("aria-label")
+        assert "not walked here yet" in lab.inner_text()
+        picture.focus()
+        seen.page.keyboard.press("ArrowRight")
+        assert "you are now in B" in seen.status("agent")
+        lab.get_by_role("button", name="right").click()
+        box = picture.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + 30
+        seen.page.mouse.move(x, y)
+        seen.page.mouse.down()
+        seen.page.mouse.move(x, y + 90)
+        seen.page.mouse.up()  # a swipe down, from C to the goal
+        assert float(lab.get_attribute("data-score")) == pytest.approx(8.1, abs=1e-4)
+        assert lab.get_attribute("data-state") == "solved" and "Walks so far: 1" in lab.inner_text()
+        for key in ("ArrowDown", "ArrowRight"):
+            picture.press(key)
+        assert float(lab.get_attribute("data-score")) == pytest.approx(-9.0, abs=1e-4)  # the trap, one discount later
+        assert "The start seems worth -0.45." in lab.inner_text()  # Monte Carlo: the mean of 8.1 and -9
+        seen.page.reload()
+        seen.open("agent")
+        assert "Walks so far: 2" in lab.inner_text()
+        assert seen.page.evaluate("Object.keys(localStorage)") == ["rlbook-walks"]
+        lab.get_by_role("button", name="Forget my walks").click()
+        assert seen.page.evaluate("localStorage.length") == 0 and "not walked here yet" in lab.inner_text()
+
+
+def test_someone_else_walks_to_the_goal_and_is_not_taken_for_the_reader(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        assert 0 < seen.run("agent") <= 8.1
+        assert "the walks that you watched" in seen.lab("agent").inner_text()
+        assert seen.page.evaluate("localStorage.length") == 0
+
+
+# ----------------------------------------------------------------------------------------- where things are missing
+
+
+def test_without_a_worker_the_page_works_itself_in_slices(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        seen.page.evaluate("window.Worker = undefined")
+        lab = seen.open("cartpole")
+        lab.get_by_label("Seeds", exact=True).fill("1")
+        lab.get_by_label("epochs").nth(1).fill("6")
+        assert 475 <= seen.run("cartpole") <= 500
+
+
+def test_a_lab_out_of_sight_waits(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.open("language")
+        lab.get_by_label("Rewarded is").select_option("minus its length")
+        lab.locator(".lab-run").click()
+        lab.evaluate(
+            "node => { node.after(Object.assign(document.createElement('div'), { style: 'height: 5000px', id: 'far' })); }"
+        )
+        seen.page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+        seen.page.wait_for_timeout(800)
+        before = seen.status("language")
+        seen.page.wait_for_timeout(1500)
+        assert seen.status("language") == before and lab.get_attribute("data-state") == "running"
+        lab.scroll_into_view_if_needed()
+        seen.page.wait_for_function(
+            "text => document.querySelector('[data-lab=language] .lab-status').textContent !== text",
+            arg=before,
+            timeout=WAIT,
+        )
+
+
+def test_with_less_motion_the_maze_is_swept_at_once_and_carts_stand_still(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs, reduced_motion="reduce") as seen:
+        assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)
+        lab = seen.open("cartpole")
+        cart = lab.locator(".lab-two svg g").first
+        before = cart.get_attribute("transform")
+        lab.locator(".lab-run").click()
+        seen.page.wait_for_function(
+            "() => document.querySelector('.lab-two .lab-small').textContent.includes('episodes')", timeout=WAIT
+        )
+        seen.page.wait_for_timeout(400)
+        assert cart.get_attribute("transform") == before
+        lab.get_by_role("button", name="Stop").click()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_lab_is_open_to_assistive_technology(browser: Any, page_of_labs: str, theme: Any) -> None:
+    axe = (Path(__file__).parent / "vendor" / "axe.min.js").read_text("utf-8")
+    for viewport in (WIDE, NARROW):
+        with opened(browser, page_of_labs, color_scheme=theme, viewport=viewport) as seen:
+            colors = "#14181e;color:#ced6dd" if theme == "dark" else "#fff;color:#222"
+            seen.page.add_style_tag(content=f"body{{background:{colors}}}")
+            for name in LABS:
+                seen.open(name)
+            seen.page.evaluate(axe)
+            found = seen.page.evaluate(
+                "axe.run(document, { preload: false }).then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 120))]))"
+            )
+            assert found == []
+            assert seen.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+# -------------------------------------------------------------------------------------------------- the built book
+
+
+@pytest.mark.site
+def test_the_page_of_the_book_holds_every_lab_and_runs_it(browser: Any, site: Path) -> None:
+    with opened(browser, (site / "chapters" / "laboratory.html").as_uri()) as seen:
+        assert seen.page.locator("[data-lab]").count() == len(LABS)
+        assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)
+
+
+@pytest.mark.site
+def test_pages_without_a_lab_load_nothing_of_it(site: Path) -> None:
+    holders = [
+        path.stem
+        for path in site.rglob("*.html")
+        if "_static/lab/" in path.read_text("utf-8") and "_static" not in path.parts
+    ]
+    assert holders == ["laboratory"]
+    assert "lab-maze" not in "".join(path.read_text("utf-8") for path in (site / "_static").glob("*.css"))
