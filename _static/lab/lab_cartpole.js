@@ -79,8 +79,13 @@ lab.define("lab_cartpole", function (use) {
     }
     offer(changes) {
       const { defaults, knobs } = METHODS[this.method.value];
-      this.knobs = knobs.map(([key, label, range]) => ({ key, ...{ control: knob(label, { ...range, value: changes[key] ?? defaults[key] }) } }));
+      this.knobs = knobs.map(([key, label, range]) => ({ key, label, control: knob(label, { ...range, value: changes[key] ?? defaults[key] }) }));
       this.knobsNode.replaceChildren(...this.knobs.map(({ control }) => control.node));
+    }
+    /** The method, and what is set otherwise than in the book. */
+    get title() {
+      const { defaults } = METHODS[this.method.value], other = this.knobs.filter(({ key, control }) => control.value !== defaults[key]);
+      return [this.method.value, ...other.map(({ key, label, control }) => `${label} ${control.value}`)].join(", ");
     }
     settings(seed) {
       const { fixed = {}, defaults } = METHODS[this.method.value], set = { ...fixed, seed };
@@ -136,10 +141,10 @@ lab.define("lab_cartpole", function (use) {
     function draw() {
       const all = sides.flatMap(side => (side.runs ?? []).map(run => ({ ...run, side: side.name })));
       const most = Math.max(20000, ...all.map(run => run.points.at(-1)[0]));
-      const words = sides.map(side => `${side.name}, ${side.method.value}: ${(side.runs ?? []).filter(run => run.points.length > 1).map(run =>
+      const words = sides.map(side => `${side.name}, ${side.title}: ${(side.runs ?? []).filter(run => run.points.length > 1).map(run =>
         `seed ${run.seed} ${run.solved ? "solved after" : "at"} ${run.mean.toFixed(0)} of ${LIMIT} after ${run.steps} steps`.replace(/solved after .* after/, "solved after")).join(", ") || "not begun"}`);
       curves(chart, all.map((run, k) => ({ points: run.points, tone: TONES[run.side], dash: DASHES[run.side],
-        name: all.findIndex(other => other.side === run.side) === k ? `${run.side}: ${sides.find(side => side.name === run.side).method.value}` : "" })),
+        name: all.findIndex(other => other.side === run.side) === k ? `${run.side}: ${sides.find(side => side.name === run.side).title}` : "" })),
         { xMax: nice(most), yMax: LIMIT, x: "environment steps", y: "mean length of the last 20 episodes", marks: [{ at: 475, what: "" }], words: `${words.join("; ")}.` });
     }
     function begin() {

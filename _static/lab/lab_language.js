@@ -22,7 +22,7 @@ lab.define("lab_language", function (use) {
     const start = choice("Start", lab.weights.map((_, k) => "AB"[k])), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 0 });
     const runButton = button("Train", press, { class: "lab-run" });
     const body = el("tbody"), chart = figure();
-    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["prompt", "written work", "answer at first", "answer now", "right?", "“=” at once"].map(name => el("th", { scope: "col" }, name)))), body);
+    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["prompt", "at first", "now", "right?", "P(“=” first)", "with its work"].map(name => el("th", { scope: "col" }, name)))), body);
     let job = null, points = [], first = null, began = 0, reached = null;
     const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go() });
 
@@ -66,8 +66,8 @@ lab.define("lab_language", function (use) {
       }
       const more = metrics.clipped === undefined ? "" : `; ${Math.round(100 * metrics.equal)} % of the groups all equal, ${(100 * metrics.clipped).toFixed(1)} % of the tokens out of range`;
       panel.say(`Update ${update}: ${Math.round(100 * right)} % right, reward ${reward.toFixed(2)}, ${length.toFixed(1)} tokens${more}.`, false);
-      body.replaceChildren(...answers.map((answer, k) => el("tr", {}, ...[answer.prompt, `${TASK.work(answer.prompt)}=${answer.digit}`,
-        first[k].text, answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", answer.atOnce.toFixed(2)].map(cell => el("td", {}, cell)))));
+      body.replaceChildren(...answers.map((answer, k) => el("tr", {}, ...[answer.prompt, first[k].text,
+        answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", answer.atOnce.toFixed(2), `${TASK.work(answer.prompt)}=${answer.digit}`].map(cell => el("td", {}, cell)))));
       draw();
     }
     function draw() {

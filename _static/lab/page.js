@@ -60,7 +60,7 @@ lab.define("page", function (use) {
     let out = "";
     for (const k of [0, 0.5, 1]) {
       const v = yMin + k * (yMax - yMin);
-      out += `<path class="lab-grid" d="M${L} ${round(py(v))}H${W - R}"/>` + text(L - 6, py(v) + 4, short(v), "end") + text(px(k * xMax), H - B + 16, short(k * xMax), "middle");
+      out += `<path class="lab-grid" d="M${L} ${round(py(v))}H${W - R}"/>` + text(L - 6, py(v) + 4, short(v), "end") + text(px(k * xMax), H - B + 16, short(k * xMax), k === 1 ? "end" : "middle");
     }
     for (const { at, what } of marks) out += `<path class="lab-mark" d="M${L} ${round(py(at))}H${W - R}"/>` + text(W - R, py(at) - 5, what, "end");
     for (const { points, tone, dash = "" } of lines)
