@@ -11,7 +11,8 @@ the rest when the lab is touched. ``LABS`` names the labs and their first button
 from __future__ import annotations
 
 import html
-from pathlib import PurePosixPath
+import shutil
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from docutils import nodes
@@ -81,9 +82,16 @@ def add_script(app: Sphinx, page: str, template: str, context: dict[str, Any], d
         context["body"] = body + script
 
 
+def copy_files(app: Sphinx, error: Exception | None) -> None:
+    """The labs' files, which Sphinx leaves out: what ``exclude_patterns`` says of the folder ``lab`` it takes for this one, too."""
+    if not error and app.builder.format == "html":
+        shutil.copytree(Path(app.srcdir, "_static", FOLDER), Path(app.outdir, "_static", FOLDER), dirs_exist_ok=True)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(lab, html=(visit_html, None), **{name: (visit_elsewhere, None) for name in ("latex", "text", "epub")})
     app.add_directive("lab", LabDirective)
     app.connect("config-inited", leave_out, priority=600)
     app.connect("html-page-context", add_script, priority=980)
+    app.connect("build-finished", copy_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
