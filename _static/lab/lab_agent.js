@@ -40,13 +40,14 @@ lab.define("lab_agent", function (use) {
       return button(sign, () => { pause(); go(a); }, { "aria-label": ACTIONS[a] });
     }));
     const maps = ["Monte Carlo", "TD"].map(name => ({ name, svg: mazePicture({}), line: el("p", { class: "lab-small" }) }));
-    const verdict = el("p");
+    const verdict = el("p"), said = el("div", { class: "lab-two", hidden: true });
 
     root.replaceChildren(group("Walk", world.node, pad, button("Back to the start", () => { pause(); begin(); draw(); say("You are back at the start; this walk does not count."); }), runButton,
       button("Forget my walks", () => { pause(); memory.forget(); load(); panel.say("All walks are forgotten."); })),
       panel.status, picture, verdict,
-      el("div", { class: "lab-two" }, ...maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, `What the walks say: ${name}`), svg, line))),
+      said,
       code(monteCarloPrediction, tdPrediction));
+    said.append(...maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, `What the walks say: ${name}`), svg, line)));
     memory.read();
     load();
 
@@ -90,32 +91,20 @@ lab.define("lab_agent", function (use) {
     }
 
     function draw() {
-      const own = memory.walks[world.value] ?? [], walks = own.length ? own : lent.length ? lent : others();
+      const own = memory.walks[world.value] ?? [], walks = own.length ? own : lent;
       const fog = maze.cells.map((_, s) => !met.has(s));
       drawMaze(picture, maze, { fog, walker: state, label: `Maze in fog: you are in ${nameOf(maze, state)}; ${fog.filter(x => x).length} of ${maze.nStates} cells are unknown. Arrow keys walk.` });
       const { values } = monteCarloPrediction(maze.nStates, walks, GAMMA), td = tdPrediction(maze.nStates, walks, { gamma: GAMMA, alpha: 0.2, passes: 10 });
-      const hidden = own.length ? fog : maze.cells.map((_, s) => !walks.flat().some(step => step.state === s || step.nextState === s));
+      said.hidden = !walks.length;                           // before the first walk there is nothing to say, and fog to keep
       maps.forEach(({ name, svg, line }, k) => {
-        drawMaze(svg, maze, { values: k ? td : values, fog: hidden, label: `${name}: the start seems worth ${two((k ? td : values)[maze.start])}` });
+        drawMaze(svg, maze, { values: k ? td : values, fog, label: `${name}: the start seems worth ${two((k ? td : values)[maze.start])}` });
         line.textContent = `The start seems worth ${two((k ? td : values)[maze.start])}.`;
       });
       const best = valueIteration(maze, GAMMA).values[maze.start];
       verdict.textContent = own.length ? `Walks so far: ${own.length}. The best was worth ${two(Math.max(...own.map(returnOf)))} at the start; the best there is, ${two(best)}.`
-        : `You have not walked here yet. Below, ${lent.length ? "the walks that you watched" : "five walks of someone who knows nothing"} stand in for yours.`;
+        : lent.length ? "You have not walked here yet. The walks that you watched stand in for yours."
+          : "You have not walked here yet. What your walks say will stand below; you may also watch someone who knows nothing, and use their walks.";
     }
-    /** Five walks of a stand-in, always the same. */
-    function others() {
-      const rng = generator(3);
-      return Array.from({ length: 5 }, () => {
-        const seen = new Map([[maze.start, "start"]]), steps = [];
-        for (let s = maze.start; steps.length < LONG && !maze.terminal(s); s = steps.at(-1).nextState) {
-          steps.push(maze.step(s, standIn(maze, s, seen, rng), rng));
-          seen.set(steps.at(-1).nextState, "free");
-        }
-        return steps;
-      });
-    }
-
     // ---------------------------------------------------------------- someone else walks
     let rng = generator(1);
     function stranger() {

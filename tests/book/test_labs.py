@@ -315,7 +315,7 @@ def test_the_reader_walks_by_keys_swipes_and_buttons_and_is_remembered_until_tol
 def test_someone_else_walks_to_the_goal_and_is_not_taken_for_the_reader(browser: Any, page_of_labs: str) -> None:
     with opened(browser, page_of_labs) as seen:
         assert 0 < seen.run("agent") <= 8.1
-        assert "the walks that you watched" in seen.lab("agent").inner_text()
+        assert "The walks that you watched" in seen.lab("agent").inner_text()
         assert seen.page.evaluate("localStorage.length") == 0
 
 
