@@ -164,19 +164,24 @@ lab.define("lab_maze", function (use) {
     function learn() {
       const going = panel.running && runs;
       pause();
-      if (going) { panel.say(chart.svg.getAttribute("aria-label")); return; }
+      if (going) { drawLearners(); panel.say(chart.svg.getAttribute("aria-label")); return; }
       begin();
       panel.state = "running";
       learnButton.textContent = "Pause the learners";
       live();
     }
-    let credit = 0;
+    let credit = 0, drawn = 0;
     function live() {
       const perFrame = { slow: 0.1, quick: 2, "very quick": 40 }[speed.value] * (still.matches ? 30 : 1);
       credit += perFrame;
       const count = Math.floor(credit);
       credit -= count;
-      if (count) { stepAll(count); drawLearners(); panel.say("Four learners walk the same maze and know nothing of it but what they meet.", false); }
+      stepAll(count);
+      if (count && performance.now() - drawn > 100) {        // ten pictures a second are enough
+        drawn = performance.now();
+        drawLearners();
+        panel.say("Four learners walk the same maze and know nothing of it but what they meet.", false);
+      }
       frame = still.matches ? 0 : requestAnimationFrame(live);
       if (still.matches) timer = setTimeout(live, 500);      // less motion: two pictures a second
     }

@@ -175,11 +175,15 @@ def test_four_learners_find_the_value_side_by_side(browser: Any, page_of_labs: s
     with opened(browser, page_of_labs) as seen:
         lab = seen.open("maze")
         lab.get_by_label("Speed").select_option("very quick")
-        lab.get_by_role("button", name="Let all four learn").click()
         script = (
             "() => [...document.querySelectorAll('.lab-four .lab-small')].every(p => parseInt(p.textContent) > 200)"
         )
-        seen.page.wait_for_function(script, timeout=WAIT, polling=100)
+
+        def learn() -> None:
+            lab.get_by_role("button", name="Let all four learn").click()
+            seen.page.wait_for_function(script, timeout=WAIT, polling=100)
+
+        assert busiest_task(browser, seen, learn) < LONGEST_TASK
         lab.get_by_role("button", name="Pause the learners").click()
         words = lab.locator("svg.lab-curves").get_attribute("aria-label")
         found = {
@@ -317,6 +321,30 @@ def test_someone_else_walks_to_the_goal_and_is_not_taken_for_the_reader(browser:
         assert 0 < seen.run("agent") <= 8.1
         assert "The walks that you watched" in seen.lab("agent").inner_text()
         assert seen.page.evaluate("localStorage.length") == 0
+
+
+PRESS_ANYTHING = """([name, seed]) => {
+  const root = document.querySelector(`[data-lab=${name}]`), rng = lab.use("random").generator(seed);
+  const pick = list => list[Math.floor(rng() * list.length)];
+  const control = pick([...root.querySelectorAll("button, select, input")].filter(node => node.offsetParent));
+  if (control.tagName === "BUTTON") { control.click(); return control.textContent; }
+  if (control.tagName === "SELECT") control.value = pick([...control.options]).value;
+  else control.value = pick([control.min, control.max, "", "7", control.defaultValue]);
+  control.dispatchEvent(new Event("change"));
+  return control.parentNode.textContent + control.value;
+}"""
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_presses_in_any_order_leave_a_lab_that_works(browser: Any, page_of_labs: str, name: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.open(name)
+        for seed in range(60):
+            seen.page.evaluate(PRESS_ANYTHING, [name, seed])
+            seen.page.wait_for_timeout(30)
+            assert lab.get_attribute("data-state") in {"running", "stopped", "solved"} and seen.faults == []
+        for text in ("NaN", "undefined", "Infinity"):
+            assert text not in lab.inner_text()
 
 
 # ----------------------------------------------------------------------------------------- where things are missing
