@@ -1,0 +1,82 @@
+"""The directive that sets a lab, in a small book of its own with plain Sphinx: on a page, in a notebook, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "_ext"))
+
+from labs import LABS, opening  # noqa: E402
+
+CONF = """
+import sys
+sys.path.insert(0, {ext!r})
+extensions = ["myst_nb", "labs"]
+html_static_path = ["_static"]
+html_css_files = ["lab/lab.css", "own.css"]   # as Jupyter Book lists every sheet and script below _static
+html_js_files = ["lab/lab.js", "lab/ppo.js"]
+exclude_patterns = ["lab"]
+nb_execution_mode = "off"
+root_doc = "index"
+"""
+LAB = "```{lab} maze\nWhat one can do *here*.\n```\n"
+
+
+def notebook(*cells: str) -> str:
+    rows = [{"cell_type": "markdown", "id": f"c{k}", "metadata": {}, "source": text} for k, text in enumerate(cells)]
+    return json.dumps({"cells": rows, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+def built(folder: Path, page: str = LAB) -> tuple[Path, str]:
+    """The small book's folder of pages, and what Sphinx warned of."""
+    source, out = folder / "source", folder / "out"
+    (source / "chapters").mkdir(parents=True)
+    (source / "_static").mkdir()
+    (source / "_static" / "lab").symlink_to(ROOT / "_static" / "lab")
+    (source / "_static" / "own.css").write_text("p { color: black }", "utf-8")
+    (source / "conf.py").write_text(CONF.format(ext=str(ROOT / "_ext")), "utf-8")
+    toc = "```{toctree}\nchapters/page\nchapters/cells\nplain\n```\n"
+    (source / "index.md").write_text(f"# Book\n\n{LAB}\n{toc}", "utf-8")
+    (source / "plain.md").write_text("# Plain\n\nNo lab.\n", "utf-8")
+    (source / "chapters" / "page.md").write_text(f"# Page\n\n{page}", "utf-8")
+    (source / "chapters" / "cells.ipynb").write_text(notebook("# Cells", LAB), "utf-8")
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(source), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return out, done.stderr
+
+
+def test_a_lab_stands_on_pages_and_in_notebooks_and_costs_other_pages_nothing(tmp_path: Path) -> None:
+    out, warnings = built(tmp_path)
+    assert "lab" not in warnings.replace(str(tmp_path), ""), warnings
+    for name, root in (("index", ""), ("chapters/page", "../"), ("chapters/cells", "../")):
+        text = (out / f"{name}.html").read_text("utf-8")
+        assert text.count(opening("maze")) == 1 and "What one can do <em>here</em>." in text
+        assert text.count(f'<script src="{root}_static/lab/lab.js" defer></script>') == 1
+        assert text.count("lab/") == 2  # the sheet and the one script; nothing that was listed for every page
+    plain = (out / "plain.html").read_text("utf-8")
+    assert "lab/" not in plain and "own.css" in plain
+    copied = {path.name for path in (out / "_static" / "lab").iterdir()}
+    assert copied == {
+        path.name for path in (ROOT / "_static" / "lab").iterdir()
+    }  # although "lab" is an excluded pattern
+
+
+def test_an_unknown_lab_is_named(tmp_path: Path) -> None:
+    _, warnings = built(tmp_path, LAB.replace("maze", "chess"))
+    assert "lab is 'chess'; expected one of ['agent', 'cartpole', 'language', 'maze']" in warnings
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_every_lab_has_its_scripts(name: str) -> None:
+    """What lab.js lists for a lab is there, and its page module is the last of it."""
+    text = (ROOT / "_static" / "lab" / "lab.js").read_text("utf-8")
+    listed = text.partition(f"  {name}: [")[2].partition("]")[0].replace('"', "").replace(",", " ").split()
+    assert listed[-1] == f"lab_{name}" and len(set(listed)) == len(listed)
+    for module in listed:
+        assert (ROOT / "_static" / "lab" / f"{module}.js").is_file()
