@@ -39,13 +39,13 @@ from rlbook_lib.environments import VectorStep
 from rlbook_lib.grpo import GRPOConfig, group_advantages, grpo_loss, iterate_grpo
 from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, completion_log_probs, generate
 from rlbook_lib.maze import LAYOUTS, Maze
-from rlbook_lib.monte_carlo import iterate_monte_carlo_control, monte_carlo_prediction
+from rlbook_lib.monte_carlo import monte_carlo_control, monte_carlo_prediction
 from rlbook_lib.networks import CategoricalPolicy, QNetwork, ValueNetwork
 from rlbook_lib.ppo import Learner, PPOConfig, clip_gradient, prepare_batch
 from rlbook_lib.replay_buffer import Batch
 from rlbook_lib.returns import discounted_returns, gae, lambda_returns, normalize_advantages
 from rlbook_lib.rollout import open_actors
-from rlbook_lib.temporal_difference import iterate_q_learning, iterate_sarsa, iterate_td_prediction
+from rlbook_lib.temporal_difference import q_learning, sarsa, td_prediction
 from rlbook_lib.text_tasks import CheckDigit, split_of
 from rlbook_lib.training import Adam
 
@@ -299,38 +299,48 @@ def check_planners(engine: Engine) -> None:
         near(engine("moves", case), Maze(case["layout"], slip=case["slip"])._destinations, 0)
 
 
-def recorded(steps: Iterator[Any]) -> tuple[list[Any], np.ndarray]:
-    """Steps of one of the library's learners, each with the action that came next, and its last table."""
-    rows, table = [], np.zeros(0)
-    for step in steps:
-        row = {"state": step.state, "action": step.action, "reward": step.reward, "nextState": step.next_state}
-        rows.append(row | {"terminated": bool(step.terminated), "truncated": bool(step.truncated)})
-        table = step.table.copy()
-    actions = [row["action"] for row in rows[1:]] + [None]
-    return [list(pair) for pair in zip(rows, actions)], table
+class Recorder(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that remembers its steps, so that the engine can learn from the very same ones."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.rows: list[dict[str, Any]] = []
+        self.state = 0
+
+    def reset(self, **options: Any) -> Any:
+        self.state, info = self.env.reset(**options)
+        return self.state, info
+
+    def step(self, action: Any) -> Any:
+        result = self.env.step(action)
+        row = {"state": self.state, "action": int(action), "reward": float(result[1]), "nextState": int(result[0])}
+        self.rows.append(row | {"terminated": bool(result[2]), "truncated": bool(result[3])})
+        self.state = int(result[0])
+        return result
+
+    @property
+    def steps(self) -> list[Any]:
+        """Each step with the action that came next."""
+        actions = [row["action"] for row in self.rows[1:]] + [None]
+        return [list(pair) for pair in zip(self.rows, actions)]
 
 
 SETTINGS = {"gamma": 0.9, "alpha": 0.3}
 
 
 def check_learners(engine: Engine) -> None:
-    maze = Maze(["S..#", ".T..", "...G"], slip=0.2)
     common: dict[str, Any] = {"episodes": 60, "epsilon": 0.3, "seed": 4, **SETTINGS}
-    steps, table = recorded(iterate_q_learning(maze, **common))
-    near(engine("learn", "Q-learning", maze.n_states, SETTINGS, steps), table.ravel(), TABLE)
-    steps, table = recorded(iterate_sarsa(maze, **common))
-    near(engine("learn", "SARSA", maze.n_states, SETTINGS, steps), table.ravel(), TABLE)
-    near(engine("learn", "SARSA(λ)", maze.n_states, SETTINGS | {"lambda": 0}, steps), table.ravel(), TABLE)
-
-    steps = []
-    for record in iterate_monte_carlo_control(maze, **common):
-        episode = [(int(s[0]), int(a[0]), float(r[0])) for _, s, a, r in record.steps]
-        for k, (state, action, reward) in enumerate(episode):
-            steps.append(
-                [{"state": state, "action": action, "reward": reward, "terminated": k == len(episode) - 1}, None]
-            )
-        table = record.table.copy()
-    near(engine("learn", "Monte Carlo", maze.n_states, SETTINGS, steps), table.ravel(), TABLE)
+    for learn, names in (
+        (q_learning, ["Q-learning"]),
+        (sarsa, ["SARSA", "SARSA(λ)"]),
+        (monte_carlo_control, ["Monte Carlo"]),
+    ):
+        world = Recorder(Maze(["S..#", ".T..", "...G"], slip=0.2))
+        table = learn(world, **common).q_values
+        assert len(world.rows) > 300 and np.abs(table).max() > 5
+        for name in names:
+            found = engine("learn", name, len(table), SETTINGS | {"lambda": 0}, world.steps)
+            near(found, table.ravel(), TABLE)
 
 
 def check_traces(engine: Engine) -> None:
@@ -357,28 +367,22 @@ def check_traces(engine: Engine) -> None:
 
 
 def check_prediction(engine: Engine) -> None:
-    maze, policy = Maze("L1", slip=0.3), np.full((6, 4), 0.25)
-    common: dict[str, Any] = {"episodes": 40, "gamma": 0.9, "seed": 1}
-    steps, table = recorded(iterate_td_prediction(maze, policy, alpha=0.1, **common))
+    policy, common = np.full((6, 4), 0.25), {"episodes": 40, "gamma": 0.9, "seed": 1}
+    world = Recorder(Maze("L1", slip=0.3))
+    table = td_prediction(world, policy, alpha=0.1, **common).values
     walks, walk = [], []
-    for row, _ in steps:
+    for row in world.rows:
         walk.append(row)
         if row["terminated"]:
             walks.append(walk)
             walk = []
-    monte_carlo, td = engine("predict", maze.n_states, walks, 0.9, 0.1)
+    _, td = engine("predict", 6, walks, 0.9, 0.1)
     near(td, table, TABLE)
-    firsts = {s: [] for s in range(6)}
-    for walk in walks:
-        returns, seen = discounted_returns(np.array([row["reward"] for row in walk]), 0.9), set()
-        for row, g in zip(walk, returns):
-            if row["state"] not in seen:
-                firsts[row["state"]].append(g)
-            seen.add(row["state"])
-    near(monte_carlo["values"], [np.mean(found) if found else 0.0 for found in firsts.values()], TABLE)
-    # the library's own estimate of the same policy: other episodes, the same world
-    other = monte_carlo_prediction(maze, policy, episodes=4000, gamma=0.9, seed=2).values
-    near(np.array(monte_carlo["values"])[:1], other[:1], 2.5)
+    world = Recorder(Maze("L1", slip=0.3))
+    table = monte_carlo_prediction(world, policy, **common).values
+    ends = [k + 1 for k, row in enumerate(world.rows) if row["terminated"]]
+    walks = [world.rows[i:j] for i, j in zip([0, *ends], ends)]
+    near(engine("predict", 6, walks, 0.9, 0.1)[0]["values"], table, TABLE)
 
 
 # ------------------------------------------------------------------------------------- networks, environment, returns
@@ -495,9 +499,9 @@ def ppo_reference(minibatches: int) -> tuple[Any, ...]:
     rollout = learner.collector.collect()
     assert rollout.terminated.any()
     batch = prepare_batch(rollout, networks[1], config)
-    state = state_of(networks, learner.run.parts["optimizer"], hidden=[64], activation="relu", scale=config.scale)
+    state = state_of(networks, learner.run.optimizer, hidden=[64], activation="relu", scale=config.scale)
     orders: list[Any] = []
-    shuffle = learner.run.parts["shuffle"]
+    shuffle = learner.run.shuffle
     again = np.random.default_rng()
     again.bit_generator.state = shuffle.bit_generator.state
     orders = [again.permutation(len(rollout)).tolist() for _ in range(config.epochs)]
@@ -533,8 +537,9 @@ def check_ppo(engine: Engine) -> None:
 
 @contextmanager
 def actors_of(config: Any, copies: int, steps: int) -> Iterator[tuple[Any, Adam]]:
-    with open_actors("CartPole-v1", config, pg._seeds(2), copies=copies, steps=steps) as actors:
-        yield actors, pg._begin(actors, config, 2).parts["optimizer"]
+    with open_actors("CartPole-v1", config, [4, 5, 6, 7], copies=copies, steps=steps) as actors:
+        networks = [*actors.policy.parameters(), *actors.value.parameters()]
+        yield actors, Adam(networks, config.learning_rate, eps=1e-5)
 
 
 @functools.cache

@@ -68,11 +68,17 @@ lab.define("lab_maze", function (use) {
       equation.textContent = inNumbers(looked);
     }
 
+    /** The chance of each cell: directions that lead to the same one are added up. */
+    function together(outcomes) {
+      const chances = new Map();
+      for (const [p, next] of outcomes) if (p > 0) chances.set(next, (chances.get(next) ?? 0) + p);
+      return [...chances];
+    }
     /** Equation (2.5), or its form with a maximum, for one cell, in numbers. */
     function inNumbers(s) {
       if (maze.terminal(s)) return `V(${nameOf(maze, s)}) = 0: ${kindOf(maze, s) === "wall" ? "a wall cannot be entered" : "the episode is over there"}.`;
-      const term = a => maze.outcomes(s, a).filter(([p]) => p > 0).map(([p, next]) =>
-        `${p < 1 ? `${two(p)} ` : ""}(${two(maze.rewards[next])} + ${two(gamma.value)} × ${two(values[next])} [${nameOf(maze, next)}])`).join(" + ");
+      const term = a => together(maze.outcomes(s, a)).map(([next, p]) =>
+        `${p < 1 - 1e-9 ? `${two(p)} ` : ""}(${two(maze.rewards[next])} + ${two(gamma.value)} × ${two(values[next])} [${nameOf(maze, next)}])`).join(" + ");
       const { q, value } = backup(maze, values, gamma.value, s, rows());
       const lines = ACTIONS.map((name, a) => `${name.padEnd(5)} ${term(a)} = ${two(q[a])}`);
       const end = weights.value === COIN ? `0.25 × (${q.map(two).join(" + ")})` : `max(${q.map(two).join(", ")})`;

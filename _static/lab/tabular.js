@@ -31,7 +31,9 @@ lab.define("tabular", function (use) {
   }
 
   /** One sweep: every cell at once, from the old values. */
-  const sweep = (maze, values, gamma, policy = null) => values.map((_, s) => backup(maze, values, gamma, s, policy).value);
+  function sweep(maze, values, gamma, policy = null) {
+    return values.map((_, s) => backup(maze, values, gamma, s, policy).value);
+  }
 
   /** Value iteration: sweep until the values are within the tolerance of the optimal ones. */
   function valueIteration(maze, gamma, tolerance = 1e-10) {

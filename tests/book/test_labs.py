@@ -142,6 +142,14 @@ def test_the_maze_is_solved_and_its_equation_shows_the_numbers(browser: Any, pag
             lab.get_by_role("button", name="One sweep").click()
             assert float(lab.get_attribute("data-score")) == pytest.approx(worth)
             assert f"Sweep {sweeps}:" in seen.status("maze")
+        lab.get_by_role("spinbutton", name="Slip").fill("0.2")
+        lab.get_by_role("spinbutton", name="Slip").blur()
+        lab.locator("svg.lab-maze").first.focus()
+        seen.page.keyboard.press("ArrowLeft")
+        equation = lab.locator(".lab-equation").inner_text()  # up from A, or a slip to its left, is up against the edge
+        assert "up    0.90 (0.00 + 0.90 × 8.10 [A]) + 0.10 (0.00 + 0.90 × 9.00 [B]) = 7.37" in equation
+        lab.get_by_role("spinbutton", name="Slip").fill("0")
+        lab.get_by_role("spinbutton", name="Slip").blur()
         lab.get_by_role("button", name="Forget the values").click()
         for _ in range(8):
             lab.get_by_role("button", name="One round of policy iteration").click()
