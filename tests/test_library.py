@@ -103,10 +103,17 @@ def test_every_name_is_imported_from_its_home():
             nodes = list(ast.walk(ast.parse(python_of(path))))
         except SyntaxError:  # a task that students complete
             continue
+        modules: dict[str, str] = {}
         for node in nodes:
             module = (getattr(node, "module", None) or "").partition("rlbook_lib.")[2]
             if isinstance(node, ast.ImportFrom) and module in homes:
                 faults += [f"{path.name}: {module}.{a.name}" for a in node.names if a.name not in homes[module]]
+            elif isinstance(node, ast.ImportFrom) and node.module == "rlbook_lib":
+                modules |= {alias.asname or alias.name: alias.name for alias in node.names if alias.name in homes}
+        for node in (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            if node.value.id in modules and not node.attr.startswith("_"):
+                module = modules[node.value.id]
+                faults += [f"{path.name}: {module}.{node.attr}"] if node.attr not in homes[module] else []
     assert faults == []
 
 
