@@ -123,20 +123,23 @@ def compare_numbers(got: Any, want: Any, rtol: float, atol: float) -> str | None
 
 def is_numeric(value: Any) -> bool:
     """Whether the value is a number, an array of numbers, or a list that can be read as one."""
-    if isinstance(value, (bool, int, float)):
-        return True
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "biuf"
+    if not all_numbers(
+        value
+    ):  # one by one first: a single long text among numbers would make an array that fills the memory
+        return False
     if isinstance(value, (list, tuple)):
-        # one by one first: a single long text among numbers would make an array that fills the memory
-        if not all(is_numeric(item) for item in value):
-            return False
         try:
-            array = np.asarray(value)
+            return np.asarray(value).dtype.kind in "biuf"
         except (ValueError, OverflowError):  # rows of unequal length, whole numbers without end
             return False
-        return array.dtype.kind in "biuf"
-    return False
+    return True
+
+
+def all_numbers(value: Any) -> bool:
+    """Whether there are only numbers and arrays of numbers in a value and its lists."""
+    if isinstance(value, (list, tuple)):
+        return all(map(all_numbers, value))
+    return isinstance(value, (bool, int, float)) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
 
 
 def first(messages: Any) -> str | None:

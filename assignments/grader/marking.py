@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from . import diagnosing, supposing, wire
+from . import diagnosing, reading, supposing, wire
 from .comparing import NOT_FINITE, WRONG_SHAPE, WRONG_VALUES, seen_by
 from .questions import Case, Question
 
 RETURNED, RAISED, MISSING, TIMEOUT, CRASHED = "returned", "raised", "missing", "timeout", "crashed"
-TOO_LARGE = "too large"
-ROOM = 1_000  # numbers that a result may have beside ten times those of the right one: a look at more takes time from others
+UNLIKE = "unlike"  # returned, and not built like the right result: nothing looks at it, see :mod:`reading`
 # The only names of exceptions that a student is told, one for a question. The list is short because a name is chosen by
 # the student's code, which knows the hidden inputs: with all of Python's 62 and one a case, 12 of 13 numbers got out.
 KNOWN_ERRORS = (
@@ -45,7 +44,6 @@ ENDINGS = {
     MISSING: "`{function}` is not defined.",
     TIMEOUT: "A call took too long and was stopped.",
     CRASHED: "The process that ran the code ended or was stopped (too much memory or output, too many files or processes, or an exit).",
-    TOO_LARGE: "The result is far larger than what is asked for.",
 }
 
 
@@ -63,7 +61,10 @@ HINTS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one call ended: ``kind`` is one of the six words above; ``value`` if it returned, ``error`` if it raised."""
+    """How one call ended: ``kind`` is one of the seven words above; ``value`` if it returned, ``error`` if it raised.
+
+    For an ``unlike`` value, which is not kept, ``error`` is the sentence that says why.
+    """
 
     kind: str
     value: Any = None
@@ -133,7 +134,10 @@ def prepare(question: Question, seed: int) -> Prepared:
         if outcome.kind != RETURNED:
             raise RuntimeError(f"question {question.name}: the reference raised {outcome.error}")
         wanted.append(outcome.value)
-    mistakes = [[call_here(question, mistake.solution, case) for case in cases] for mistake in question.mistakes]
+    mistakes = [
+        [read(call_here(question, mistake.solution, case), want) for case, want in zip(cases, wanted, strict=True)]
+        for mistake in question.mistakes
+    ]
     return Prepared(question, cases, wanted, mistakes)
 
 
@@ -148,7 +152,7 @@ def mark(prepared: Prepared, call: Callable[[Question, Case], Outcome]) -> Quest
     outcomes: list[Outcome] = []
     for case, want in zip(prepared.cases, prepared.wanted, strict=True):
         stopped = outcomes and outcomes[-1].kind in (MISSING, TIMEOUT, CRASHED)
-        outcomes.append(outcomes[-1] if stopped else bounded(call(question, case), want))
+        outcomes.append(outcomes[-1] if stopped else read(call(question, case), want))
     verdicts = [verdict(question, outcome, want) for outcome, want in zip(outcomes, prepared.wanted, strict=True)]
     parts = [part_result(question, name, prepared.cases, verdicts) for name in question.parts]
     endings = [outcome.kind for outcome in outcomes]
@@ -161,26 +165,18 @@ def mark(prepared: Prepared, call: Callable[[Question, Case], Outcome]) -> Quest
     return result
 
 
-def bounded(outcome: Outcome, want: Any) -> Outcome:
-    """The outcome, without its value if that is so large that no right or nearly right result could be."""
-    if outcome.kind == RETURNED and size(outcome.value) > ROOM + 10 * size(want):
-        return Outcome(TOO_LARGE)
-    return outcome
-
-
-def size(value: Any) -> int:
-    """How many numbers, words and containers a result has."""
-    if isinstance(value, np.ndarray):
-        return value.size + sum(value.shape)
-    if isinstance(value, dict):
-        value = list(value.values())
-    return 1 + sum(map(size, value)) if isinstance(value, (list, tuple)) else 1
+def read(outcome: Outcome, want: Any) -> Outcome:
+    """The outcome, without its value if that is not built like the right result."""
+    why = reading.unlike(outcome.value, want) if outcome.kind == RETURNED else None
+    return outcome if why is None else Outcome(UNLIKE, error=why)
 
 
 def verdict(question: Question, outcome: Outcome, want: Any) -> str | None:
     """None if the outcome is right, else a sentence."""
     if outcome.kind in ENDINGS:
         return ENDINGS[outcome.kind].format(function=question.function)
+    if outcome.kind == UNLIKE:
+        return outcome.error
     if outcome.kind == RAISED:
         if outcome.error == "NotImplementedError":
             return UNWRITTEN
@@ -395,7 +391,7 @@ def alike(question: Question, outcome: Outcome, expected: Outcome) -> bool:
     """Whether two calls ended alike."""
     if outcome.kind != expected.kind:
         return False
-    if outcome.kind == RAISED:
+    if outcome.kind in (RAISED, UNLIKE):
         return outcome.error == expected.error
     try:
         return question.compare(outcome.value, expected.value) is None

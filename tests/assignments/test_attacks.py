@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, some
 
-from assignments.grader import batch, inside, marking, questions, sandbox, seccomp, submissions, supposing, wire
+from assignments.grader import batch, inside, marking, questions, reading, sandbox, seccomp, submissions, supposing, wire
 from assignments.grader.marking import CRASHED, Outcome, mark
 from assignments.grader.questions import Case, Question
 from assignments.grader.sandbox import InfrastructureError, Limits, Student
@@ -345,7 +345,7 @@ def answers(wanted, came, whole):
         return [came for _ in wanted]
     values = [came.value if whole else filled_with(want, came.value) for want in wanted]
     places = [1 if whole else leaves(want) for want in wanted]
-    much = marking.size(came.value) if isinstance(came.value, list) else 1
+    much = reading.size(came.value) if isinstance(came.value, list) else 1
     return [
         Outcome(CRASHED) if many * much > wire.MAX_ITEMS else Outcome(came.kind, value)
         for many, value in zip(places, values, strict=True)
@@ -414,10 +414,10 @@ def test_small_answers_do_not_become_large(question, answer):
 
 def test_an_answer_that_is_too_large_is_not_kept():
     prepared = without_mistakes("01_mdps")[0]
-    outcome = marking.bounded(Outcome(marking.RETURNED, [0.0] * 90_000), prepared.wanted[0])
-    assert outcome == Outcome(marking.TOO_LARGE)
+    outcome = marking.read(Outcome(marking.RETURNED, [0.0] * 90_000), prepared.wanted[0])
+    assert outcome == Outcome(marking.UNLIKE, error=reading.TOO_LARGE)
     for one in without_mistakes("01_mdps"):
-        assert all(marking.bounded(Outcome(marking.RETURNED, want), want).value is want for want in one.wanted)
+        assert all(marking.read(Outcome(marking.RETURNED, want), want).value is want for want in one.wanted)
 
 
 def test_counting_ends_whenever_the_limit_is_met():
