@@ -7,6 +7,7 @@ The sandbox shows what Python needs and nothing else. Where the project lies bel
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,26 +27,37 @@ def look(paths):
 
 # a call that is not refused fails here too, because its arguments make no sense, but with another error
 ATTEMPT = """
-def attempt(numbers, families):
+def attempt(numbers, asked, sockets):
     import ctypes, errno, socket
     libc = ctypes.CDLL(None, use_errno=True)
     allowed = []
-    for name, number in numbers.items():
+    for name, *numbers_of in [[f"system call {number}", number, -1, -1, -1, -1, -1] for number in numbers] + asked:
         ctypes.set_errno(0)
-        if libc.syscall(number, -1, -1, -1, -1, -1) != -1 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
+        if libc.syscall(*numbers_of) != -1 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
             allowed.append(name)
-    for name, family in families.items():
+    for name, kind in sockets.items():
         try:
-            socket.socket(family, socket.SOCK_STREAM).close()
+            socket.socket(*kind).close()
             allowed.append(name)
         except PermissionError:
             pass
-        except OSError as error:
-            if error.errno != errno.EAFNOSUPPORT:
-                allowed.append(name)
     return allowed
 """
-FAMILIES = {"sockets to the host of a virtual machine": 40, "sockets to the kernel's ciphers": 38}
+SOCKETS = {
+    "sockets to the host of a virtual machine": (40, 1, 0),
+    "sockets to the kernel's ciphers": (38, 5, 0),
+    "sockets of a rare protocol": (2, 1, 132),
+    "sockets of a rare kind": (2, 6, 0),
+    "sockets to the kernel's firewall": (16, 3, 12),
+}
+ASKED = {
+    "fcntl": {"locks": 6, "locks of a file": 37, "leases": 1024, "notices": 1026, "owners": 8, "sizes of pipes": 1031}
+}
+ASKED |= {
+    "ioctl": {"input of a terminal": 0x5412},
+    "prctl": {"speculation": 53},
+    "madvise": {"page out": 21, "merge": 12},
+}
 
 
 def ask(sandbox: Sandbox, text: str, function: str, *arguments: Any) -> Any:
@@ -88,6 +100,13 @@ def refuse(path: str, where: str) -> None:
 def allowed(sandbox: Sandbox) -> list[str]:
     """The calls to the system that should be refused inside and are not."""
     if not seccomp.supported():
-        return sorted(seccomp.NUMBERS)
-    numbers = {name: number for name in seccomp.NUMBERS if (number := seccomp.number_of(name)) is not None}
-    return list(ask(sandbox, ATTEMPT, "attempt", numbers, FAMILIES))
+        return ["all system calls"]
+    column = seccomp.MACHINES[platform.machine()][0]
+    asked = []
+    for call, questions in ASKED.items():
+        numbers, place, _ = seccomp.BY_ARGUMENT[call]
+        for name, value in questions.items():
+            arguments = [-1, -1, -1]
+            arguments[place] = value
+            asked.append([f"{call}: {name}", numbers[column], *arguments])
+    return list(ask(sandbox, ATTEMPT, "attempt", seccomp.refused_numbers(), asked, SOCKETS))

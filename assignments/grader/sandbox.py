@@ -173,7 +173,7 @@ class Sandbox:
             "keys of the kernel: a new and empty session keyring for every start"
             if filtered
             else "keys of the kernel: MISSING: the session keyring is shared with you and with other students",
-            "system calls: a filter refuses keys, debugging, mounts, namespaces, bpf, io_uring, perf and sockets to a host"
+            "system calls: those that Python, numpy and torch need, by a list; all others are refused, also locks and leases on files"
             if filtered
             else f"system calls: MISSING: there is no filter for {platform.machine()}",
             "further user namespaces: refused by the filter"
