@@ -89,11 +89,11 @@ execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTE
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)
 
 # Student code runs in a sandbox (bubblewrap); an interrupted run goes on where it was.
-grade: $(READY)  ## grade submissions: SUBMISSIONS=folder ASSIGNMENT=01_mdps, optional OUTPUT=folder ROSTER=file WORKERS=2 REGRADE=1 UNSAFE=1
+grade: $(READY)  ## grade submissions: SUBMISSIONS=folder ASSIGNMENT=01_mdps, optional OUTPUT=folder ROSTER=file WORKERS=2 ONLY=student REGRADE=1 UNSAFE=1
 	@[ -n "$(SUBMISSIONS)" ] || { echo 'make grade: SUBMISSIONS is missing: say SUBMISSIONS=folder' >&2; exit 2; }
 	@[ -n "$(ASSIGNMENT)" ] || { echo 'make grade: ASSIGNMENT is missing: say ASSIGNMENT=01_mdps' >&2; exit 2; }
 	@$(PYTHON) -m assignments.grader grade --workers $(WORKERS) $(if $(OUTPUT),--output "$(OUTPUT)") \
-		$(if $(ROSTER),--roster "$(ROSTER)") $(if $(REGRADE),--regrade) $(if $(UNSAFE),--unsafe) "$(SUBMISSIONS)" "$(ASSIGNMENT)"
+		$(if $(ROSTER),--roster "$(ROSTER)") $(if $(ONLY),--only "$(ONLY)") $(if $(REGRADE),--regrade) $(if $(UNSAFE),--unsafe) "$(SUBMISSIONS)" "$(ASSIGNMENT)"
 
 release: $(READY)  ## write the notebooks for students into assignments/release; one only: ASSIGNMENT=01_mdps
 	@$(PYTHON) -m assignments.grader release $(ASSIGNMENT)

@@ -132,6 +132,7 @@ def grade(options: argparse.Namespace) -> int:
         options.unsafe,
         options.regrade,
         secret=own_secret(options),
+        only=options.only,
     )
     counts = Counter(result.status for result in found)
     kept = sum(result.kept for result in found)
@@ -144,23 +145,6 @@ def grade(options: argparse.Namespace) -> int:
         print(f"{rows} remarks about what was handed in: {unmatched}")
     print(f"Grades: {folder_of(options) / 'grades.csv'}")
     return int(counts[results.INFRASTRUCTURE_ERROR] > 0)
-
-
-def one(options: argparse.Namespace) -> int:
-    """Grade one submission as a job of its own."""
-    assignment = questions.load(options.assignment, options.home)
-    result = batch.grade_one(
-        options.submissions,
-        assignment,
-        options.student,
-        options.output,
-        options.seed,
-        options.unsafe,
-        options.regrade,
-        own_secret(options),
-    )
-    print(f"{result.student!r}: {result.status} {reports.number(result.points)}".rstrip())
-    return int(result.status == results.INFRASTRUCTURE_ERROR)
 
 
 def report(options: argparse.Namespace) -> int:
@@ -383,14 +367,11 @@ def parser() -> argparse.ArgumentParser:
     made = command("grade", grade)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
+    made.add_argument("--only", metavar="STUDENT", help="grade this student; all others stay as they are")
     made.add_argument("--workers", type=int, default=2, help="submissions at a time (default: 2)")
     made.add_argument(
         "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
     )
-    add_grading(made)
-    made = command("one", one)
-    for name in ("submissions", "assignment", "student"):
-        made.add_argument(name)
     add_grading(made)
     made = command("report", report)
     made.add_argument("assignment")

@@ -13,7 +13,9 @@ import importlib.util
 import json
 import os
 import platform
+import resource
 import secrets
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +34,6 @@ from . import (
     late,
     notebooks,
     own_inputs,
-    prepared,
     questions,
     reports,
     results,
@@ -60,6 +61,15 @@ ROOT = questions.HOME.parent
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "matplotlib")
 BORROWED = "The answers use of rlbook_lib what the instructor's answers do not: {names}. Whether that is allowed, a person decides."
 ATTEMPTS = 2  # before a failure of ours is given up on
+BEGUN = "begun"  # in the output folder: what is being graded
+APART_BYTES, APART_TIMES = (
+    4 * 2**30,
+    10,
+)  # of what is graded apart: memory of the grader, and time in limits of a submission
+SET_ASIDE = (
+    "The grader itself died while it graded this, and again when this was tried apart. It is set aside, and all others are"
+    " graded. The next run tries it apart again: look at the notebook, and enter points by hand if it must be."
+)
 PREPARING = threading.Lock()  # references are not made for two threads at once
 
 
@@ -106,23 +116,15 @@ class Course:
         return Limits(self.assignment.seconds, self.assignment.cell_seconds, self.assignment.memory_mb)
 
 
-def open_course(
-    assignment: Assignment, sandbox: Sandbox, seed: int, folder: Path | None = None, secret: str | None = None
-) -> Course:
-    """Draw the hidden inputs and compute the right results, once for all submissions; ``folder``: where they may be kept."""
+def open_course(assignment: Assignment, sandbox: Sandbox, seed: int, secret: str | None = None) -> Course:
+    """Draw the hidden inputs and compute the right results, once for all submissions."""
     notebook = notebooks.read(assignment.notebook)
     given, key = cells.given(assignment, notebook), key_of(assignment, sandbox, seed)
-
-    def make() -> list[Prepared]:
-        return [prepare(question, seed) for question in assignment.questions]
-
-    known = make() if folder is None else prepared.known_or_made(folder, key, assignment, seed, make)
-    released = tuple(
-        notebooks.text_of(cell) for cell in notebooks.released(notebook)["cells"] if cell["cell_type"] == "code"
-    )
-    return Course(
-        assignment, sandbox, given, known, key, released, tuple(cells.choose(notebook, given).first), seed, secret
-    )
+    right = [prepare(question, seed) for question in assignment.questions]
+    cells_of_students = notebooks.released(notebook)["cells"]
+    released = tuple(notebooks.text_of(cell) for cell in cells_of_students if cell["cell_type"] == "code")
+    answers = tuple(cells.choose(notebook, given).first)
+    return Course(assignment, sandbox, given, right, key, released, answers, seed, secret)
 
 
 def key_of(assignment: Assignment, sandbox: Sandbox, seed: int) -> str:
@@ -162,6 +164,7 @@ def grade(
     regrade: bool = False,
     progress: bool = True,
     secret: str | None = None,
+    only: str | None = None,
 ) -> list[Result]:
     """Grade every submission in a folder and write results, feedback and tables.
 
@@ -177,6 +180,7 @@ def grade(
         progress: show a progress bar.
         secret: if given, every student gets hidden inputs of their own, see :mod:`own_inputs`. It is kept in the output
             folder like the seed; what is there already stays in force without it.
+        only: the one student who is graded; all others are left as they are.
 
     Returns:
         One result for each student, in the order of the names. A result whose status is "infrastructure error" is a
@@ -194,54 +198,26 @@ def grade(
     students = read_roster(roster)
     found = find(Path(submissions), chosen.name, students)
     late.counted(folder), late.policy_of(folder)  # an impossible line is said before the work
-    with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_EX) as lock:
+    asked = [one for one in found.submissions if only is None or one.student == student_name(only)]
+    if not asked:
+        raise ValueError(f"student: got {only!r}, who has no folder and no notebook in {str(submissions)!r}")
+    with Sandbox(unsafe) as sandbox, locked(folder) as lock:
         inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
         course = ready(chosen, sandbox, folder, seed, lock, secret=secret)
         remember_roster(folder, students)
-        done = run_batch(course, found.submissions, folder, workers, regrade, progress)
+        done = run_batch(course, asked, folder, workers, regrade, progress)
         reports.write_all(folder, chosen, found.unmatched)
     return sorted(done, key=lambda result: result.student)
 
 
-def grade_one(
-    submissions: str | os.PathLike[str],
-    assignment: str | Assignment,
-    student: str,
-    output: str | os.PathLike[str] | None = None,
-    seed: int | None = None,
-    unsafe: bool = False,
-    regrade: bool = False,
-    secret: str | None = None,
-) -> Result:
-    """Grade the submission of one student as a job of its own; many such jobs may run at once.
-
-    The arguments are those of :func:`grade`. Result and feedback are written; the tables are not, because other jobs
-    may be at work: ``report`` makes them when all have ended. Raises ``ValueError`` for an unknown student.
-    """
-    chosen = questions.load(assignment) if isinstance(assignment, str) else assignment
-    folder = output_folder(output, chosen)
-    found = {submission.student: submission for submission in find(Path(submissions), chosen.name, None).submissions}
-    student = student_name(student)
-    if student not in found:
-        raise ValueError(f"student: got {student!r}, who has no folder and no notebook in {str(submissions)!r}")
-    return single(chosen, found[student], Path(submissions), folder, seed, unsafe, regrade, secret)
-
-
 def single(
-    assignment: Assignment,
-    submission: Submission,
-    submitted: Path,
-    folder: Path,
-    seed: int | None,
-    unsafe: bool,
-    regrade: bool,
-    secret: str | None,
+    assignment: Assignment, submission: Submission, submitted: Path, folder: Path, seed: int, secret: str | None
 ) -> Result:
-    """Grade one submission, which lies below the folder ``submitted``, beside other jobs that do the same."""
-    with Sandbox(unsafe) as sandbox, locked(folder, fcntl.LOCK_SH) as lock:
+    """Grade one submission, which lies below the folder ``submitted``, whatever was graded before."""
+    with Sandbox() as sandbox, locked(folder) as lock:
         inside.keep_out(sandbox, private_paths(assignment, submitted, folder))
-        course = ready(assignment, sandbox, folder, seed, lock, test_again=False, secret=secret)
-        (result,) = run_batch(course, [submission], folder, 1, regrade, progress=False)
+        course = ready(assignment, sandbox, folder, seed, lock, secret=secret)
+        (result,) = run_batch(course, [submission], folder, 1, regrade=True, progress=False)
         reports.write_feedback(folder, assignment, result)
     return result
 
@@ -279,38 +255,26 @@ def ready(
     folder: Path,
     seed: int | None,
     lock: Callable[[], None],
-    test_again: bool = True,
     secret: str | None = None,
 ) -> Course:
-    """The course with its seed, after the canary, with the output folder made and locked.
-
-    ``test_again``: whether the canary is graded even if it was with the same key on the same machine. Of the jobs that
-    come here at once, one computes what is right for all, and one of each machine grades the canary there.
-    """
-    check_settings(read_settings(folder), assignment, seed, folder, secret)
-    with prepared.alone(folder):
+    """The course with its seed, after the canary, with the output folder made and locked."""
+    kept = read_settings(folder)
+    check_settings(kept, assignment, seed, folder, secret)
+    if kept:
         lock()
-        kept = read_settings(folder)
-        check_settings(kept, assignment, seed, folder, secret)  # another job may have been first
-        drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
-        course = open_course(assignment, sandbox, drawn, folder, secret or kept.get("secret"))
-        if not kept:
-            canary(course)  # nothing is kept where nothing can be graded
-            own = {"secret": secret} if secret else {}
-            write_settings(folder, {"assignment": assignment.name, "seed": drawn, **own})
-        for place in [
-            *([folder] if kept else []),
-            *(folder / name for name in ("results", "feedback", prepared.TESTED)),
-        ]:
-            results.private_folder(place)  # but not a folder of somebody else's that was named as the output
-        if not prepared.path_of(folder, course.key).exists():
-            prepared.store(folder, course.key, course.prepared)
-    mark = prepared.mark_of(folder, course.key, sandbox)
-    with prepared.alone(mark.parent, f".{mark.name}"):
-        if kept and (test_again or not mark.exists()):
-            canary(course)
-        if not mark.exists():
-            results.write_whole(mark, "")
+        results.private_folder(folder)  # but not a folder of somebody else's that was named as the output
+    drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
+    course = open_course(assignment, sandbox, drawn, secret or kept.get("secret"))
+    canary(course)  # nothing is written where nothing can be graded
+    if not kept:
+        if not folder.exists():
+            results.private_folder(folder)
+        lock()
+        own = {"secret": secret} if secret else {}
+        settings = write_settings(folder, {"assignment": assignment.name, "seed": drawn, **own})
+        check_settings(settings, assignment, drawn, folder, secret)  # another grader may have been first
+    for name in ("results", "feedback", BEGUN):
+        results.private_folder(folder / name)
     return course
 
 
@@ -365,17 +329,17 @@ def remember_roster(folder: Path, roster: Roster | None) -> None:
 
 
 @contextmanager
-def locked(folder: Path, kind: int) -> Iterator[Callable[[], None]]:
+def locked(folder: Path) -> Iterator[Callable[[], None]]:
     """A lock on the output folder, taken when the yielded function is called, once the folder exists.
 
-    One batch at a time, or any number of single jobs. The lock ends with the process, however that ends.
+    One batch at a time. The lock ends with the process, however that ends.
     """
     held: list[int] = []
 
     def take() -> None:
         number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(number, kind | fcntl.LOCK_NB)
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(number)
             raise InfrastructureError(f"another grader is at work in {str(folder)!r}") from error
@@ -405,11 +369,20 @@ def canary(course: Course) -> None:
 def run_batch(
     course: Course, found: list[Submission], folder: Path, workers: int, regrade: bool, progress: bool
 ) -> list[Result]:
-    """Grade submissions with some threads, each of which waits for a sandbox most of the time."""
+    """Grade submissions with some threads, each of which waits for a sandbox most of the time.
+
+    What an earlier grader was at when it died comes last, each in a process of its own: should it have been the reason,
+    the batch does not die with it again.
+    """
     done: list[Result] = []
+    aside = [submission for submission in found if begun(folder, submission).exists()]
     executor = ThreadPoolExecutor(workers)
     try:
-        futures = [executor.submit(grade_submission, course, submission, folder, regrade) for submission in found]
+        futures = [
+            executor.submit(grade_submission, course, submission, folder, regrade)
+            for submission in found
+            if submission not in aside
+        ]
         bar = tqdm(
             as_completed(futures), total=len(futures), desc=course.assignment.name, unit="", disable=not progress
         )
@@ -420,7 +393,37 @@ def run_batch(
         raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
-    return done
+    return done + [grade_apart(course, submission, folder, regrade) for submission in aside]
+
+
+def begun(folder: Path, submission: Submission) -> Path:
+    """The file that is there while a submission is graded."""
+    return folder / BEGUN / results.file_name(submission.student)
+
+
+def grade_apart(course: Course, submission: Submission, folder: Path, regrade: bool) -> Result:
+    """Grade in a process of its own, with a limit on memory and time."""
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_DATA, (APART_BYTES, APART_BYTES))
+            grade_submission(course, submission, folder, regrade)
+            code = 0
+        finally:
+            os._exit(code)
+    try:
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() - began > APART_TIMES * course.limits.seconds:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.02)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    known = None if begun(folder, submission).exists() else results.load(results.path_of(folder, submission.student))
+    return known or Result(submission.student, results.INFRASTRUCTURE_ERROR, note=SET_ASIDE)
 
 
 def grade_submission(course: Course, submission: Submission, folder: Path, regrade: bool) -> Result:
@@ -437,12 +440,14 @@ def grade_submission(course: Course, submission: Submission, folder: Path, regra
         if kept is not None and not regrade:
             kept.kept = True
             return kept
+        begun(folder, submission).touch(0o600)
         result = result_of(course, submission, data)
         result.key = key
     except Unreadable as problem:
         result = Result(submission.student, results.UNREADABLE, note=str(problem))
     except Exception as error:
         result = Result(submission.student, results.INFRASTRUCTURE_ERROR, note=f"{type(error).__name__}: {error}"[:300])
+    begun(folder, submission).unlink(missing_ok=True)
     result.seconds = round(time.monotonic() - began, 3)
     if course.sandbox.closed or (kept is not None and result.status == results.INFRASTRUCTURE_ERROR):
         return result  # the earlier result is still right

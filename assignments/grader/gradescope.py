@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import batch, prepared, questions, reports, results, submissions
+from . import batch, questions, reports, results, submissions
 from .questions import Assignment
 from .results import Result
 from .sandbox import Limits, Sandbox
@@ -34,15 +34,14 @@ ADVICE = (
 
 
 def prepare(home: Path) -> None:
-    """Compute what is right once, when the image is built; no student's code is there yet."""
+    """Keep the seed when the image is built, and see whether the references run here; no student's code is there yet."""
     course = json.loads((home / "source" / COURSE).read_text("utf-8"))
     assignment, folder = questions.load(course["assignment"]), home / "grades"
     results.private_folder(folder)
     batch.write_settings(folder, {name: course[name] for name in ("assignment", "seed", "secret") if name in course})
     with Sandbox() as sandbox:
         opened = batch.open_course(assignment, sandbox, course["seed"])
-        prepared.store(folder, opened.key, opened.prepared)
-    print(f"{assignment.name}: {len(opened.prepared)} questions are prepared.")
+    print(f"{assignment.name}: {len(opened.prepared)} questions are ready.")
 
 
 def grade(home: Path) -> int:
@@ -55,16 +54,7 @@ def grade(home: Path) -> int:
             print(sandbox.describe())
             sandbox.start(Limits()).close()
         submission = find(home, assignment, student_of(home))
-        result = batch.single(
-            assignment,
-            submission,
-            home,
-            home / "grades",
-            course["seed"],
-            unsafe=False,
-            regrade=True,
-            secret=course.get("secret"),
-        )
+        result = batch.single(assignment, submission, home, home / "grades", course["seed"], course.get("secret"))
     except Exception as error:  # whatever it is: the student's page must not be empty, and must not show it
         result = Result("", results.INFRASTRUCTURE_ERROR, note=f"{type(error).__name__}: {error}")
     if result.status == results.INFRASTRUCTURE_ERROR:

@@ -309,7 +309,7 @@ def test_nothing_is_graded_where_submissions_or_results_are_mounted(box, shop, t
         with pytest.raises(InfrastructureError, match="student code could read.*move the project"):
             batch.grade(tmp_path / "submissions", shop.assignment, tmp_path / "output", progress=False)
         with pytest.raises(InfrastructureError, match="student code could read"):
-            batch.grade_one(tmp_path / "submissions", shop.assignment, "correct", tmp_path / "output")
+            batch.grade(tmp_path / "submissions", shop.assignment, tmp_path / "output", only="correct")
     assert not (tmp_path / "output").exists()
 
 

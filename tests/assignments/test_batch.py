@@ -15,7 +15,7 @@ import hostile
 import pytest
 from conftest import ROOT, some
 
-from assignments.grader import batch, comparing, notebooks, questions, results
+from assignments.grader import batch, notebooks, questions, results
 from assignments.grader.__main__ import main
 from assignments.grader.sandbox import InfrastructureError, Sandbox
 
@@ -263,7 +263,7 @@ def test_a_file_system_that_takes_no_more_bytes(graded, small, tmp_path):
 def test_two_graders_do_not_share_a_folder(graded, small, monkeypatch):
     def second(course):
         with pytest.raises(InfrastructureError, match="another grader is at work"):
-            with batch.locked(graded[1], batch.fcntl.LOCK_SH) as take:
+            with batch.locked(graded[1]) as take:
                 take()
         return real(*arguments)
 
@@ -277,44 +277,64 @@ def test_two_graders_do_not_share_a_folder(graded, small, monkeypatch):
     assert grade(graded[0], small, graded[1])
 
 
-@pytest.mark.slow
-def test_single_jobs_make_the_same_table(graded, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(batch, "canary", lambda course: None)
+def test_one_student_is_graded_and_all_others_stay(graded, small, tmp_path):
     output = tmp_path / "output"
-    for path in sorted(graded[0].iterdir()):
-        result = batch.grade_one(graded[0], small, path.name, output, seed=hostile.SEED)
-        assert (output / "feedback" / f"{results.file_name(path.name)}.html").is_file() and result.student == path.name
-    batch.remember_roster(output, {"zoe": {}})
-    assert main(["report", "small", "--output", str(output)], hostile.HOME) == 0
-    assert csv_of(output) == csv_of(graded[1])
-    with pytest.raises(ValueError, match="student: got 'nobody'"):
-        batch.grade_one(graded[0], small, "nobody", output)
-
-
-def test_single_jobs_prepare_once(graded, small, box, tmp_path, monkeypatch):
-    """The first job computes what is right and tests the grader; the next ones on this machine take both over."""
-    prepared, tested = [], []
-    prepare, canary = batch.prepare, batch.canary
-    monkeypatch.setattr(
-        batch, "prepare", lambda question, seed: prepared.append(question.name) or prepare(question, seed)
-    )
-    monkeypatch.setattr(batch, "canary", lambda course: tested.append(1) or canary(course))
-    output = tmp_path / "output"
-    first, second = (batch.grade_one(graded[0], small, name, output, seed=hostile.SEED) for name in ("correct", "stub"))
-    assert (first.points, second.points) == (80, 0) and prepared == ["q1", "q2", "q3"] and len(tested) == 1
+    for name in ("correct", "stub"):
+        (result,) = grade(graded[0], small, output, only=name)
+        assert (output / "feedback" / f"{name}.html").is_file() and result.student == name
     other = {result.student: result for result in graded[2]}
-    assert second.questions == other["stub"].questions and second.key == other["stub"].key
-    course = batch.open_course(small, box, hostile.SEED)
-    kept = batch.prepared.load(output, course.key, small, hostile.SEED)
-    for one, again in zip(course.prepared, kept, strict=True):
-        assert all(map(comparing.same, one.wanted, again.wanted)) and len(one.wanted) == len(again.wanted)
-        for row, same_row in zip(one.mistakes, again.mistakes, strict=True):
-            assert [(a.kind, a.error) for a in row] == [(b.kind, b.error) for b in same_row]
-            assert all(comparing.same(a.value, b.value) for a, b in zip(row, same_row, strict=True))
-    assert batch.prepared.load(output, "other key", small, hostile.SEED) is None
-    monkeypatch.setattr(batch.prepared.platform, "node", lambda: "another machine")
-    batch.grade_one(graded[0], small, "correct", output)
-    assert len(tested) == 2 and batch.prepared.load(output, course.key, small, hostile.SEED)
+    assert result.questions == other["stub"].questions and result.key == other["stub"].key
+    assert [line.split(",")[:2] for line in csv_of(output).splitlines()[1:]] == [
+        ["correct", "graded"],
+        ["stub", "graded"],
+    ]
+    with pytest.raises(ValueError, match="student: got 'nobody'"):
+        grade(graded[0], small, output, only="nobody")
+
+
+DEADLY = """
+import os, signal, sys
+sys.path[:0] = [ROOT, ROOT + "/tests/assignments"]
+import hostile
+from assignments.grader import batch, questions
+real = batch.result_of
+
+def result_of(course, submission, data):
+    if submission.student == "stub":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(course, submission, data)
+
+batch.result_of = result_of
+small = questions.load("small", hostile.HOME)
+for result in batch.grade(FOLDER, small, OUTPUT, workers=1, seed=20, progress=False):
+    print(result.student, result.status, result.kept, sep=",")
+"""
+
+
+def test_what_killed_the_grader_is_set_aside(small, box, tmp_path):
+    """A batch that a submission can kill dies once; then the others are graded, again and again."""
+    folder, output = tmp_path / "submissions", tmp_path / "output"
+    hostile.build(folder, hostile.Workshop(small, tmp_path), some("correct", "stub", "wrong file name"))
+    program = DEADLY
+    for name, value in (("ROOT", ROOT), ("FOLDER", folder), ("OUTPUT", output)):
+        program = program.replace(name, repr(str(value)))
+
+    def run():
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+
+    assert run().returncode == -signal.SIGKILL and [path.name for path in (output / "begun").iterdir()] == ["stub"]
+    for kept in (False, True):
+        done = run()
+        rows = [line.split(",") for line in done.stdout.splitlines()]
+        assert done.returncode == 0 and rows[0] == ["correct", "graded", "True"], done.stderr
+        assert rows[1] == ["stub", "infrastructure error", "False"] and rows[2] == [
+            "wrong file name",
+            "graded",
+            str(kept),
+        ]
+    assert "stub" not in csv_of(output)  # nothing is kept of it, and it is no zero
+    found = {result.student: result for result in grade(folder, small, output)}  # without the murder
+    assert found["stub"].status == "graded" and not list((output / "begun").iterdir())
 
 
 def test_jobs_that_start_together_agree_on_a_seed(tmp_path):

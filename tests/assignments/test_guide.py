@@ -68,7 +68,7 @@ def test_every_option_that_is_named_exists():
     known = {
         option for made in commands.choices.values() for action in made._actions for option in action.option_strings
     }
-    others = {"--no-deps", "--array", "--cpus-per-task", "--mem", "--time"}  # of pip and Slurm
+    others = {"--no-deps"}  # of pip
     assert set(re.findall(r"--[a-z][a-z-]+", GUIDE)) <= known | others
 
 

@@ -90,6 +90,12 @@ def test_everybody_is_graded_with_inputs_of_their_own(graded, small):
         assert any(message.endswith(mistakes[question.name][0]) for message in question.messages)
 
 
+def one(submissions, small, student, output, **options):
+    """The result of one student, graded alone."""
+    (result,) = batch.grade(submissions, small, output, only=student, progress=False, **options)
+    return result
+
+
 def test_the_same_inputs_again_without_saying_the_secret(graded, small, tmp_path, monkeypatch):
     submissions, output, found, _ = graded
     shutil.copytree(output, tmp_path / "output")
@@ -97,9 +103,9 @@ def test_the_same_inputs_again_without_saying_the_secret(graded, small, tmp_path
     assert all(result.kept for result in kept)
     drawn, prepare = [], batch.prepare
     monkeypatch.setattr(batch, "prepare", lambda question, seed: drawn.append(seed) or prepare(question, seed))
-    again = batch.grade_one(submissions, small, WRONG, tmp_path / "output", regrade=True)
-    assert again.questions == found[WRONG].questions and set(drawn) == {seed(WRONG)}
-    elsewhere = batch.grade_one(submissions, small, "stub", tmp_path / "another", secret=SECRET)
+    again = one(submissions, small, WRONG, tmp_path / "output", regrade=True)
+    assert again.questions == found[WRONG].questions and set(drawn) == {hostile.SEED, seed(WRONG)}
+    elsewhere = one(submissions, small, "stub", tmp_path / "another", secret=SECRET)
     assert elsewhere.questions == found["stub"].questions and set(drawn) >= {seed("stub")}
 
 
@@ -122,19 +128,16 @@ def test_a_reference_that_fails_on_one_students_inputs_is_no_zero(graded, small,
         return prepare(question, number)
 
     monkeypatch.setattr(batch, "prepare", failing)
-    result = batch.grade_one(graded[0], small, "correct", tmp_path / "output", secret=SECRET)
+    result = one(graded[0], small, "correct", tmp_path / "output", secret=SECRET)
     assert result.status == "infrastructure error" and result.points is None and "the reference raised" in result.note
 
 
 def test_the_option_is_off_unless_said(graded, tmp_path, capsys):
     folder, output = str(graded[0]), str(tmp_path / "output")
-    assert main(["one", folder, "small", "correct", "--output", output], hostile.HOME) == 0
+    assert main(["grade", folder, "small", "--only", "correct", "--output", output], hostile.HOME) == 0
     assert "secret" not in json.loads((tmp_path / "output" / "settings.json").read_text())
     secret = tmp_path / "secret"
-    assert (
-        main(["one", folder, "small", "correct", "--output", output, "--inputs-per-student", str(secret)], hostile.HOME)
-        == 2
-    )
+    assert main(["grade", folder, "small", "--output", output, "--inputs-per-student", str(secret)], hostile.HOME) == 2
     assert "with the same inputs for everybody" in capsys.readouterr().err and secret.exists()
 
 

@@ -109,7 +109,7 @@ def image(archive, box, tmp_path_factory):
     done = subprocess.run(
         ["bash", home / "source" / "setup.sh"], env=environment, capture_output=True, text=True, check=True, timeout=240
     )
-    assert done.stdout == "small: 3 questions are prepared.\n"
+    assert done.stdout == "small: 3 questions are ready.\n"
     assert (
         folder / "installed"
     ).read_text() == f"-m pip install --progress-bar off -r {home}/source/requirements.txt\n"
