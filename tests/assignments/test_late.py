@@ -49,6 +49,9 @@ def days(output, text, name=late.LATE):
         ("10% a day", 3, 50, 15),
         ("10% a day", 30, 50, 50),
         ("2 points a day", 3, 50, 6),
+        ("2 points a day", 60, 200, 120),  # the most is the assignment, not 100 points
+        ("2 points a day", 200, 200, 200),
+        ("10% a day", 30, 50, 50),
         ("2.5 Points  per day, at most 5 points", 3, 100, 5),
         ("1 point a day at most 10%", 30, 50, 5),
     ],
