@@ -9,6 +9,7 @@ hidden input, so that the choice of a line cannot carry one away: what is left b
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ STOP = "The visible checks of this question stop with this answer"
 LONGEST = 400  # characters of a quotation
 TELLING = 20  # characters that a message must have besides what it fills in, or the condition is quoted instead
 FILE = "<visible checks>"
+OWN = re.compile(r"(?:; yours| Yours): \.\.\.(?: and \.\.\.)?$")  # how a check ends that shows the student's own number
 
 
 def stopped_at(
@@ -89,12 +91,12 @@ def sentences(text: str) -> dict[int, str]:
 
 
 def literal(message: ast.expr | None) -> str:
-    """The words of a message, in one line; what it fills in becomes three dots."""
+    """The words of a message, in one line; what it fills in becomes three dots, and the student's own number is left out."""
     if isinstance(message, ast.JoinedStr):
         pieces = [str(part.value) if isinstance(part, ast.Constant) else "..." for part in message.values]
     else:
         pieces = [str(message.value)] if isinstance(message, ast.Constant) else []
-    return " ".join("".join(pieces).split())
+    return OWN.sub("", " ".join("".join(pieces).split()))
 
 
 def shortened(text: str) -> str:
