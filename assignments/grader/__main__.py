@@ -18,6 +18,7 @@ try:
         checking,
         collecting,
         drafts,
+        exporting,
         gradescope,
         handing_back,
         inside,
@@ -31,6 +32,7 @@ try:
         results,
         rubric_page,
         similar,
+        tables,
         written,
     )
     from .sandbox import InfrastructureError, Limits, Sandbox
@@ -161,6 +163,7 @@ def override(options: argparse.Namespace) -> int:
     """Enter points of the written question, or replace a grade."""
     output, assignment = existing(options), questions.load(options.assignment, options.home)
     students = [one.result.student for one in reports.grades(output, assignment)]
+    options.student = student_of(reports.grades(output, assignment), options.student)
     if options.remove:
         overrides.remove(output, assignment, students, options.student, options.question)
         said = f"{options.question} as graded"
@@ -170,16 +173,23 @@ def override(options: argparse.Namespace) -> int:
         entered = overrides.add(
             output, assignment, students, options.student, options.question, options.points, options.note
         )
-        said = f"{options.question} {reports.number(entered.points)}"
+        said = f"{options.question} {tables.number(entered.points)}"
     reports.write_all(output, assignment)
     grade = next(one for one in reports.grades(output, assignment) if one.result.student == options.student)
     total = (
         "no total yet"
         if grade.score is None
-        else f"total {reports.number(grade.score)} of {reports.number(assignment.points)}"
+        else f"total {tables.number(grade.score)} of {tables.number(assignment.points)}"
     )
-    print(f"{options.student!r}: {said}; {total}")
+    print(f"{grade.who}: {said}; {total}")
     return 0
+
+
+def student_of(everybody: list[reports.Grade], said: str) -> str:
+    """The student whose number, folder or name this is; what is nobody's or two students' stays as it was said."""
+    named = [one.result.student for one in everybody if said in (one.name, one.who)]
+    known = said in [one.result.student for one in everybody]
+    return named[0] if len(named) == 1 and not known else said
 
 
 def export(options: argparse.Namespace) -> int:
@@ -188,14 +198,20 @@ def export(options: argparse.Namespace) -> int:
     everybody = reports.grades(output, assignment)
     if options.system == "gradebook":
         database = options.database or f"sqlite:///{output / 'gradebook.db'}"
-        print(f"{reports.write_gradebook(output, assignment, everybody, database)} students: {database}")
+        print(f"{exporting.write_gradebook(output, assignment, everybody, database)} students: {database}")
         return 0
-    everybody, said = reports.check_written(assignment, everybody, options.partial)
-    layout = {"canvas": reports.canvas_csv, "moodle": reports.moodle_csv}[options.system]
+    everybody, said = exporting.check_written(assignment, everybody, options.partial)
+    if options.worksheet is None:
+        layout = {"canvas": exporting.canvas_csv, "moodle": exporting.moodle_csv}[options.system]
+        text, found = layout(output, assignment, everybody), exporting.not_found(output, everybody, options.system)
+    elif options.system == "canvas":
+        text, found = exporting.canvas_filled(options.worksheet, assignment, output, everybody, options.column)
+    else:
+        text, found = exporting.moodle_filled(options.worksheet, assignment, output, everybody)
     path = output / f"{options.system}.csv"
-    results.write_whole(path, layout(output, assignment, everybody))
+    results.write_whole(path, text)
     print(path)
-    for sentence in filter(None, (said, reports.not_found(output, everybody, options.system))):
+    for sentence in filter(None, (said, found)):
         print(sentence, file=sys.stderr)
     return 0
 
@@ -390,6 +406,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--partial", action="store_true", help="leave out the grades whose written answers have no points yet"
     )
+    made.add_argument(
+        "--worksheet",
+        type=Path,
+        help="Canvas's export of the gradebook, or Moodle's grading worksheet: it is filled in",
+    )
+    made.add_argument("--column", help="canvas: the heading of the assignment in the gradebook that is filled in")
     made.add_argument("--database", help="of nbgrader (default: gradebook.db in the output folder)")
     add_output(made)
     made = command("handback", hand_back)

@@ -18,7 +18,7 @@ from pathlib import Path
 from . import results
 from .archives import DAMAGED, Piece, pieces
 from .late import days_late
-from .reports import table
+from .tables import table
 from .submissions import ROSTER_COLUMNS, SUFFIX, Roster, of_the_system, student_name
 
 MAX_BYTES = 50_000_000  # of a notebook; the grader itself reads less, and tells the student
@@ -26,6 +26,7 @@ MAX_TOTAL = 2_000_000_000  # bytes of all notebooks
 NO_NOTEBOOK = "no_notebook.txt"  # stands where somebody handed in something else
 UNKNOWN_TIME = "Whether it was late is not known."
 SYSTEMS = ("canvas", "moodle", "folder")
+TEST_STUDENTS = ("Student, Test", "Test Student")  # Canvas's own, for the teacher's view
 # name[_LATE]_user_attachment_file, and anon_code[_LATE]_attachment_file where names are hidden
 CANVAS = re.compile(r"(?P<name>.+?)(?P<late>_LATE)?_(?P<id>\d{1,30})_(?P<order>\d{1,30})_(?P<file>.+)", re.DOTALL)
 CANVAS_HIDDEN = re.compile(
@@ -207,7 +208,7 @@ def read_worksheet(system: str, path: Path) -> dict[str, Person]:
     found = {}
     for row in rows:
         number = re.search(r"\d+\s*$", row[key] or "")  # "Participant 12345" in Moodle
-        if number:
+        if number and (row.get("Student") or "").strip() not in TEST_STUDENTS:
             known = {name: (row.get(column) or "").strip() for name, column in columns.items()}
             found[number[0].strip()] = Person(
                 {name: text for name, text in known.items() if text}, (row.get(CHANGED) or "").strip()
@@ -282,6 +283,7 @@ def collect_one(
     remarks = [f"{newest.name}."] if newest.name not in (student, newest.key) else []
     if len(notebooks) > 1:
         remarks.append(f"{len(notebooks)} notebooks: this one was taken.")
+    done.unmatched += [(one.piece.path, left_out(one, newest)) for one in ranked if one is not newest]
     data = None
     if notebooks:
         if not exact.fullmatch(newest.file):
@@ -311,6 +313,13 @@ def collect_one(
         *write_one(done, student, folder, f"{assignment}{SUFFIX}", data, [one.file for one in handed]),
     ]
     done.rows.append((student, newest.piece.path, *row, " ".join(remarks)))
+
+
+def left_out(one: Handed, newest: Handed) -> str:
+    """Why a file is not the one that is graded."""
+    whose = newest.name if newest.name == newest.key else f"{newest.name} ({newest.key})"
+    kind = "another notebook" if one.file.lower().endswith(SUFFIX) else "no notebook"
+    return f"Of {whose}, {kind}: left out; taken was {newest.file}."
 
 
 def time_of(newest: Handed, person: Person | None, system: str) -> tuple[datetime | None, list[str]]:

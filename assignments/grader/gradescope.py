@@ -21,6 +21,7 @@ from . import batch, questions, reports, results, submissions
 from .questions import Assignment
 from .results import Result
 from .sandbox import Limits, Sandbox
+from .tables import number
 
 COURSE = "course.json"
 VISIBILITIES = ("visible", "after_due_date", "after_published", "hidden")
@@ -59,7 +60,7 @@ def grade(home: Path) -> int:
         result = Result("", results.INFRASTRUCTURE_ERROR, note=f"{type(error).__name__}: {error}")
     if result.status == results.INFRASTRUCTURE_ERROR:
         print(ADVICE)
-    print(f"{result.status} {reports.number(result.points)} {result.note}".strip())
+    print(f"{result.status} {number(result.points)} {result.note}".strip())
     content = report(assignment, result, course["visibility"], time.monotonic() - began)
     results.write_whole(home / "results" / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return int(result.status == results.INFRASTRUCTURE_ERROR)
@@ -96,9 +97,7 @@ def report(assignment: Assignment, result: Result, visibility: str, seconds: flo
     if result.points is None:
         return content | {"score": 0, "output": " ".join(["NOT GRADED.", *filter(None, says), NO_NUMBER]), "tests": []}
     written = assignment.written
-    says.append(
-        f"The written question “{written.title}” ({reports.number(written.points)} points) is graded by a person."
-    )
+    says.append(f"The written question “{written.title}” ({number(written.points)} points) is graded by a person.")
     if not result.written:
         says.append("No answer to it was found in the notebook.")
     return content | {"output": " ".join(filter(None, says)), "tests": list(tests(result, visibility))}
@@ -107,7 +106,7 @@ def report(assignment: Assignment, result: Result, visibility: str, seconds: flo
 def tests(result: Result, visibility: str) -> list[dict[str, Any]]:
     """One test for each part; what the grader says about a question stands at the first part that lost points."""
     found = []
-    for number, question in enumerate(result.questions, 1):
+    for count, question in enumerate(result.questions, 1):
         messages = question.messages
         for place, part in enumerate(question.parts, 1):
             passed = part.right == part.cases
@@ -117,7 +116,7 @@ def tests(result: Result, visibility: str) -> list[dict[str, Any]]:
             found.append(
                 {
                     "name": f"{question.name}, {question.title}: {part.name}",
-                    "number": f"{number}.{place}",
+                    "number": f"{count}.{place}",
                     "score": part.points,
                     "max_score": part.max_points,
                     "status": "passed" if passed else "failed",

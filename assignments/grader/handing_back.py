@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import collecting, packing, results
-from .overrides import plain_cell
+from .exporting import listed
 from .questions import Assignment
 from .reports import Grade, feedback_page
+from .tables import plain_cell
 
 SYSTEMS = collecting.SYSTEMS
 
@@ -79,8 +80,8 @@ def page_of(assignment: Assignment, grade: Grade) -> bytes:
 
 def without(everybody: Sequence[Grade], students: Sequence[str], why: str) -> list[str]:
     """A sentence about those who are not among the students, if there are any."""
-    missing = [grade.result.student for grade in everybody if grade.result.student not in students]
-    names = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
+    missing = [grade for grade in everybody if grade.result.student not in students]
+    names = listed(missing)
     return [f"{len(missing)} students {why}, so there is no page for them: {names}."] if missing else []
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from pathlib import Path
 
-from .overrides import plain_cell, safe_cell
 from .results import write_whole
 from .submissions import student_name
+from .tables import plain_cell, safe_cell
 
 LATE, EXTENSIONS = "late.csv", "extensions.csv"
 MAX_DAYS = 1_000
@@ -175,9 +175,12 @@ def update(output: Path, seen: Mapping[str, int | None]) -> list[str]:
         write_whole(output / LATE, text.getvalue())
     changed = sorted(student for student in after | before if after.get(student, 0) != before.get(student, 0))
     return [
-        f"{student}: {shown(before.get(student, 0))} -> {shown(after.get(student, 0))} days late" for student in changed
+        f"{student}: {shown(after.get(student, 0))}; before, {shown(before.get(student, 0))}." for student in changed
     ]
 
 
 def shown(days: int | None) -> str:
-    return "?" if days is None else str(days)
+    """So many days in words."""
+    return (
+        "late, nobody knows how much" if days is None else f"{days} day{'s' * (days != 1)} late" if days else "in time"
+    )

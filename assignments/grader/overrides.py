@@ -16,10 +16,10 @@ from pathlib import Path
 
 from .questions import Assignment
 from .results import write_whole
+from .tables import plain_cell, safe_cell
 
 TOTAL = "total"
 MAX_BONUS = 2  # times the points of the assignment: more is a slip of the keyboard
-FORMULAS = ("=", "+", "-", "@", "|", "%", "'")
 COLUMNS = ("student", "question", "points", "note")
 
 
@@ -34,17 +34,6 @@ class Override:
 
 
 Overrides = dict[tuple[str, str], Override]
-
-
-def safe_cell(text: str) -> str:
-    """Text for a table that a spreadsheet will not take for a formula: an apostrophe goes before what looks like one."""
-    text = " ".join(text.split())
-    return f"'{text}" if text.startswith(FORMULAS) else text
-
-
-def plain_cell(text: str) -> str:
-    """The text that :func:`safe_cell` was given."""
-    return text[1:] if text[:1] == "'" and text[1:].startswith(FORMULAS) else text
 
 
 def path_of(output: Path) -> Path:

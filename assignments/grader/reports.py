@@ -6,28 +6,25 @@ student controls gets into them, and neither does a hidden input or an expected 
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import io
 import json
-import os
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
 from . import late, overrides, results
 from .late import Days, Late, Policy
-from .overrides import TOTAL, Overrides, safe_cell
+from .overrides import TOTAL, Overrides
 from .questions import Assignment
 from .results import Result
-from .submissions import Roster
+from .submissions import Roster, student_name
+from .tables import number, table
 
 UNMATCHED = "unmatched.csv"  # what lay among the submissions and could not be matched with a student
 UNGRADED = "The written answer has no points yet."
 UNKNOWN_DAYS = "Late, but late.csv does not say by how many days: nothing is taken off yet."
 ABOVE = "Above the maximum."
+SET_ALL = "Your instructor has given all points."
+SET = "Your instructor has set these points. What the tests said is below for your information."
 MEANINGS = {
     results.GRADED: "All questions were graded. A part earns its points when all of its tests pass.",
     results.TIMEOUT: "Some code took too long and was stopped. The questions that it did not concern keep their points.",
@@ -44,7 +41,8 @@ class Grade:
     """A result together with what a person decided. Points are ``None`` where there are none, which is not 0.
 
     ``questions``: points by the name of the question. ``overridden``: the names of what a person replaced. ``late``:
-    what was taken off to get ``score``; ``None`` if the work was not late.
+    what was taken off to get ``score``; ``None`` if the work was not late. ``name``: of the student, if the list of the
+    course has one.
     """
 
     result: Result
@@ -54,6 +52,12 @@ class Grade:
     overridden: tuple[str, ...]
     notes: tuple[str, ...]
     late: Late | None = None
+    name: str = ""
+
+    @property
+    def who(self) -> str:
+        """The student for people to read: a number alone says nothing."""
+        return called(self.result.student, self.name)
 
     @property
     def points_are_missing(self) -> bool:
@@ -100,7 +104,21 @@ def grades(output: Path, assignment: Assignment) -> list[Grade]:
     everybody = sorted([*found, *missing], key=lambda result: result.student)
     decisions = overrides.read(output, assignment, [result.student for result in everybody])
     days, policy = late.counted(output), late.policy_of(output)
-    return [combine(assignment, result, decisions, days, policy) for result in everybody]
+    roster = read_roster(output)
+    return [
+        replace(combine(assignment, result, decisions, days, policy), name=name_in(roster, result.student))
+        for result in everybody
+    ]
+
+
+def name_in(roster: Roster, student: str) -> str:
+    """The name beside a student's number or folder in the list of the course; empty if there is none."""
+    return student_name(name) if (name := roster.get(student, {}).get("name")) else ""
+
+
+def called(student: str, name: str) -> str:
+    """A student as messages and pages say it."""
+    return f"{name} ({student})" if name and name != student else student
 
 
 def read_roster(output: Path) -> Roster:
@@ -126,7 +144,8 @@ def write_feedback(output: Path, assignment: Assignment, result: Result) -> None
         results.load_all(output) if overrides.path_of(output).exists() else []
     )  # a job does not read a course for nothing
     decisions = overrides.read(output, assignment, [one.student for one in known])
-    write_page(output, assignment, combine(assignment, result, decisions, late.counted(output), late.policy_of(output)))
+    grade = combine(assignment, result, decisions, late.counted(output), late.policy_of(output))
+    write_page(output, assignment, replace(grade, name=name_in(read_roster(output), result.student)))
 
 
 def write_page(output: Path, assignment: Assignment, grade: Grade) -> None:
@@ -137,30 +156,19 @@ def write_page(output: Path, assignment: Assignment, grade: Grade) -> None:
         results.write_whole(path, page.encode("utf-8", "replace"))
 
 
-def number(points: float | None) -> str:
-    """Points as people write them; empty if there are none."""
-    return "" if points is None else f"{points:.2f}".rstrip("0").rstrip(".")
-
-
-def table(rows: Iterable[Iterable[str]]) -> str:
-    """Rows as CSV, safe for spreadsheets."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([safe_cell(cell) for cell in row] for row in rows)
-    return text.getvalue()
-
-
 def grades_csv(assignment: Assignment, everybody: list[Grade]) -> str:
-    """One line a student: ``student, status``, points per question, ``written, score, max, before, late, overridden, note``.
+    """One line a student: ``student, name, status``, points per question, ``written, score, max, before, late, overridden, note``.
 
     A cell is empty where there is no grade. ``score`` is the sum of what is graded so far: the written question counts
     once its points are entered. ``before`` and ``late``: points before what is taken off for late work, and how much that is.
     """
     names = [question.name for question in assignment.questions]
-    rows = [["student", "status", *names, "written", "score", "max", "before", "late", "overridden", "note"]]
+    rows = [["student", "name", "status", *names, "written", "score", "max", "before", "late", "overridden", "note"]]
     for grade in everybody:
         rows.append(
             [
                 grade.result.student,
+                grade.name,
                 grade.result.status,
                 *(number(grade.questions[name]) for name in names),
                 number(grade.written),
@@ -192,134 +200,6 @@ def late_line(grade: Grade) -> str:
     if not grade.late.taken:
         return f"{days}: nothing is taken off."
     return f"{days}: {number(grade.late.taken)} points are taken off, from {number(grade.late.before)}."
-
-
-def check_written(assignment: Assignment, everybody: list[Grade], partial: bool) -> tuple[list[Grade], str]:
-    """The grades to export, and a sentence about the written question, empty if there is nothing to say.
-
-    An answer that nobody has graded yet is no zero. Raises ``ValueError`` that names such students, unless ``partial``
-    is true: then they are exported without a grade. Who wrote no answer gets nothing for it, and that is said.
-    """
-    open_question = [grade for grade in everybody if grade.points_are_missing]
-    waiting = [grade for grade in open_question if grade.result.written]
-    names = ", ".join(repr(grade.result.student) for grade in waiting[:5]) + (", ..." if len(waiting) > 5 else "")
-    if waiting and not partial:
-        raise ValueError(
-            f"{assignment.written.name}: {len(waiting)} written answers have no points yet ({names}): enter them, or say --partial to"
-            " export these students without a grade"
-        )
-    said = (
-        [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."]
-        if waiting
-        else []
-    )
-    empty = len(open_question) - len(waiting)
-    said += [f"{empty} students wrote no answer to {assignment.written.name}: it counts as 0."] if empty else []
-    unknown = sum(late_line(grade) == UNKNOWN_DAYS for grade in everybody)
-    said += [f"{unknown} late students lose nothing, because late.csv does not say how many days."] if unknown else []
-    return [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody], " ".join(
-        said
-    )
-
-
-def not_found(output: Path, everybody: list[Grade], system: str) -> str:
-    """A sentence about students whom the other system may not find, because the list of the course does not say who they are."""
-    columns = {"canvas": ("id", "sis_user_id", "sis_login_id"), "moodle": ("email", "id")}[system]
-    roster = read_roster(output)
-    unknown = [
-        grade.result.student
-        for grade in everybody
-        if not any(roster.get(grade.result.student, {}).get(name) for name in columns)
-    ]
-    if not unknown:
-        return ""
-    names = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
-    return (
-        f"{len(unknown)} students are known by the name of their folder alone ({names}): if {system} does not know them by it, grade again with a"
-        f" list of the course (ROSTER, --roster) that has the column {' or '.join(map(repr, columns))}. What is graded is kept."
-    )
-
-
-def canvas_csv(output: Path, assignment: Assignment, everybody: list[Grade]) -> str:
-    """The layout that Canvas's gradebook imports.
-
-    Columns ``Student, ID, SIS User ID, SIS Login ID, Section`` and one named like the assignment; the second line says
-    ``Points Possible``. Canvas finds a student by ``ID``, ``SIS User ID`` or ``SIS Login ID``: the roster's columns
-    ``id``, ``sis_user_id`` and ``sis_login_id`` go there, and without the last the student's folder name. Canvas makes a
-    new assignment if there is none of this name. Students without a grade have an empty cell.
-    """
-    roster = read_roster(output)
-    rows = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment.title]]
-    rows.append(["Points Possible", "", "", "", "", number(assignment.points)])
-    for grade in everybody:
-        student = grade.result.student
-        known = roster.get(student, {})
-        ids = [known.get("id", ""), known.get("sis_user_id", ""), known.get("sis_login_id", student)]
-        rows.append([known.get("name", student), *ids, known.get("section", ""), number(grade.score)])
-    return table(rows)
-
-
-def moodle_csv(output: Path, assignment: Assignment, everybody: list[Grade]) -> str:
-    """The layout for Moodle's "Grades, Import, CSV file", whose columns are mapped by hand at the import.
-
-    Columns ``Username`` (the folder name), ``ID number``, ``Email address`` (the roster's ``id`` and ``email``), one named
-    like the assignment, and its feedback: map one of the first three to the user, the last two to the grade item and
-    its feedback. Students without a grade are left out, because an empty grade would delete one that is there.
-    """
-    roster = read_roster(output)
-    rows = [["Username", "ID number", "Email address", assignment.title, f"{assignment.title} (feedback)"]]
-    for grade in everybody:
-        if grade.score is not None:
-            known = roster.get(grade.result.student, {})
-            said = f"{grade.result.status}: {number(grade.score)} of {number(assignment.points)} points"
-            said += f" ({late_line(grade)})" if grade.late and grade.late.taken else ""
-            rows.append([grade.result.student, known.get("id", ""), known.get("email", ""), number(grade.score), said])
-    return table(rows)
-
-
-def write_gradebook(output: Path, assignment: Assignment, everybody: list[Grade], database: str) -> int:
-    """Enter the scores into the ``Gradebook`` of nbgrader; how many students were entered.
-
-    ``database``: a URL such as ``sqlite:///gradebook.db``. Students without a grade are not entered: nbgrader would store
-    a zero. Each question is a grade cell named like in the notebook; the written question is left for a person to
-    grade in nbgrader if its points are not known. Raises ``ImportError`` without nbgrader.
-    """
-    try:
-        from nbgrader.api import Gradebook  # an extra for instructors: not needed to grade
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"nbgrader is not installed here ({error.name} is missing): say `{sys.executable} -m pip install nbgrader==0.9.6`"
-        ) from error
-
-    # it starts the program alembic, which stands beside this Python even where the environment is not activated
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    checks = {question.name: f"{question.name}-checks" for question in assignment.questions}
-    with Gradebook(database) as book:
-        book.update_or_create_assignment(assignment.name)
-        book.update_or_create_notebook(assignment.name, assignment.name)
-        cells = [(checks[question.name], question.points, "code") for question in assignment.questions]
-        cells.append((assignment.written.name, assignment.written.points, "markdown"))
-        for cell, points, kind in cells:
-            book.update_or_create_grade_cell(cell, assignment.name, assignment.name, max_score=points, cell_type=kind)
-        entered = 0
-        for grade in everybody:
-            if grade.score is None:
-                continue
-            student = grade.result.student
-            if len(student) > 128:  # nbgrader's limit
-                student = results.file_name(student)
-            book.update_or_create_student(student)
-            submission = book.update_or_create_submission(assignment.name, student)
-            by_cell = {cell: grade.questions[name] for name, cell in checks.items()}
-            for notebook in submission.notebooks:
-                for entry in notebook.grades:
-                    known = grade.written if entry.name == assignment.written.name else by_cell[entry.name]
-                    entry.manual_score, entry.auto_score = known, known
-                    entry.needs_manual_grade = known is None
-                notebook.late_submission_penalty = grade.late.taken if grade.late else 0.0
-            entered += 1
-        book.db.commit()
-    return entered
 
 
 STYLE = """
@@ -377,7 +257,7 @@ def feedback_page(assignment: Assignment, grade: Grade) -> str:
     parts = [
         *head(f"{assignment.title}: feedback"),
         f"<h1>{escape(assignment.title)}</h1>",
-        f'<p class="dim">{escape(assignment.name)}, feedback for {escape(result.student[:200])}</p>',
+        f'<p class="dim">{escape(assignment.name)}, feedback for {escape(grade.who[:200])}</p>',
         f'<p class="score">{score_line(assignment, grade)}</p>',
         *([f"<p>{escape(late_line(grade))}</p>"] if grade.late and grade.late.taken else []),
         f'<p class="status"><strong>Status: {escape(result.status)}.</strong> {escape(meaning(grade))}'
@@ -423,16 +303,21 @@ def question_section(question: results.QuestionResult, grade: Grade) -> str:
     lines = [
         "<section>",
         f"<header><h2>{escape(question.name)}: {escape(question.title)}</h2>",
-        f"<span>{number(points)} of {number(question.max_points)}{' (set by your instructor)' if changed else ''}</span></header>",
-        "<table>",
-        "<tr><th>Part</th><th>Tests</th><th>Points</th></tr>",
+        f"<span>{number(points)} of {number(question.max_points)}</span></header>",
     ]
+    if changed:  # what the tests say stands below as what it is: not as the points
+        lines.append(f"<p>{SET}</p>")
+        if points is not None and points >= question.max_points:
+            lines[-1] = f"<p>{SET_ALL}</p>"
+            return "\n".join([*lines, "</section>"])
+    lines += ["<table>", f"<tr><th>Part</th><th>Tests</th>{'' if changed else '<th>Points</th>'}</tr>"]
     for part in question.parts:
         kind, word = (
             ("right", "passed") if part.right == part.cases else ("wrong", f"{part.right} of {part.cases} passed")
         )
-        points_of_part = f"{number(part.points)} of {number(part.max_points)}"
-        lines.append(f'<tr><td>{escape(part.name)}</td><td class="{kind}">{word}</td><td>{points_of_part}</td></tr>')
+        of_part = "" if changed else f"<td>{number(part.points)} of {number(part.max_points)}</td>"
+        kind = "dim" if changed else kind
+        lines.append(f'<tr><td>{escape(part.name)}</td><td class="{kind}">{word}</td>{of_part}</tr>')
     lines.append("</table>")
     if question.messages:
         lines += ["<ul>", *(f"<li>{message_html(message)}</li>" for message in question.messages), "</ul>"]

@@ -23,6 +23,7 @@ from pygments.token import Comment, Keyword, Name, Operator, String, Text
 from . import cells, notebooks, questions, reports, results, submissions
 from .questions import Assignment
 from .submissions import Submission, Unreadable
+from .tables import table
 from .written import visible
 
 RUN = 24  # tokens, about three lines
@@ -200,7 +201,7 @@ def write(output: Path, assignment: Assignment, pairs: Sequence[Pair], everybody
     rows += [
         [pair.first.student, pair.second.student, *map(percent, pair.shares), *map(str, pair.tokens)] for pair in pairs
     ]
-    results.write_whole(folder / "similar.csv", reports.table(rows))
+    results.write_whole(folder / "similar.csv", table(rows))
     results.write_whole(folder / "similar.html", page(assignment, pairs, everybody).encode("utf-8", "replace"))
     return folder / "similar.html"
 

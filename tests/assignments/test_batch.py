@@ -51,6 +51,7 @@ def test_no_grade_is_not_a_zero_in_the_table(graded):
     lines = {line.split(",")[0]: line.split(",") for line in csv_of(graded[1]).splitlines()}
     assert lines["student"] == [
         "student",
+        "name",
         "status",
         "q1",
         "q2",
@@ -63,9 +64,9 @@ def test_no_grade_is_not_a_zero_in_the_table(graded):
         "overridden",
         "note",
     ]
-    assert lines["stub"][1:8] == ["graded", "0", "0", "0", "", "0", "100"]
-    assert lines["zoe"][1:8] == ["not submitted", "", "", "", "", "", "100"]
-    assert lines["empty file"][1:8] == ["unreadable", "", "", "", "", "", "100"]
+    assert lines["stub"][2:9] == ["graded", "0", "0", "0", "", "0", "100"]
+    assert lines["zoe"][2:9] == ["not submitted", "", "", "", "", "", "100"]
+    assert lines["empty file"][2:9] == ["unreadable", "", "", "", "", "", "100"]
 
 
 def test_the_seed_is_kept_for_its_owner_only(graded):

@@ -79,8 +79,11 @@ def test_canvas(make, tmp_path):
         and found["77"]["remark"] == "leebo. 3 notebooks: this one was taken."
     )
     assert "should be named small.ipynb" in found["88"]["remark"] and "No notebook." in found["99"]["remark"]
+    taken = "Of leebo (77), another notebook: left out; taken was small-1.ipynb."
     assert rows(tmp_path / "out", "unmatched") == [
-        {"name": "readme.txt", "what": "Not a name as canvas makes it: left out."}
+        {"name": "leebo_77_900_small.ipynb", "what": taken},
+        {"name": "leebo_77_902_notes_1_2.ipynb", "what": taken},
+        {"name": "readme.txt", "what": "Not a name as canvas makes it: left out."},
     ]
     survey = submissions.survey(tmp_path / "out", "small")
     assert len(survey.submissions) == 6 and not survey.unmatched
@@ -199,7 +202,7 @@ def test_a_folder_of_folders(tmp_path):
         "ben/small.ipynb": b"new",
         "dan/small.ipynb": b"d",
     }
-    assert done.late["dan"] == 2 and [name for name, _ in done.unmatched] == ["stray.pdf"]
+    assert done.late["dan"] == 2 and [name for name, _ in done.unmatched] == ["stray.pdf", "ben/x/old.ipynb"]
     with pytest.raises(ValueError, match="worksheet: only"):
         collecting.collect("folder", source, "small", tmp_path / "out", worksheet=tmp_path / "x.csv")
 
@@ -212,7 +215,7 @@ def test_again_changes_nothing_and_a_new_file_replaces(tmp_path, capsys):
     said = capsys.readouterr().out
     assert (
         "6 students, 5 notebooks, 0 unchanged" in said
-        and "1 remarks about what was not matched" in said
+        and "3 remarks about what was not matched" in said
         and "2 late" in said
         and "replace each ?" in said
     )

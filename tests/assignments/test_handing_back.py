@@ -112,7 +112,7 @@ def test_every_page_goes_to_its_own_student(system, names, finds, output, tmp_pa
     said = capsys.readouterr()
     assert f"{len(names)} pages" in said.out
     assert (
-        "1 students have no grade, so there is no page for them: 'bad'" in said.err
+        "1 students have no grade, so there is no page for them: bad." in said.err
         and f"have no name of {system}" in said.err
     )
 

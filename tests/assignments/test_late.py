@@ -8,7 +8,7 @@ from datetime import datetime
 import hostile
 import pytest
 
-from assignments.grader import batch, checking, late, overrides, reports, results
+from assignments.grader import batch, checking, exporting, late, overrides, reports, results
 from assignments.grader.__main__ import main
 from assignments.grader.marking import prepare
 from assignments.grader.results import Result
@@ -165,12 +165,16 @@ def test_grading_again_keeps_it(output, small):
 
 def test_what_is_collected_updates_the_table(output):
     seen = {"ann": 2, "bob": None, "cyn": 0, "=eve": 1}
-    assert late.update(output, seen) == ["=eve: 0 -> 1 days late", "ann: 0 -> 2 days late", "bob: 0 -> ? days late"]
+    assert late.update(output, seen) == [
+        "=eve: 1 day late; before, in time.",
+        "ann: 2 days late; before, in time.",
+        "bob: late, nobody knows how much; before, in time.",
+    ]
     assert (output / late.LATE).read_text() == "student,days\n'=eve,1\nann,2\nbob,?\n"
     before = (output / late.LATE).stat().st_mtime_ns
     assert late.update(output, seen) == [] and (output / late.LATE).stat().st_mtime_ns == before
     days(output, "ann,2\nbob,3\nzoe,1\n")  # by hand
-    assert late.update(output, {"ann": 0, "bob": None}) == ["ann: 2 -> 0 days late"]
+    assert late.update(output, {"ann": 0, "bob": None}) == ["ann: in time; before, 2 days late."]
     assert late.read(output / late.LATE) == {"bob": 3, "zoe": 1}
 
 
@@ -203,10 +207,10 @@ def test_the_gradebook_of_nbgrader_has_the_penalty(output, small):
     database = f"sqlite:///{output / 'gradebook.db'}"
     days(output, "ann,2\nbob,1\n")
     late.set_policy(output, "10% a day")
-    reports.write_gradebook(output, small, reports.grades(output, small), database)
+    exporting.write_gradebook(output, small, reports.grades(output, small), database)
     late.set_policy(output, "5 points a day")  # replaces what was there
     (output / late.LATE).write_text("student,days\nann,2\n")
-    reports.write_gradebook(output, small, reports.grades(output, small), database)
+    exporting.write_gradebook(output, small, reports.grades(output, small), database)
     with api.Gradebook(database) as book:
         found = {student: book.find_submission("small", student) for student in ("ann", "bob", "cyn")}
         assert {student: (one.score, one.late_submission_penalty) for student, one in found.items()} == {

@@ -10,7 +10,7 @@ import hostile
 import subprocess
 import pytest
 
-from assignments.grader import checking, overrides, reports, results
+from assignments.grader import checking, exporting, overrides, reports, results, tables
 from assignments.grader.__main__ import main
 from assignments.grader.marking import prepare
 from assignments.grader.results import Result
@@ -138,12 +138,27 @@ def test_a_question_or_the_total_can_be_set(output, small):
     assert (
         found["bob"]["note"] == "'=late <b>"
         and "=late &lt;b&gt;" in page(output, "bob")
-        and "set by your instructor" in page(output, "bob")
+        and reports.SET in page(output, "bob")
     )
     assert (found["kim"]["status"], found["kim"]["score"]) == ("unreadable", "40")
-    assert found[overrides.safe_cell(NASTY)]["score"] == "51"
+    assert found[tables.safe_cell(NASTY)]["score"] == "51"
     assert run("override", "small", "bob", "q1", "--remove", "--output", output) == 0
     assert rows((output / "grades.csv").read_text("utf-8"))["bob"]["score"] == "0"
+
+
+def test_a_page_with_an_override_reads_as_one(output, small):
+    """No red "0 of 3" above points that a person has given; a bonus is at most as much again."""
+    assert run("override", "small", "A., Ann", "q1", 3, "--output", output) == 0  # by the name on the list
+    assert run("override", "small", "bob", "q1", 30, "--output", output) == 0
+    text = page(output, "bob")
+    section = text[text.index("q1:") : text.index("q2:")]
+    assert "30 of 30" in section and reports.SET_ALL in section and "<table>" not in section and "wrong" not in section
+    text = page(output, "ann")
+    section = text[text.index("q1:") : text.index("q2:")]
+    assert "feedback for A., Ann (ann)" in text and "3 of 30" in section and reports.SET in section
+    assert 'class="right"' not in section and "<th>Points</th>" not in section
+    assert run("override", "small", "bob", "total", 200, "--note", "twice", "--output", output) == 0
+    assert run("override", "small", "bob", "total", 201, "--note", "more", "--output", output) == 2
 
 
 @pytest.mark.parametrize(
@@ -186,9 +201,9 @@ def test_overrides_survive_new_results(output, small):
 
 def test_an_override_says_the_new_total(output, small, capsys):
     assert run("override", "small", "bob", "q1", 20, "--output", output) == 0
-    assert "'bob': q1 20; total " in capsys.readouterr().out
+    assert "bob: q1 20; total " in capsys.readouterr().out
     assert run("override", "small", "bob", "q1", "--remove", "--output", output) == 0
-    assert "'bob': q1 as graded; total " in capsys.readouterr().out
+    assert "bob: q1 as graded; total " in capsys.readouterr().out
 
 
 def test_the_wrong_python_is_told_which_is_right():
@@ -211,7 +226,7 @@ def test_an_export_without_a_list_of_the_course_says_so(system, columns, output,
     assert run("export", system, "small", "--output", output, "--partial") == 0
     assert (
         "students are known by the name of their folder alone (" in (said := capsys.readouterr().err)
-        and "'ann'" in said
+        and ", ann, bob, " in said
         and columns in said
     )
 
@@ -232,7 +247,7 @@ def grade_written(output, points=0):
 def test_a_written_answer_without_points_is_no_zero(system, output, small, capsys):
     assert run("export", system, "small", "--output", output) == 2
     assert (
-        "1 written answers have no points yet ('ann')" in capsys.readouterr().err
+        "1 written answers have no points yet (A., Ann (ann))" in capsys.readouterr().err
         and not (output / f"{system}.csv").exists()
     )
     assert rows(reports.grades_csv(small, everybody(output, small)))["ann"]["note"] == reports.UNGRADED
@@ -287,6 +302,53 @@ def test_the_layout_for_moodle(output, small):
     assert not [row for row in made if row[0] in ("kim", "lee", "zoe", "max")]
 
 
+CANVAS = """Student,ID,SIS User ID,SIS Login ID,Section,Assignment 1 (551),A small assignment (555),Final Score
+Points Possible,,,,,10,100,(read only)
+"Student, Test",9,,,S1,,,
+"A., Ann",17,,ann@x.org,S1,3,1,77
+"Baker, Bob",18,,bob,S1,4,,66
+"Else, Somebody",99,,else,S1,5,2,55
+"""
+MOODLE = """Identifier,Full name,Email address,Status,Grade,Maximum Grade,Grade can be changed,Feedback comments
+Participant 17,Ann A,a@x.org,Submitted,-,100.00,Yes,
+Participant 18,Bob Baker,bob,Submitted,-,100.00,Yes,
+Participant 19,Nobody,n@x.org,No submission,-,100.00,Yes,
+"""
+
+
+def test_the_gradebook_that_was_given_is_filled_in(output, small, tmp_path, capsys):
+    """Canvas's own heading and rows come back, with the points; who has none keeps what was there."""
+    grade_written(output)
+    gradebook = tmp_path / "gradebook.csv"
+    gradebook.write_text(CANVAS)
+    assert run("export", "canvas", "small", "--output", output, "--worksheet", gradebook) == 0
+    said = capsys.readouterr().err
+    assert "4 students with a grade are not in gradebook.csv" in said or "3 students with a grade" in said
+    made = list(csv.reader(io.StringIO((output / "canvas.csv").read_text("utf-8"))))
+    names = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
+    assert made[0] == [*names, "A small assignment (555)"] and made[1][-1] == "100"
+    assert [(row[0], row[-1]) for row in made[2:]] == [("A., Ann", "80"), ("Baker, Bob", "0"), ("Else, Somebody", "2")]
+    gradebook.write_text(CANVAS.replace("A small assignment (555)", "Homework (555)").replace(",10,100,", ",10,50,"))
+    assert run("export", "canvas", "small", "--output", output, "--worksheet", gradebook) == 2
+    assert "--column: 'Assignment 1 (551)', 'Homework (555)'" in capsys.readouterr().err
+    column = ("--column", "Homework (555)")
+    assert run("export", "canvas", "small", "--output", output, "--worksheet", gradebook, *column) == 0
+    assert "Canvas has 50 points possible for 'Homework (555)', the grades 100." in capsys.readouterr().err
+
+
+def test_the_worksheet_that_was_given_is_filled_in(output, small, tmp_path, capsys):
+    grade_written(output)
+    worksheet = tmp_path / "worksheet.csv"
+    worksheet.write_text(MOODLE)
+    assert run("export", "moodle", "small", "--output", output, "--worksheet", worksheet) == 0
+    made = list(csv.DictReader(io.StringIO((output / "moodle.csv").read_text("utf-8"))))
+    assert [row["Grade"] for row in made] == ["80", "0", "'-"] and list(made[0]) == MOODLE.splitlines()[0].split(",")
+    assert made[0]["Feedback comments"] == "graded: 80 of 100 points" and not made[2]["Feedback comments"]
+    worksheet.write_text("a,b\n1,2\n")
+    assert run("export", "moodle", "small", "--output", output, "--worksheet", worksheet) == 2
+    assert "no columns 'Identifier' and 'Grade'" in capsys.readouterr().err
+
+
 @pytest.mark.filterwarnings("ignore")  # of the database library, inside nbgrader
 def test_the_gradebook_of_nbgrader(output, small):
     api = pytest.importorskip("nbgrader.api")
@@ -297,10 +359,10 @@ def test_the_gradebook_of_nbgrader(output, small):
         )
     database = f"sqlite:///{output / 'gradebook.db'}"
     for _ in range(2):  # again changes nothing
-        assert reports.write_gradebook(output, small, reports.grades(output, small), database) == 7
+        assert exporting.write_gradebook(output, small, reports.grades(output, small), database) == 7
     with api.Gradebook(database) as book:
         book.update_or_create_student("bob", last_name="Baker")  # what the database knows stays
-    reports.write_gradebook(output, small, reports.grades(output, small), database)
+    exporting.write_gradebook(output, small, reports.grades(output, small), database)
     with api.Gradebook(database) as book:
         assert book.find_student("bob").last_name == "Baker"
         assert book.find_submission("small", "Ann.Smith").score == book.find_submission("small", NASTY).score == 80

@@ -1,0 +1,237 @@
+"""Grades in the layouts of other systems: Canvas, Moodle, and the database of nbgrader.
+
+Where the gradebook or the worksheet of the system is given, it is filled in: its own columns, names and numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from . import results
+from .collecting import TEST_STUDENTS
+from .questions import Assignment
+from .reports import UNKNOWN_DAYS, Grade, late_line, read_roster
+from .tables import number, read_rows, table
+
+CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
+
+
+def listed(some: Sequence[Grade]) -> str:
+    """The first of them, by name."""
+    return ", ".join(grade.who for grade in some[:5]) + (", ..." if len(some) > 5 else "")
+
+
+def check_written(assignment: Assignment, everybody: list[Grade], partial: bool) -> tuple[list[Grade], str]:
+    """The grades to export, and a sentence about the written question, empty if there is nothing to say.
+
+    An answer that nobody has graded yet is no zero. Raises ``ValueError`` that names such students, unless ``partial``
+    is true: then they are exported without a grade. Who wrote no answer gets nothing for it, and that is said.
+    """
+    open_question = [grade for grade in everybody if grade.points_are_missing]
+    waiting = [grade for grade in open_question if grade.result.written]
+    names = listed(waiting)
+    if waiting and not partial:
+        raise ValueError(
+            f"{assignment.written.name}: {len(waiting)} written answers have no points yet ({names}): enter them, or say --partial to"
+            " export these students without a grade"
+        )
+    said = (
+        [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."]
+        if waiting
+        else []
+    )
+    empty = len(open_question) - len(waiting)
+    said += [f"{empty} students wrote no answer to {assignment.written.name}: it counts as 0."] if empty else []
+    unknown = sum(late_line(grade) == UNKNOWN_DAYS for grade in everybody)
+    said += [f"{unknown} late students lose nothing, because late.csv does not say how many days."] if unknown else []
+    return [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody], " ".join(
+        said
+    )
+
+
+def not_found(output: Path, everybody: list[Grade], system: str) -> str:
+    """A sentence about students whom the other system may not find, because the list of the course does not say who they are."""
+    columns = {"canvas": ("id", "sis_user_id", "sis_login_id"), "moodle": ("email", "id")}[system]
+    roster = read_roster(output)
+    unknown = [
+        grade for grade in everybody if not any(roster.get(grade.result.student, {}).get(name) for name in columns)
+    ]
+    if not unknown:
+        return ""
+    return (
+        f"{len(unknown)} students are known by the name of their folder alone ({listed(unknown)}): if {system} does not know them by it, grade again with a"
+        f" list of the course (ROSTER, --roster) that has the column {' or '.join(map(repr, columns))}. What is graded is kept."
+    )
+
+
+def canvas_csv(output: Path, assignment: Assignment, everybody: list[Grade]) -> str:
+    """The layout that Canvas's gradebook imports.
+
+    Columns ``Student, ID, SIS User ID, SIS Login ID, Section`` and one named like the assignment; the second line says
+    ``Points Possible``. Canvas finds a student by ``ID``, ``SIS User ID`` or ``SIS Login ID``: the roster's columns
+    ``id``, ``sis_user_id`` and ``sis_login_id`` go there, and without the last the student's folder name. Canvas makes a
+    new assignment if there is none of this name. Students without a grade have an empty cell.
+    """
+    roster = read_roster(output)
+    rows = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment.title]]
+    rows.append(["Points Possible", "", "", "", "", number(assignment.points)])
+    for grade in everybody:
+        student = grade.result.student
+        known = roster.get(student, {})
+        ids = [known.get("id", ""), known.get("sis_user_id", ""), known.get("sis_login_id", student)]
+        rows.append([known.get("name", student), *ids, known.get("section", ""), number(grade.score)])
+    return table(rows)
+
+
+def moodle_csv(output: Path, assignment: Assignment, everybody: list[Grade]) -> str:
+    """The layout for Moodle's "Grades, Import, CSV file", whose columns are mapped by hand at the import.
+
+    Columns ``Username`` (the folder name), ``ID number``, ``Email address`` (the roster's ``id`` and ``email``), one named
+    like the assignment, and its feedback: map one of the first three to the user, the last two to the grade item and
+    its feedback. Students without a grade are left out, because an empty grade would delete one that is there.
+    """
+    roster = read_roster(output)
+    rows = [["Username", "ID number", "Email address", assignment.title, f"{assignment.title} (feedback)"]]
+    for grade in everybody:
+        if grade.score is not None:
+            known = roster.get(grade.result.student, {})
+            said = comment(assignment, grade)
+            rows.append([grade.result.student, known.get("id", ""), known.get("email", ""), number(grade.score), said])
+    return table(rows)
+
+
+def canvas_filled(
+    gradebook: Path, assignment: Assignment, output: Path, everybody: list[Grade], column: str | None = None
+) -> tuple[str, str]:
+    """The export of Canvas's gradebook that was given, with the assignment's column filled in; and what is to be said.
+
+    ``column``: its heading there; without it the one that names the assignment, or the only one with a number in brackets.
+    Raises ``ValueError`` if it is another table, or the column cannot be told.
+    """
+    header, *rows = read_rows(gradebook, "worksheet") or [[]]
+    if not {"Student", "ID"} <= set(header):
+        raise ValueError(f"worksheet: {gradebook.name} has no columns 'Student' and 'ID', as Canvas exports them")
+    own = [one for one in header if re.search(r"\(\d+\)$", one)]
+    named = [one for one in own if assignment.title in one or assignment.name in one]
+    fits = [column] if column in header else named if len(named) == 1 else own
+    if len(fits) != 1 or (column and column not in header):
+        raise ValueError(f"column: say which of these is the assignment, by --column: {', '.join(map(repr, own))}")
+    place = header.index(fits[0])
+    kept = [header.index(name) for name in CANVAS_COLUMNS if name in header] + [place]
+    made, left, said = [[header[one] for one in kept]], known_by(output, everybody), []
+    for row in rows:
+        row = [*row, *[""] * (len(header) - len(row))]
+        person = dict(zip(header, row, strict=False))
+        if "points possible" in person["Student"].strip().lower():
+            if row[place].strip() not in ("", number(assignment.points), f"{assignment.points:.2f}"):
+                said.append(
+                    f"Canvas has {row[place].strip()} points possible for {fits[0]!r}, the grades {number(assignment.points)}."
+                )
+        elif person["Student"] in TEST_STUDENTS:
+            continue
+        elif grade := taken(left, [person["ID"], person.get("SIS Login ID", ""), person.get("SIS User ID", "")]):
+            row[place] = number(grade.score) or row[place]
+        made.append([row[one] for one in kept])
+    return table(made), " ".join([*said, not_there(everybody, left, gradebook)]).strip()
+
+
+def moodle_filled(worksheet: Path, assignment: Assignment, output: Path, everybody: list[Grade]) -> tuple[str, str]:
+    """Moodle's grading worksheet that was given, with grades and comments filled in; and what is to be said."""
+    header, *rows = read_rows(worksheet, "worksheet") or [[]]
+    if not {"Identifier", "Grade"} <= set(header):
+        raise ValueError(f"worksheet: {worksheet.name} has no columns 'Identifier' and 'Grade', as Moodle exports them")
+    made, left, said = [header], known_by(output, everybody), set()
+    for row in rows:
+        row = [*row, *[""] * (len(header) - len(row))]
+        person = dict(zip(header, row, strict=False))
+        number_there = re.sub(r"\D", "", person["Identifier"])
+        grade = taken(left, [number_there, person.get("Email address", ""), person.get("Full name", "")])
+        if grade is not None and grade.score is not None:
+            row[header.index("Grade")] = number(grade.score)
+            if "Feedback comments" in header:
+                row[header.index("Feedback comments")] = comment(assignment, grade)
+        most = person.get("Maximum Grade", "").strip()
+        if most and most not in (number(assignment.points), f"{assignment.points:.2f}"):
+            said.add(f"Moodle's maximum is {most}, that of the grades {number(assignment.points)}.")
+        made.append(row)
+    return table(made), " ".join([*sorted(said), not_there(everybody, left, worksheet)]).strip()
+
+
+def known_by(output: Path, everybody: list[Grade]) -> dict[str, Grade]:
+    """The grades by all that a system may call a student; what would be two students' is nobody's."""
+    roster, found, twice = read_roster(output), dict[str, Grade](), set()
+    for grade in everybody:
+        for word in {grade.result.student, *roster.get(grade.result.student, {}).values()}:
+            twice |= {word} if word in found else set()
+            found[word] = grade
+    return {word: grade for word, grade in found.items() if word and word not in twice}
+
+
+def taken(left: dict[str, Grade], words: Sequence[str]) -> Grade | None:
+    """The grade of the first of these words that is known; it is then nobody else's."""
+    grade = next((left[word.strip()] for word in words if word.strip() in left), None)
+    for word in [word for word, one in left.items() if one is grade]:
+        del left[word]
+    return grade
+
+
+def not_there(everybody: list[Grade], left: Mapping[str, Grade], path: Path) -> str:
+    """A sentence about students with a grade who were not found in a given table."""
+    lost = [grade for grade in everybody if grade.score is not None and any(one is grade for one in left.values())]
+    return f"{len(lost)} students with a grade are not in {path.name}: {listed(lost)}." if lost else ""
+
+
+def comment(assignment: Assignment, grade: Grade) -> str:
+    """What Moodle shows beside a grade."""
+    said = f"{grade.result.status}: {number(grade.score)} of {number(assignment.points)} points"
+    return said + (f" ({late_line(grade)})" if grade.late and grade.late.taken else "")
+
+
+def write_gradebook(output: Path, assignment: Assignment, everybody: list[Grade], database: str) -> int:
+    """Enter the scores into the ``Gradebook`` of nbgrader; how many students were entered.
+
+    ``database``: a URL such as ``sqlite:///gradebook.db``. Students without a grade are not entered: nbgrader would store
+    a zero. Each question is a grade cell named like in the notebook; the written question is left for a person to
+    grade in nbgrader if its points are not known. Raises ``ImportError`` without nbgrader.
+    """
+    try:
+        from nbgrader.api import Gradebook  # an extra for instructors: not needed to grade
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"nbgrader is not installed here ({error.name} is missing): say `{sys.executable} -m pip install nbgrader==0.9.6`"
+        ) from error
+
+    # it starts the program alembic, which stands beside this Python even where the environment is not activated
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    checks = {question.name: f"{question.name}-checks" for question in assignment.questions}
+    with Gradebook(database) as book:
+        book.update_or_create_assignment(assignment.name)
+        book.update_or_create_notebook(assignment.name, assignment.name)
+        cells = [(checks[question.name], question.points, "code") for question in assignment.questions]
+        cells.append((assignment.written.name, assignment.written.points, "markdown"))
+        for cell, points, kind in cells:
+            book.update_or_create_grade_cell(cell, assignment.name, assignment.name, max_score=points, cell_type=kind)
+        entered = 0
+        for grade in everybody:
+            if grade.score is None:
+                continue
+            student = grade.result.student
+            if len(student) > 128:  # nbgrader's limit
+                student = results.file_name(student)
+            book.update_or_create_student(student)
+            submission = book.update_or_create_submission(assignment.name, student)
+            by_cell = {cell: grade.questions[name] for name, cell in checks.items()}
+            for notebook in submission.notebooks:
+                for entry in notebook.grades:
+                    known = grade.written if entry.name == assignment.written.name else by_cell[entry.name]
+                    entry.manual_score, entry.auto_score = known, known
+                    entry.needs_manual_grade = known is None
+                notebook.late_submission_penalty = grade.late.taken if grade.late else 0.0
+            entered += 1
+        book.db.commit()
+    return entered
