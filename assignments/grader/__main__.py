@@ -16,6 +16,7 @@ try:
     from . import (
         batch,
         checking,
+        class_page,
         collecting,
         drafts,
         exporting,
@@ -33,6 +34,7 @@ try:
         rubric_page,
         similar,
         tables,
+        term,
         written,
     )
     from .sandbox import InfrastructureError, Limits, Sandbox
@@ -147,6 +149,41 @@ def grade(options: argparse.Namespace) -> int:
         print(f"{rows} remarks about what was handed in: {unmatched}")
     print(f"Grades: {folder_of(options) / 'grades.csv'}")
     return int(counts[results.INFRASTRUCTURE_ERROR] > 0)
+
+
+def regrade(options: argparse.Namespace) -> int:
+    """Grade one question anew for the class after its test was mended, and say who gains and who loses."""
+    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    names = {one.result.student: one.who for one in reports.grades(output, assignment)}
+    changes = batch.regrade(options.submissions, assignment, options.question, output, options.write, options.unsafe)
+    for one in changes:
+        points = f"{tables.number(one.before)} -> {tables.number(one.after)}"
+        if one.why or one.before != one.after:
+            print(f"{names[one.student]}: {one.why or points}")
+    gain, lose = (sum(sign * (one.after - one.before) > 0 for one in changes if not one.why) for sign in (1, -1))
+    left = sum(bool(one.why) for one in changes)
+    print(f"{options.question}: {gain} gain, {lose} lose, {len(changes) - gain - lose - left} stay, {left} left out.")
+    print("Written." if options.write else "Nothing is written yet: say it again with --write.")
+    return int(left > 0)
+
+
+def statistics(options: argparse.Namespace) -> int:
+    """Say how many were right in each part, and which mistakes are frequent, on a page and in a table."""
+    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    print(class_page.write(output, assignment, reports.grades(output, assignment)))
+    return 0
+
+
+def whole_term(options: argparse.Namespace) -> int:
+    """Write the grades of all assignments side by side; set a budget of late days for the term."""
+    if options.late_days is not None:
+        late.set_budget(options.grades, options.late_days)
+        for name in term.gather(options.grades, options.home):
+            reports.write_all(options.grades / name, questions.load(name, options.home))
+    path, count = term.write(options.grades, options.home)
+    budget = late.budget_of(options.grades)
+    print(f"{count} students: {path}" + (f"; {budget} late days of the term are forgiven" if budget else ""))
+    return 0
 
 
 def report(options: argparse.Namespace) -> int:
@@ -389,6 +426,21 @@ def parser() -> argparse.ArgumentParser:
         "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
     )
     add_grading(made)
+    made = command("regrade", regrade)
+    made.add_argument("submissions", type=Path)
+    made.add_argument("assignment")
+    made.add_argument("question", help="its name, such as q3")
+    made.add_argument("--write", action="store_true", help="store the new points; without it they are shown only")
+    add_output(made)
+    add_unsafe(made)
+    made = command("statistics", statistics)
+    made.add_argument("assignment")
+    add_output(made)
+    made = command("term", whole_term)
+    made.add_argument(
+        "--grades", type=Path, default=batch.ROOT / "grades", help="the folder with a folder for each assignment"
+    )
+    made.add_argument("--late-days", type=int, help="that are forgiven each student in all assignments together")
     made = command("report", report)
     made.add_argument("assignment")
     add_output(made)

@@ -432,8 +432,7 @@ def grade_submission(course: Course, submission: Submission, folder: Path, regra
     kept: Result | None = None
     try:
         data = None if submission.problem or submission.path is None else submission.read()
-        said = f"{course.key_for(submission.student)} {submission.student} {submission.problem} {submission.remark} {data is None}\0"
-        key = hashlib.sha256(said.encode("utf-8", "replace") + (data or b"")).hexdigest()
+        key = key_with(course, submission, data)
         kept = results.load(results.path_of(folder, submission.student))
         if kept is not None and (kept.key != key or kept.student != submission.student):
             kept = None
@@ -442,7 +441,7 @@ def grade_submission(course: Course, submission: Submission, folder: Path, regra
             return kept
         begun(folder, submission).touch(0o600)
         result = result_of(course, submission, data)
-        result.key = key
+        result.key, result.handed = key, hashlib.sha256(data or b"").hexdigest()
     except Unreadable as problem:
         result = Result(submission.student, results.UNREADABLE, note=str(problem))
     except Exception as error:
@@ -456,6 +455,69 @@ def grade_submission(course: Course, submission: Submission, folder: Path, regra
     except Exception as error:  # no room, say
         return Result(submission.student, results.INFRASTRUCTURE_ERROR, note=f"{type(error).__name__}: {error}"[:300])
     return result
+
+
+def key_with(course: Course, submission: Submission, data: bytes | None) -> str:
+    """The key of a result: all that it depends on, the submission included."""
+    said = f"{course.key_for(submission.student)} {submission.student} {submission.problem} {submission.remark} {data is None}\0"
+    return hashlib.sha256(said.encode("utf-8", "replace") + (data or b"")).hexdigest()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A question graded anew for one student; ``why`` it could not be, or empty."""
+
+    student: str
+    before: float = 0.0
+    after: float = 0.0
+    why: str = ""
+
+
+def regrade(
+    submitted: str | os.PathLike[str],
+    assignment: Assignment,
+    question: str,
+    output: str | os.PathLike[str] | None = None,
+    write: bool = False,
+    unsafe: bool = False,
+) -> list[Change]:
+    """Grade one question anew for everybody who has a grade, after its test was mended.
+
+    The same inputs are drawn, and all other questions keep their points. Nothing is stored unless ``write`` is true.
+    Who has handed in another notebook since is left out. Raises ``ValueError``, see :func:`grade`.
+    """
+    if question not in [one.name for one in assignment.questions]:
+        raise ValueError(
+            f"question: got {question!r}, expected one of {', '.join(one.name for one in assignment.questions)}"
+        )
+    folder, changes = output_folder(output, assignment), []
+    found = find(Path(submitted), assignment.name, None).submissions
+    with Sandbox(unsafe) as sandbox, locked(folder) as lock:
+        inside.keep_out(sandbox, private_paths(assignment, Path(submitted), folder))
+        course = ready(assignment, sandbox, folder, None, lock)
+        for submission in tqdm(found, desc=f"{assignment.name} {question}", unit="", disable=None):
+            known = results.load(results.path_of(folder, submission.student))
+            if known is None or known.points is None or submission.path is None:
+                continue
+            data = submission.read()
+            if known.handed != hashlib.sha256(data).hexdigest():
+                changes.append(Change(submission.student, why="another notebook than the one that was graded"))
+                continue
+            own = course.of(submission.student)
+            short = replace(own, prepared=[one for one in own.prepared if one.question.name == question])
+            try:
+                (new,), _ = grade_notebook(short, cells.choose(submissions.parse(data), course.given))
+            except InfrastructureError as error:
+                changes.append(Change(submission.student, why=str(error)))
+                continue
+            place = [one.name for one in known.questions].index(question)
+            changes.append(Change(submission.student, known.questions[place].points, new.points))
+            if write:
+                known.questions[place], known.key = new, key_with(course, submission, data)
+                results.store(folder, known)
+        if write:
+            reports.write_all(folder, assignment)
+    return changes
 
 
 def result_of(course: Course, submission: Submission, data: bytes | None) -> Result:

@@ -22,7 +22,7 @@ from .results import write_whole
 from .submissions import student_name
 from .tables import plain_cell, safe_cell
 
-LATE, EXTENSIONS = "late.csv", "extensions.csv"
+LATE, EXTENSIONS, BUDGET = "late.csv", "extensions.csv", "late_budget.json"
 MAX_DAYS = 1_000
 AMOUNT = r"(\d+(?:\.\d+)?) ?(%|points?)"
 POLICY = re.compile(rf"{AMOUNT} (?:a|per) day(?:,? at most {AMOUNT})?")
@@ -117,7 +117,39 @@ def columns_in(reader: csv.DictReader[str]) -> str:
 
 
 def counted(output: Path) -> Days:
-    """The days that count for each student, extensions subtracted."""
+    """The days that count for each student: without extensions, and without what is left of the budget of the term.
+
+    The budget is used up in the order of the assignments' names, by the output folders beside this one.
+    """
+    found, budget = after_extensions(output), budget_of(output.parent)
+    if budget:
+        earlier = [
+            after_extensions(path.parent) for path in output.parent.glob(f"*/{LATE}") if path.parent.name < output.name
+        ]
+        for student, days in found.items():
+            left = max(0, budget - sum(days.get(student) or 0 for days in earlier))
+            found[student] = days if days is None else max(0, days - left)
+    return {student: days for student, days in found.items() if days != 0}
+
+
+def budget_of(folder: Path) -> int:
+    """How many late days of a term are forgiven each student; 0 if nothing was said. Raises ``ValueError``."""
+    path = folder / BUDGET
+    try:
+        return int(json.loads(path.read_text("utf-8"))["days"]) if path.exists() else 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"grades: {str(path)!r} is damaged") from error
+
+
+def set_budget(folder: Path, days: int) -> None:
+    """Keep a budget of late days for all assignments of a folder; 0 takes it away. Raises ``ValueError``."""
+    if not 0 <= days <= MAX_DAYS:
+        raise ValueError(f"late-days: got {days}, expected a number from 0 to {MAX_DAYS}")
+    write_whole(folder / BUDGET, json.dumps({"days": days}) + "\n")
+
+
+def after_extensions(output: Path) -> Days:
+    """Days late of each student, without those that were granted."""
     extensions = read(output / EXTENSIONS)
     found = {
         student: days if days is None else max(0, days - (extensions.get(student) or 0))

@@ -28,6 +28,7 @@ class Result:
     with the points of all the others; ``unreadable``, ``not submitted`` and ``infrastructure error``: no grade, which is
     not a zero. ``key``: what the result depends on, as a hash; empty if it must be made again. ``note``: a sentence for
     the student. ``written``: whether the written question has an answer. ``seconds``: how long it took.
+    ``handed``: a hash of the notebook.
     """
 
     student: str
@@ -37,6 +38,7 @@ class Result:
     note: str = ""
     written: bool = False
     seconds: float = 0.0
+    handed: str = ""
     kept: bool = False  # not stored: whether the result is from an earlier run
 
     @property

@@ -13,7 +13,7 @@ FORMULAS = ("=", "+", "-", "@", "|", "%", "'")
 def safe_cell(text: str) -> str:
     """Text for a table that a spreadsheet will not take for a formula: an apostrophe goes before what looks like one."""
     text = " ".join(text.split())
-    return f"'{text}" if text.startswith(FORMULAS) else text
+    return f"'{text}" if text.startswith(FORMULAS) and text != "-" else text
 
 
 def plain_cell(text: str) -> str:

@@ -342,7 +342,7 @@ def test_the_worksheet_that_was_given_is_filled_in(output, small, tmp_path, caps
     worksheet.write_text(MOODLE)
     assert run("export", "moodle", "small", "--output", output, "--worksheet", worksheet) == 0
     made = list(csv.DictReader(io.StringIO((output / "moodle.csv").read_text("utf-8"))))
-    assert [row["Grade"] for row in made] == ["80", "0", "'-"] and list(made[0]) == MOODLE.splitlines()[0].split(",")
+    assert [row["Grade"] for row in made] == ["80", "0", "-"] and list(made[0]) == MOODLE.splitlines()[0].split(",")
     assert made[0]["Feedback comments"] == "graded: 80 of 100 points" and not made[2]["Feedback comments"]
     worksheet.write_text("a,b\n1,2\n")
     assert run("export", "moodle", "small", "--output", output, "--worksheet", worksheet) == 2

@@ -1,0 +1,56 @@
+"""A term: the grades of all assignments side by side, and a budget of late days."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import late, questions, reports, results
+from .tables import number, table
+
+TABLE = "term.csv"
+
+
+def gather(folder: Path, home: Path = questions.HOME) -> dict[str, list[reports.Grade]]:
+    """The grades of every assignment that has an output folder of its own name here, in course order."""
+    there = [name for name in questions.names(home) if (folder / name / "settings.json").is_file()]
+    return {name: reports.grades(folder / name, questions.load(name, home)) for name in there}
+
+
+def write(folder: Path, home: Path = questions.HOME) -> tuple[Path, int]:
+    """Write one line a student: points and late days of each assignment, the sum, and its share of what there was.
+
+    An assignment without a grade is empty and counts as no points; ``share`` is of all assignments that were graded.
+    Returns the path and how many students there are. Raises ``ValueError`` if nothing was graded here.
+    """
+    found = gather(folder, home)
+    if not found:
+        raise ValueError(f"grades: no assignment was graded in {str(folder)!r}")
+    most = sum(questions.load(name, home).points for name in found)
+    by_student: dict[str, dict[str, reports.Grade]] = {}
+    for name, everybody in found.items():
+        for grade in everybody:
+            by_student.setdefault(grade.result.student, {})[name] = grade
+    header = [
+        "student",
+        "name",
+        *(word for name in found for word in (name, f"{name} days late")),
+        "sum",
+        "of",
+        "share",
+    ]
+    rows = [header]
+    for student, grades in sorted(by_student.items()):
+        days = {name: late.after_extensions(folder / name).get(student, 0) for name in found}
+        cells = [
+            word
+            for name in found
+            for word in (
+                number(grades[name].score if name in grades else None),
+                "?" if days[name] is None else str(days[name] or ""),
+            )
+        ]
+        total = sum(grade.score for grade in grades.values() if grade.score is not None)
+        called = next((grade.name for grade in grades.values() if grade.name), "")
+        rows.append([student, called, *cells, number(total), number(most), f"{100 * total / most:.1f}%"])
+    results.write_whole(folder / TABLE, table(rows))
+    return folder / TABLE, len(by_student)
