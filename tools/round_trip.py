@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from assignments.grader import notebooks  # noqa: E402
 from assignments.grader.batch import grade  # noqa: E402
 from assignments.grader.checking import mark_namespace, mark_solution, solutions  # noqa: E402
-from assignments.grader.marking import prepare  # noqa: E402
+from assignments.grader.preparing import prepare  # noqa: E402
 from assignments.grader.questions import Assignment, as_solution, load, names  # noqa: E402
 
 SUBMISSIONS, SEED = 40, 7

@@ -40,18 +40,10 @@ from . import (
     submissions,
     visible_checks,
 )
-from .marking import (
-    CRASHED,
-    RAISED,
-    TIMEOUT,
-    Outcome,
-    Prepared,
-    QuestionResult,
-    mark,
-    note_missing,
-    note_spoiled,
-    prepare,
-)
+from .explaining import note_missing, note_spoiled
+from .marking import mark
+from .outcomes import CRASHED, RAISED, TIMEOUT, Outcome, QuestionResult
+from .preparing import Prepared, prepare
 from .questions import Assignment, Case, Question
 from .results import Result
 from .sandbox import InfrastructureError, Limits, Sandbox, Student

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import cells, notebooks
-from .marking import MISSING, Outcome, Prepared, QuestionResult, call_here, mark, prepare
+from .marking import mark
+from .outcomes import MISSING, Outcome, QuestionResult
+from .preparing import Prepared, call_here, prepare
 from .questions import Assignment, Case, Question
 
 MISTAKES = 5  # of every question, at least

@@ -18,8 +18,8 @@ from pathlib import Path
 from . import results
 from .archives import DAMAGED, Piece, pieces
 from .late import days_late
-from .tables import table
 from .submissions import ROSTER_COLUMNS, SUFFIX, Roster, of_the_system, student_name
+from .tables import table
 
 MAX_BYTES = 50_000_000  # of a notebook; the grader itself reads less, and tells the student
 MAX_TOTAL = 2_000_000_000  # bytes of all notebooks

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import seccomp
-from .marking import RETURNED
+from .outcomes import RETURNED
 from .questions import Case, Question
 from .sandbox import FOLDERS, InfrastructureError, Limits, Sandbox, Student, is_shown
 

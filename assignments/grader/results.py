@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .marking import PartResult, QuestionResult
+from .outcomes import PartResult, QuestionResult
 
 GRADED, TIMEOUT, CRASHED = "graded", "timeout", "crashed"
 UNREADABLE, NOT_SUBMITTED, INFRASTRUCTURE_ERROR = "unreadable", "not submitted", "infrastructure error"

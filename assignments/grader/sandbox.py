@@ -34,7 +34,7 @@ from typing import Any
 
 from . import cgroups, seccomp, wire
 from .cgroups import PREFIX
-from .marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, known_error
+from .outcomes import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, known_error
 from .questions import Case, Question, source_of
 
 HERE = Path(__file__).resolve().parent

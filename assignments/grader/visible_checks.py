@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .marking import RAISED, RETURNED, UNWRITTEN, Outcome, QuestionResult
+from .outcomes import RAISED, RETURNED, UNWRITTEN, Outcome, QuestionResult
 from .questions import Case, Question
 
 PASS = "The visible checks of this question pass with this answer."

@@ -27,7 +27,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from assignments.grader import batch, cgroups, checking, notebooks, questions, results  # noqa: E402
-from assignments.grader.marking import prepare  # noqa: E402
+from assignments.grader.preparing import prepare  # noqa: E402
 from assignments.grader.questions import Assignment, as_solution  # noqa: E402
 
 HOME = Path(__file__).resolve().parent / "course"

@@ -22,6 +22,8 @@ from assignments.grader import (
     batch,
     inside,
     marking,
+    outcomes,
+    preparing,
     questions,
     reading,
     sandbox,
@@ -30,7 +32,8 @@ from assignments.grader import (
     supposing,
     wire,
 )
-from assignments.grader.marking import CRASHED, Outcome, mark
+from assignments.grader.marking import mark
+from assignments.grader.outcomes import CRASHED, Outcome
 from assignments.grader.questions import Case, Question
 from assignments.grader.sandbox import InfrastructureError, Limits, Student
 
@@ -413,7 +416,7 @@ ANSWERS = {
 @functools.cache
 def without_mistakes(name):
     """The questions of an assignment, prepared but for their known mistakes."""
-    return [marking.prepare(replace(one, mistakes=()), 7) for one in questions.load(name).questions]
+    return [preparing.prepare(replace(one, mistakes=()), 7) for one in questions.load(name).questions]
 
 
 def filled_with(value, new):
@@ -424,12 +427,12 @@ def filled_with(value, new):
 
 
 def through_the_wire(value):
-    return sandbox.outcome({"kind": marking.RETURNED, "value": wire.encode(value)})
+    return sandbox.outcome({"kind": outcomes.RETURNED, "value": wire.encode(value)})
 
 
 def answers(wanted, came, whole):
     """What comes back for each case: one thing as the result, or in all places of it, unless the wire refuses so much."""
-    if came.kind != marking.RETURNED:
+    if came.kind != outcomes.RETURNED:
         return [came for _ in wanted]
     values = [came.value if whole else filled_with(want, came.value) for want in wanted]
     places = [1 if whole else leaves(want) for want in wanted]
@@ -451,7 +454,7 @@ def leaves(value):
 def test_rows_without_columns_are_no_array(shape):
     """Who goes through the rows would not come back."""
     for value in (np.empty(shape), [np.empty(shape)], {"one": np.empty(shape)}):
-        assert through_the_wire(value) == Outcome(marking.RAISED, error="an exception")
+        assert through_the_wire(value) == Outcome(outcomes.RAISED, error="an exception")
     assert through_the_wire(np.empty((5, 0))).value.shape == (5, 0)
 
 
@@ -467,7 +470,7 @@ def test_large_answers_take_no_time_from_others(name, answer):
     came = through_the_wire(ANSWERS[answer]())
     for prepared in without_mistakes(name):
         for whole in (False, True):
-            plain, _ = seconds(prepared, answers(prepared.wanted, Outcome(marking.RETURNED, 0.5), whole))
+            plain, _ = seconds(prepared, answers(prepared.wanted, Outcome(outcomes.RETURNED, 0.5), whole))
             large, result = seconds(prepared, answers(prepared.wanted, came, whole))
             assert result.points < result.max_points and large < 1 + 3 * plain, (prepared.question.name, whole, plain)
             assert sys.getprofile() is None
@@ -494,7 +497,7 @@ def test_small_answers_do_not_become_large(question, answer):
     prepared = next(one for one in without_mistakes(question[0]) if one.question.name == f"q{question[1]}")
     for want in prepared.wanted:
         tracemalloc.start()
-        wrong = marking.verdict(prepared.question, Outcome(marking.RETURNED, answer), want)
+        wrong = marking.verdict(prepared.question, Outcome(outcomes.RETURNED, answer), want)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert wrong is not None and peak < 50e6, peak
@@ -502,10 +505,10 @@ def test_small_answers_do_not_become_large(question, answer):
 
 def test_an_answer_that_is_too_large_is_not_kept():
     prepared = without_mistakes("01_mdps")[0]
-    outcome = marking.read(Outcome(marking.RETURNED, [0.0] * 90_000), prepared.wanted[0])
-    assert outcome == Outcome(marking.UNLIKE, error=reading.TOO_LARGE)
+    outcome = preparing.read(Outcome(outcomes.RETURNED, [0.0] * 90_000), prepared.wanted[0])
+    assert outcome == Outcome(outcomes.UNLIKE, error=reading.TOO_LARGE)
     for one in without_mistakes("01_mdps"):
-        assert all(marking.read(Outcome(marking.RETURNED, want), want).value is want for want in one.wanted)
+        assert all(preparing.read(Outcome(outcomes.RETURNED, want), want).value is want for want in one.wanted)
 
 
 def test_counting_ends_whenever_the_limit_is_met():

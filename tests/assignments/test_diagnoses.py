@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from new_mistakes import KNOWN, NEW_MISTAKES
 
-from assignments.grader import checking, diagnosing, marking, questions, supposing
+from assignments.grader import checking, diagnosing, explaining, marking, outcomes, preparing, questions, supposing
 from assignments.grader.diagnosing import SENTENCES, relation
 from assignments.grader.edits import edit
 from assignments.grader.questions import Case, Question
@@ -29,7 +29,7 @@ def prepared():
         loaded[name] = loaded.get(name) or questions.load(name)
         key = (name, number, seed)
         if key not in made:
-            made[key] = marking.prepare(loaded[name].questions[number], seed)
+            made[key] = preparing.prepare(loaded[name].questions[number], seed)
         return made[key]
 
     return get
@@ -48,7 +48,7 @@ def sentence_of(said):
 
 
 def called_known(message):
-    return message.startswith((marking.DIAGNOSIS, marking.PARTLY_KNOWN))
+    return message.startswith((explaining.DIAGNOSIS, explaining.PARTLY_KNOWN))
 
 
 def check_what_is_said(ready, new):
@@ -61,7 +61,7 @@ def check_what_is_said(ready, new):
     elif new.said is not None:
         assert any(sentence_of(new.said) in message for message in result.messages), result.messages
     # whatever is said is one of the sentences that may be said, made before the answer was looked at
-    may = marking.sentences(ready)
+    may = explaining.sentences(ready)
     for message in result.messages:
         part, found, sentence = message.partition("”: ")
         assert not found or (sentence in may and part.removeprefix("Tests of “") in ready.question.parts)
@@ -103,17 +103,17 @@ def test_right_solutions_get_no_sentence(prepared, name):
 def test_the_choice_of_a_sentence_carries_few_bits(name):
     for question in questions.load(name).questions:
         one, other = (
-            marking.Prepared(question, question.cases(marking.generator(question, seed)), [], []) for seed in (0, 1)
+            preparing.Prepared(question, question.cases(preparing.generator(question, seed)), [], []) for seed in (0, 1)
         )
-        may = marking.sentences(one)
-        assert marking.bits_a_part(one) == math.log2(len(may) + 1) <= BITS
-        assert may == marking.sentences(other)  # no number of a hidden case stands in them
+        may = explaining.sentences(one)
+        assert explaining.bits_a_part(one) == math.log2(len(may) + 1) <= BITS
+        assert may == explaining.sentences(other)  # no number of a hidden case stands in them
 
 
 def test_the_guide_says_how_many_bits():
     """And no more than it takes for the question with the most sentences."""
     most = max(
-        marking.bits_a_part(marking.Prepared(question, question.cases(marking.generator(question, 0)), [], []))
+        explaining.bits_a_part(preparing.Prepared(question, question.cases(preparing.generator(question, 0)), [], []))
         for name in questions.names()
         for question in questions.load(name).questions
     )
@@ -269,15 +269,17 @@ def test_sentences_hold_no_number_and_are_all_different():
 
 def test_a_part_gets_one_sentence_and_equal_ones_are_said_once(small):
     question = small.questions[0]
-    ready = marking.prepare(question, 1)
+    ready = preparing.prepare(question, 1)
     wanted = {id(case): want for case, want in zip(ready.cases, ready.wanted, strict=True)}
 
     def said(change):
         return marking.mark(
-            ready, lambda question, case: marking.Outcome(marking.RETURNED, change(case, wanted[id(case)]))
+            ready, lambda question, case: outcomes.Outcome(outcomes.RETURNED, change(case, wanted[id(case)]))
         ).messages
 
-    assert said(lambda case, want: -want) == [marking.DIAGNOSIS + "The sign is wrong."]  # a known mistake goes before
+    assert said(lambda case, want: -want) == [
+        explaining.DIAGNOSIS + "The sign is wrong."
+    ]  # a known mistake goes before
     assert said(lambda case, want: want + 1) == [SENTENCES["one too large"]]
     first = next(iter(question.parts))
     mixed = said(lambda case, want: want + 1 if case.part == first else want / 2)
@@ -291,24 +293,24 @@ def test_a_part_gets_one_sentence_and_equal_ones_are_said_once(small):
 
 
 def test_a_known_mistake_that_only_the_failing_tests_show_is_called_so(small):
-    ready = marking.prepare(small.questions[0], 1)
+    ready = preparing.prepare(small.questions[0], 1)
     wanted = {id(case): want for case, want in zip(ready.cases, ready.wanted, strict=True)}
 
     def said(outcome):
         return marking.mark(ready, lambda question, case: outcome(case, wanted[id(case)])).messages
 
     def negated_at_first(case, want):
-        return marking.Outcome(marking.RETURNED, -want if case is ready.cases[0] else want)
+        return outcomes.Outcome(outcomes.RETURNED, -want if case is ready.cases[0] else want)
 
-    assert said(negated_at_first) == [marking.PARTLY_KNOWN + "The sign is wrong."]
+    assert said(negated_at_first) == [explaining.PARTLY_KNOWN + "The sign is wrong."]
 
     def error(case=None, want=None):
-        return marking.Outcome(marking.RAISED, error="ValueError")
+        return outcomes.Outcome(outcomes.RAISED, error="ValueError")
 
     # an exception of the same kind has many reasons: it must come wherever it comes from the mistake
     ready.mistakes[0] = [error() for _ in ready.cases]
-    assert said(error)[-1] == marking.DIAGNOSIS + ready.question.mistakes[0].says
-    messages = said(lambda case, want: error() if case is ready.cases[0] else marking.Outcome(marking.RETURNED, want))
+    assert said(error)[-1] == explaining.DIAGNOSIS + ready.question.mistakes[0].says
+    messages = said(lambda case, want: error() if case is ready.cases[0] else outcomes.Outcome(outcomes.RETURNED, want))
     assert messages == ["The call raises ValueError."]
 
 
@@ -339,7 +341,7 @@ def question_of(reference, sampled=False):
 
 
 def said_about(question, solution):
-    return checking.mark_solution(marking.prepare(question, 3), solution).messages
+    return checking.mark_solution(preparing.prepare(question, 3), solution).messages
 
 
 @pytest.mark.parametrize(
@@ -386,11 +388,11 @@ def test_a_supposition_is_found(solution, said):
 
 def test_right_cases_speak_against_a_supposition(small):
     """What explains the wrong cases of a part must leave its right ones right."""
-    ready = marking.prepare(question_of(discounted), 3)
+    ready = preparing.prepare(question_of(discounted), 3)
 
     def call(question, case):
         first = case is ready.cases[0]
-        return marking.call_here(
+        return preparing.call_here(
             question, discounted if first else lambda rewards, gamma, done: discounted(rewards, 1.0, done), case
         )
 

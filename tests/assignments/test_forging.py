@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from assignments.grader import cells, checking, notebooks, questions, wire
-from assignments.grader.marking import mark, prepare
+from assignments.grader.marking import mark
+from assignments.grader.preparing import prepare
 from assignments.grader.questions import Case, Question, as_solution
 from assignments.grader.sandbox import Limits, Stopped, Student
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import csv
-import io
 import functools
+import io
 import json
 import os
 import sys
@@ -29,9 +29,11 @@ from assignments.grader import (
     batch,
     cells,
     collecting,
+    explaining,
     late,
     marking,
-    prepared,
+    outcomes,
+    preparing,
     questions,
     reports,
     results,
@@ -39,7 +41,9 @@ from assignments.grader import (
     submissions,
     wire,
 )
-from assignments.grader.marking import MISSING, RETURNED, Outcome, mark, note_spoiled
+from assignments.grader.explaining import note_spoiled
+from assignments.grader.marking import mark
+from assignments.grader.outcomes import MISSING, RETURNED, Outcome
 
 LONG = int(os.environ.get("RLBOOK_FUZZ_EXAMPLES", "500"))
 OPTIONS = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
@@ -415,8 +419,8 @@ def questions_of(name):
     """The questions of an assignment, and all sentences that may be said about each."""
     found = []
     for question in questions.load(name).questions:
-        one = marking.prepare(question, 7)
-        found.append((one, marking.sentences(one) | {mistake.says for mistake in question.mistakes}))
+        one = preparing.prepare(question, 7)
+        found.append((one, explaining.sentences(one) | {mistake.says for mistake in question.mistakes}))
     return found
 
 
@@ -448,19 +452,19 @@ def mark_drawn(data, name):
                 value = data.draw(returned(want)) if again is None else CHANGES[again](want)
             given.append(sandbox.outcome({"kind": RETURNED, "value": json.loads(json.dumps(wire.encode(value)))}))
         except (TypeError, ValueError, IndexError):
-            given.append(Outcome(marking.RAISED, error="TypeError"))
-    outcomes = iter(given)
+            given.append(Outcome(outcomes.RAISED, error="TypeError"))
+    sent = iter(given)
     with np.errstate(all="ignore"):
-        result = mark(one, lambda question, case: next(outcomes))
+        result = mark(one, lambda question, case: next(sent))
     for part in result.parts:
         cases = [place for place, case in enumerate(one.cases) if case.part == part.name]
         right = [marking.verdict(one.question, given[place], one.wanted[place]) is None for place in cases]
         assert part.right == sum(right) and part.points == (part.max_points if all(right) else 0)
-    ends = (*sentences, *(marking.ENDINGS[kind].format(function=one.question.function) for kind in marking.ENDINGS))
+    ends = (*sentences, *(outcomes.ENDINGS[kind].format(function=one.question.function) for kind in outcomes.ENDINGS))
     for message in result.messages:
         # the sentences of a comparison stand alone and are few; what explains is one of those that depend on no answer
         if message.startswith(
-            ("Tests of", marking.DIAGNOSIS, "The result is the right one", "The result is what a right")
+            ("Tests of", explaining.DIAGNOSIS, "The result is the right one", "The result is what a right")
         ):
             assert message.endswith(ends), message
     assert (result.points == result.max_points) == (not result.messages) and sys.getprofile() is None
@@ -606,46 +610,3 @@ def test_some_tables_of_days(text):
             name == submissions.student_name(name) and (days is None or 0 <= days <= late.MAX_DAYS)
             for name, days in found.items()
         )
-
-
-@pytest.fixture(scope="module")
-def kept(course, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kept")
-    prepared.store(folder, "f" * 64, course.prepared)
-    path = prepared.path_of(folder, "f" * 64)
-    return folder, path, path.read_bytes()
-
-
-@settings(max_examples=60, **OPTIONS)
-@given(data=st.data())
-def test_some_damages_of_what_is_kept(kept, small, data):
-    """A byte that is another one, lost or doubled is found out, and none of it is used."""
-    folder, path, whole = kept
-    at, length = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 9))
-    spoiled = whole[:at] + data.draw(st.binary(max_size=9)) + whole[at + length :]
-    path.write_bytes(spoiled)
-    try:
-        found = prepared.load(folder, "f" * 64, small, 1)
-    except prepared.Damaged:
-        assert spoiled != whole
-    else:
-        assert spoiled == whole and found is not None
-
-
-@settings(max_examples=60, **OPTIONS)
-@given(
-    content=ANY
-    | st.fixed_dictionaries(
-        {
-            "key": st.just("f" * 64),
-            "questions": ANY
-            | st.lists(st.fixed_dictionaries({"wanted": ANY, "mistakes": ANY}), min_size=3, max_size=3),
-        }
-    )
-)
-def test_something_else_with_a_hash_that_fits_is_not_used(kept, small, content):
-    folder, path, _ = kept
-    body = json.dumps(content).encode()
-    path.write_bytes(prepared.hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-    with pytest.raises(prepared.Damaged):
-        prepared.load(folder, "f" * 64, small, 1)

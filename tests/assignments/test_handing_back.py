@@ -12,7 +12,7 @@ import pytest
 
 from assignments.grader import collecting, overrides, results
 from assignments.grader.__main__ import main
-from assignments.grader.marking import PartResult, QuestionResult
+from assignments.grader.outcomes import PartResult, QuestionResult
 from assignments.grader.results import Result
 
 PAPER = b'{"cells": []}'

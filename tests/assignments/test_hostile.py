@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 
 from assignments.grader import batch, results
-from assignments.grader.marking import prepare
+from assignments.grader.preparing import prepare
 
 pytestmark = pytest.mark.slow
 

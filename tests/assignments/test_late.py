@@ -10,7 +10,7 @@ import pytest
 
 from assignments.grader import batch, checking, exporting, late, overrides, reports, results
 from assignments.grader.__main__ import main
-from assignments.grader.marking import prepare
+from assignments.grader.preparing import prepare
 from assignments.grader.results import Result
 
 

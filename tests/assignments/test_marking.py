@@ -8,20 +8,11 @@ import hostile
 import numpy as np
 import pytest
 
-from assignments.grader import cells, checking, comparing, marking, notebooks, questions
-from assignments.grader.marking import (
-    CRASHED,
-    MISSING,
-    RAISED,
-    RETURNED,
-    TIMEOUT,
-    Outcome,
-    QuestionResult,
-    mark,
-    note_missing,
-    note_spoiled,
-    prepare,
-)
+from assignments.grader import cells, checking, comparing, notebooks, outcomes, preparing, questions
+from assignments.grader.explaining import note_missing, note_spoiled
+from assignments.grader.marking import mark
+from assignments.grader.outcomes import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT, Outcome, QuestionResult
+from assignments.grader.preparing import prepare
 
 
 def test_the_small_assignment_is_in_order(small):
@@ -142,7 +133,7 @@ def test_parts_are_earned_one_by_one(small):
     prepared = prepare(question, 1)
 
     def call(question, case):
-        right = marking.call_here(question, question.reference, case)
+        right = preparing.call_here(question, question.reference, case)
         return right if case.part == "gamma 0" else Outcome(RETURNED, -1.0)
 
     result = mark(prepared, call)
@@ -156,10 +147,10 @@ def test_a_mistake_is_called_by_its_name(small):
 
 
 def test_only_names_of_pythons_own_errors_are_told():
-    assert marking.known_error("ValueError") == "ValueError"
+    assert outcomes.known_error("ValueError") == "ValueError"
     for name in ("Leak_1_2_3", "SystemExit", "UnicodeTranslateError", "<script>", ""):
-        assert marking.known_error(name) == "an exception"
-    assert len(marking.KNOWN_ERRORS) < 10
+        assert outcomes.known_error(name) == "an exception"
+    assert len(outcomes.KNOWN_ERRORS) < 10
 
 
 def test_names_of_exceptions_carry_no_list_of_numbers_away(small):
@@ -175,7 +166,7 @@ def test_names_of_exceptions_carry_no_list_of_numbers_away(small):
         ]
 
         def call(question, case):
-            return Outcome(RAISED, error=marking.known_error(names[int(case.arguments[1] * len(names))]))
+            return Outcome(RAISED, error=outcomes.known_error(names[int(case.arguments[1] * len(names))]))
 
         result = mark(prepared, call)
         assert (
@@ -183,7 +174,7 @@ def test_names_of_exceptions_carry_no_list_of_numbers_away(small):
             and len(result.messages) == 1
         )
         said.update(result.messages)
-    assert len(said) <= len(marking.KNOWN_ERRORS) + 1
+    assert len(said) <= len(outcomes.KNOWN_ERRORS) + 1
 
 
 def test_the_order_of_sentences_carries_nothing_away(small):

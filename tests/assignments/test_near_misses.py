@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from assignments.grader import marking, questions
+from assignments.grader import marking, preparing, questions
 from assignments.grader.edits import edit
 
 MISSES = [
@@ -24,7 +24,7 @@ MISSES = [
 @pytest.mark.parametrize(("name", "question", "solution", "old", "new"), MISSES)
 def test_a_near_miss_loses_points(name, question, solution, old, new):
     (asked,) = [one for one in questions.load(name).questions if one.name == question]
-    prepared = marking.prepare(replace(asked, mistakes=()), 7)
+    prepared = preparing.prepare(replace(asked, mistakes=()), 7)
     right = next(
         one
         for one in asked.alternatives + tuple(known.solution for known in asked.mistakes)
@@ -32,7 +32,7 @@ def test_a_near_miss_loses_points(name, question, solution, old, new):
     )
 
     def wrong_parts(function):
-        outcomes = [marking.call_here(asked, function, case) for case in prepared.cases]
+        outcomes = [preparing.call_here(asked, function, case) for case in prepared.cases]
         return [
             marking.verdict(asked, *pair)
             for pair in zip(outcomes, prepared.wanted, strict=True)

@@ -13,7 +13,7 @@ import yaml
 
 from assignments.grader import gradescope, notebooks, own_inputs, packing, questions, results
 from assignments.grader.__main__ import main
-from assignments.grader.marking import PartResult, QuestionResult
+from assignments.grader.outcomes import PartResult, QuestionResult
 from assignments.grader.results import Result
 
 WORDS = {"output_format": ("text", "html", "simple_format", "md", "ansi"), "status": ("passed", "failed")}

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from assignments.grader import marking, questions, reading, sandbox, wire
+from assignments.grader import marking, outcomes, preparing, questions, reading, sandbox, wire
 from assignments.grader.comparing import NOT_NUMBERS, NOTHING, WRONG_SHAPE, WRONG_WORDS
-from assignments.grader.marking import RETURNED, UNLIKE, Outcome
+from assignments.grader.outcomes import RETURNED, UNLIKE, Outcome
 
 SECONDS, BYTES = 1.0, 40e6  # that an answer may cost beside four times what a plain wrong one costs
 
@@ -22,7 +22,7 @@ SECONDS, BYTES = 1.0, 40e6  # that an answer may cost beside four times what a p
 def prepared(name, number=None, mistakes=True):
     """The questions of an assignment, or one of them, prepared with their known mistakes."""
     chosen = [one for one in questions.load(name).questions if number in (None, one.name)]
-    return [marking.prepare(one if mistakes else replace(one, mistakes=()), 7) for one in chosen]
+    return [preparing.prepare(one if mistakes else replace(one, mistakes=()), 7) for one in chosen]
 
 
 ODD = {
@@ -88,9 +88,9 @@ def arrived(value):
     try:
         line = json.dumps({"value": wire.encode(value)}).encode()
     except (ValueError, RecursionError):
-        return Outcome(marking.RAISED, error="an exception")
+        return Outcome(outcomes.RAISED, error="an exception")
     if len(line) > wire.MAX_BYTES or wire.items(line) > wire.MAX_ITEMS:
-        return Outcome(marking.CRASHED)
+        return Outcome(outcomes.CRASHED)
     return sandbox.outcome({"kind": RETURNED, "value": wire.encode(value)})
 
 
@@ -194,7 +194,7 @@ def test_at_most_ten_times_and_a_thousand():
 def test_a_mistake_is_known_by_what_is_not_read_too():
     """A known mistake that returns a text is called by its name."""
     one = prepared("01_mdps")[0]
-    text = [marking.read(Outcome(RETURNED, "text"), want) for want in one.wanted]
+    text = [preparing.read(Outcome(RETURNED, "text"), want) for want in one.wanted]
     assert {outcome.kind for outcome in text} == {UNLIKE}
     result = marking.mark(replace(one, mistakes=[text]), lambda *_: Outcome(RETURNED, "text"))
     assert result.messages[-1].endswith(one.question.mistakes[0].says)

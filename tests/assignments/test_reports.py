@@ -3,16 +3,16 @@
 import csv
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import hostile
-import subprocess
 import pytest
 
 from assignments.grader import checking, exporting, overrides, reports, results, tables
 from assignments.grader.__main__ import main
-from assignments.grader.marking import prepare
+from assignments.grader.preparing import prepare
 from assignments.grader.results import Result
 
 NASTY = "=cmd|' /C calc'!A0 <script>alert(1)</script>"

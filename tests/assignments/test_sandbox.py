@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assignments.grader import cgroups, sandbox
-from assignments.grader.marking import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT
+from assignments.grader.outcomes import CRASHED, MISSING, RAISED, RETURNED, TIMEOUT
 from assignments.grader.questions import Case, Question
 from assignments.grader.sandbox import InfrastructureError, Limits, Sandbox, Stopped, Student
 

@@ -13,9 +13,9 @@ from conftest import some
 
 from assignments.grader import batch, checking, class_page, late, questions, reports, results, term
 from assignments.grader.__main__ import main
-from assignments.grader.marking import DIAGNOSIS, prepare
+from assignments.grader.explaining import DIAGNOSIS
+from assignments.grader.preparing import prepare
 from assignments.grader.results import Result
-
 
 WRONG = hostile.student_of(*some("known mistakes"))
 
@@ -131,10 +131,7 @@ def test_one_question_is_graded_anew(small, box, tmp_path, monkeypatch, capsys):
     arguments = ("regrade", folder, "small", first.name, "--output", output)
     assert run(*arguments) == 0
     said = capsys.readouterr().out
-    assert (
-        f"{WRONG}: 0 -> {first.points:g}" in said
-        and f"{first.name}: 1 gain, 0 lose, 2 stay, 0 left out." in said
-    )
+    assert f"{WRONG}: 0 -> {first.points:g}" in said and f"{first.name}: 1 gain, 0 lose, 2 stay, 0 left out." in said
     assert "Nothing is written yet" in said and {one.student: one for one in results.load_all(output)} == before
     assert run(*arguments, "--write") == 0 and "Written." in capsys.readouterr().out
     after = {one.student: one for one in results.load_all(output)}

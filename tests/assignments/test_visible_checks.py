@@ -9,7 +9,7 @@ import hostile
 import pytest
 
 from assignments.grader import batch, cells, notebooks, questions, visible_checks
-from assignments.grader.marking import CRASHED, RETURNED, Outcome, QuestionResult
+from assignments.grader.outcomes import CRASHED, RETURNED, Outcome, QuestionResult
 from assignments.grader.sandbox import Student
 from assignments.grader.visible_checks import FILE, PASS, STOP
 

@@ -1,0 +1,231 @@
+"""What is said about a question that lost points: which mistake it looks like, or how results differ from the right ones.
+
+Only sentences of the assignment and of the grader, in an order of our own: what a student's code says stays out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from . import diagnosing, supposing
+from .comparing import NOT_FINITE, WRONG_SHAPE, WRONG_VALUES, seen_by
+from .outcomes import ENDINGS, MISSING, RAISED, RAISES, RETURNED, UNLIKE, UNWRITTEN, Outcome, QuestionResult
+from .preparing import Prepared, read, right_result
+from .questions import Question
+
+STRONG = diagnosing.SENTENCES.keys() - diagnosing.WEAK
+
+DIAGNOSIS = "This looks like the following mistake: "
+
+PARTLY_KNOWN = "In the tests that fail, but not in all others, the answer does the same as the following mistake: "
+
+# what the text of the notebook adds to the first of these
+RENAMED = " No cell of the notebook defines it. Was it renamed, or its cell deleted?"
+
+STOPPED = (
+    " A cell with it is there, but does not run when the notebook starts anew: a syntax error, or a name that only a cell below or"
+    " a deleted cell defines. Restart the kernel, run all cells, and look for the first error."
+)
+
+
+def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> list[str]:
+    """What is wrong, and which known mistake it looks like; else, for each part, how the result differs from the right one.
+
+    Each sentence once, in an order that the student's code does not choose, and at most one that names an exception.
+    """
+    said = [wrong for wrong in verdicts if wrong is not None]
+    raised = [wrong for wrong in said if wrong.startswith((RAISES, UNWRITTEN))]
+    messages = [*sorted(set(said) - set(raised)), *raised[:1]]
+    found = diagnose(prepared, outcomes, verdicts)
+    if found is not None:
+        messages = [message for message in messages if message != WRONG_VALUES]  # the next sentence says more
+        number, everywhere = found
+        return [*messages, (DIAGNOSIS if everywhere else PARTLY_KNOWN) + prepared.question.mistakes[number].says]
+    related = relations(prepared, outcomes, verdicts)
+    sentences = set(related.values())
+    if None not in sentences:
+        messages = [message for message in messages if message not in (WRONG_VALUES, WRONG_SHAPE, NOT_FINITE)]
+    if len(sentences) == 1:
+        return messages + [sentence for sentence in sentences if sentence is not None]
+    return messages + [f"Tests of “{part}”: {sentence}" for part, sentence in related.items() if sentence is not None]
+
+
+def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> dict[str, str | None]:
+    """For each part that lost points, what :mod:`diagnosing` or :mod:`supposing` says about it, or None.
+
+    What explains more goes before: one strong relation in all parts, one supposition for all cases of the question, then
+    part by part, and last what says where something is wrong and not what.
+    """
+    wrong = {part: numbers for part in prepared.question.parts if (numbers := wrong_cases(prepared, verdicts, part))}
+    strong = {part: part_relation(prepared, outcomes, numbers, STRONG) for part, numbers in wrong.items()}
+    if len(set(strong.values())) == 1 and None not in strong.values():
+        return dict(strong)
+    whole = supposed(prepared, outcomes, verdicts, range(len(outcomes)))
+    if whole is not None:
+        return dict.fromkeys(wrong, whole)
+    names = {
+        name for name in STRONG if any(one and one.endswith(diagnosing.SENTENCES[name]) for one in strong.values())
+    }
+    said: dict[str, str | None] = {}
+    for part, numbers in wrong.items():
+        # of what another part shows, one case is enough
+        strong[part] = strong[part] or part_relation(prepared, outcomes, numbers, names, least=1)
+        cases = [number for number, case in enumerate(prepared.cases) if case.part == part]
+        said[part] = (
+            strong[part] or supposed(prepared, outcomes, verdicts, cases) or part_place(prepared, outcomes, numbers)
+        )
+    if None in said.values() and all(outcome.kind == RETURNED for outcome in outcomes):
+        where = supposing.right_at(prepared.question, prepared.cases, [verdict is None for verdict in verdicts])
+        said = {part: sentence or where for part, sentence in said.items()}
+    return said
+
+
+def wrong_cases(prepared: Prepared, verdicts: Sequence[str | None], part: str) -> list[int]:
+    """The numbers of the cases of a part that are wrong."""
+    return [number for number, case in enumerate(prepared.cases) if case.part == part and verdicts[number] is not None]
+
+
+def result_pairs(
+    prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]
+) -> list[tuple[Any, Any]] | None:
+    """The results of these cases as they are compared, the student's and the right one; None if there is none to compare."""
+    compare = prepared.question.compare
+    if any(outcomes[number].kind != RETURNED for number in numbers):
+        return None
+    try:
+        return [
+            (seen_by(compare, outcomes[number].value), seen_by(compare, prepared.wanted[number])) for number in numbers
+        ]
+    except Exception:  # the judge cannot read what a student returned
+        return None
+
+
+def part_relation(
+    prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int], names: Collection[str], least: int = 2
+) -> str | None:
+    """The sentence about the relation between the wrong results, of these cases, and the right ones."""
+    pairs = result_pairs(prepared, outcomes, numbers)
+    if pairs is None:
+        return None
+    lengths = [
+        {
+            size
+            for argument in prepared.cases[number].arguments
+            if isinstance(argument, np.ndarray)
+            for size in argument.shape
+        }
+        for number in numbers
+    ]
+    name = diagnosing.relation(pairs, lengths, names, least)
+    if name is None:
+        return None
+    arguments = [prepared.cases[number].arguments for number in numbers]
+    partly = name not in diagnosing.WHOLE and any(
+        diagnosing.partly_right(*pair, partial(supposing.is_given, arguments=given))
+        for pair, given in zip(pairs, arguments, strict=True)
+    )
+    return diagnosing.PARTLY * partly + diagnosing.SENTENCES[name]
+
+
+def supposed(
+    prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None], numbers: Sequence[int]
+) -> str | None:
+    """What :mod:`supposing` says about these cases, the right ones among them included."""
+    wrong = [number for number in numbers if verdicts[number] is not None]
+    question, cases = prepared.question, prepared.cases
+    pairs = result_pairs(prepared, outcomes, wrong)
+    if pairs is None or any(outcomes[number].kind != RETURNED for number in numbers):
+        return None
+    arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(wrong, pairs, strict=True)]
+    values = {number: outcomes[number].value for number in numbers}
+    return supposing.met(question, cases, arrays) or supposing.explained(
+        question, cases, prepared.wanted, values, wrong, right_result
+    )
+
+
+def part_place(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> str | None:
+    """Where the results of these cases are wrong, if nothing is known that says what is."""
+    pairs = result_pairs(prepared, outcomes, numbers)
+    if pairs is None or prepared.question.sampled:  # frequencies are never right to the last digit
+        return None
+    arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(numbers, pairs, strict=True)]
+    flags = supposing.where_flags(prepared.question, prepared.cases, arrays)
+    return flags or part_relation(prepared, outcomes, numbers, diagnosing.WEAK)
+
+
+def sentences(prepared: Prepared) -> set[str]:
+    """All that may be said about a part that lost points, beside known mistakes: it depends on no answer."""
+    return diagnosing.sentences() | supposing.sentences(prepared.question, prepared.cases)
+
+
+def bits_a_part(prepared: Prepared) -> float:
+    """How much the choice of a sentence can carry away: a student's code chooses one, or none, for each part."""
+    return math.log2(len(sentences(prepared)) + 1)
+
+
+def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:
+    """Say where an answer calls the function of another question that lost points.
+
+    ``functions`` and ``called`` belong to the results, in order: what each question asks for, and which functions of other
+    questions its answer calls. It comes first, because a diagnosis may then blame the wrong answer.
+    """
+    lost = {name for name, result in zip(functions, results, strict=True) if result.points < result.max_points}
+    for result, names in zip(results, called, strict=True):
+        spoiling = [f"`{name}`" for name in functions if name in names & lost]
+        if result.points < result.max_points and spoiling:
+            calls = f"This answer calls {' and '.join(spoiling)}, which lost points as well: mend that first."
+            result.messages = [calls + " What follows may come from there.", *result.messages]
+
+
+def note_missing(results: Sequence[QuestionResult], functions: Sequence[str], there: Collection[str]) -> None:
+    """Say of a function that was not defined whether its name stands in a cell. ``there``: those that do, by the text alone."""
+    for result, function in zip(results, functions, strict=True):
+        says = ENDINGS[MISSING].format(function=function)
+        more = STOPPED if function in there else RENAMED
+        result.messages = [message + more if message == says else message for message in result.messages]
+
+
+def diagnose(
+    prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]
+) -> tuple[int, bool] | None:
+    """The first mistake that gives the same result on every case, and True; else one that does on every wrong case, and False.
+
+    For the second a result must have come back: the same kind of exception has many reasons.
+    """
+    if outcomes[-1].kind in ENDINGS:
+        return None
+    everywhere = range(len(outcomes))
+    wrong = [index for index, message in enumerate(verdicts) if message is not None]
+    if (number := first_alike(prepared, outcomes, everywhere)) is not None:
+        return number, True
+    if (
+        any(outcomes[index].kind == RETURNED for index in wrong)
+        and (number := first_alike(prepared, outcomes, wrong)) is not None
+    ):
+        return number, False
+    return None
+
+
+def first_alike(prepared: Prepared, outcomes: Sequence[Outcome], indices: Sequence[int]) -> int | None:
+    """The first mistake that gives the same results on these cases."""
+    for number, expected in enumerate(prepared.mistakes):
+        if all(alike(prepared.question, outcomes[index], expected[index]) for index in indices):
+            return number
+    return None
+
+
+def alike(question: Question, outcome: Outcome, expected: Outcome) -> bool:
+    """Whether two calls ended alike."""
+    if outcome.kind != expected.kind:
+        return False
+    if outcome.kind in (RAISED, UNLIKE):
+        return outcome.error == expected.error
+    try:
+        return question.compare(outcome.value, expected.value) is None
+    except Exception:
+        return False
