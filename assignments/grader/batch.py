@@ -265,7 +265,7 @@ def ready(
         own = {"secret": secret} if secret else {}
         settings = write_settings(folder, {"assignment": assignment.name, "seed": drawn, **own})
         check_settings(settings, assignment, drawn, folder, secret)  # another grader may have been first
-    for name in ("results", "feedback", BEGUN):
+    for name in ("results", "feedback"):
         results.private_folder(folder / name)
     return course
 
@@ -367,6 +367,7 @@ def run_batch(
     the batch does not die with it again.
     """
     done: list[Result] = []
+    results.private_folder(folder / BEGUN)
     aside = [submission for submission in found if begun(folder, submission).exists()]
     executor = ThreadPoolExecutor(workers)
     try:
@@ -426,7 +427,7 @@ def grade_submission(course: Course, submission: Submission, folder: Path, regra
         data = None if submission.problem or submission.path is None else submission.read()
         key = key_with(course, submission, data)
         kept = results.load(results.path_of(folder, submission.student))
-        if kept is not None and (kept.key != key or kept.student != submission.student):
+        if kept is not None and kept.key != key:  # the student's name is in it
             kept = None
         if kept is not None and not regrade:
             kept.kept = True

@@ -207,7 +207,7 @@ def test_the_filter_says_what_it_should_for_every_number(machine):
         (seccomp.KEYCTL, (1, 5), False),
         (seccomp.KEYCTL, (11, 0), False),
         (seccomp.CLONE, (17,), True),
-        (seccomp.CLONE, (0x10000011,), False),
+        *((seccomp.CLONE, (17 | 1 << bit,), False) for bit in (17, 25, 26, 27, 28, 29, 30)),  # all namespaces
         (seccomp.CLONE, (0x3D0F00,), True),
         (seccomp.SOCKET, (1, 1, 0), True),
         (seccomp.SOCKET, (2, 0x80001, 6), True),
@@ -501,6 +501,14 @@ def test_small_answers_do_not_become_large(question, answer):
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert wrong is not None and peak < 50e6, peak
+
+
+def test_one_answer_has_a_limit_of_its_own(box):
+    """Below the limit of all answers together, and above that of one: nothing of it is kept."""
+    question = Question("q", "", "f", {"part": 1.0}, lambda: 0, lambda rng: [], (), seconds=10.0)
+    for size, kind in ((wire.MAX_ITEMS - 50, outcomes.RETURNED), (wire.MAX_ITEMS + 1, CRASHED)):
+        with Student(box, [], [f"def f(): return [0] * {size}"], Limits(memory_mb=600)) as student:
+            assert student.call(question, Case((), "part")).kind == kind
 
 
 def test_an_answer_that_is_too_large_is_not_kept():

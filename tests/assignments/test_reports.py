@@ -336,6 +336,12 @@ def test_the_gradebook_that_was_given_is_filled_in(output, small, tmp_path, caps
     assert "Canvas has 50 points possible for 'Homework (555)', the grades 100." in capsys.readouterr().err
 
 
+def test_what_two_students_are_called_finds_neither(output, small):
+    (output / "roster.json").write_text(json.dumps({"ann": {"id": "17"}, "bob": {"id": "17", "email": "b@x.org"}}))
+    known = exporting.known_by(output, everybody(output, small))
+    assert "17" not in known and known["b@x.org"] is known["bob"] and known["ann"].result.student == "ann"
+
+
 def test_the_worksheet_that_was_given_is_filled_in(output, small, tmp_path, capsys):
     grade_written(output)
     worksheet = tmp_path / "worksheet.csv"

@@ -7,7 +7,7 @@ import hostile
 import pytest
 from conftest import some
 
-from assignments.grader import results, submissions
+from assignments.grader import cells, notebooks, results, submissions
 from assignments.grader.submissions import Unreadable
 
 PAPER = json.dumps({"cells": []}).encode()
@@ -262,3 +262,18 @@ def test_names_can_be_seen(name):
     made = submissions.student_name(name)
     assert made and made.encode("utf-8") and all(one.isprintable() or one in submissions.JOINERS for one in made)
     assert submissions.student_name(made) == made
+
+
+def test_an_answer_that_was_written_into_a_cell_of_checks_counts(small):
+    """The copy of the checks is never run; what a student has defined there in their place is an answer."""
+    notebook = notebooks.read(small.notebook)
+    release = cells.given(small, notebook)
+    text = f"def {small.questions[0].function}(rewards, gamma):\n    return 7"
+    for one in notebook["cells"]:
+        if notebooks.role(one).get("grade_id") == "q1-checks":
+            one["source"] = text
+    assert text in cells.choose(notebook, release).first
+    for one in notebook["cells"]:
+        if notebooks.role(one).get("grade_id") == "q1-checks":
+            one["source"] = "assert True  # another check"
+    assert "assert True  # another check" not in cells.choose(notebook, release).first

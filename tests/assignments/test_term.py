@@ -56,6 +56,10 @@ def test_statistics_say_what_the_class_could_do(output, small, capsys):
     assert [row["students"] for row in found if row["kind"] == "mistake" and row["what"] == known] == ["2"]
     assert "1 of 3" in page and "33%" in page and '<li class="often">2 of 3: ' in page and "<script" not in page
     assert "4 students, 3 with points, the median is 0 of 100" in page
+    full = results.load(results.path_of(output, "17")).questions
+    results.store(output, Result("20", results.GRADED, "key", full))
+    assert run("statistics", "small", "--output", output) == 0  # half of the class is often
+    assert '<li class="often">2 of 4: ' in (output / "statistics.html").read_text("utf-8")
 
 
 def test_nobody_makes_statistics_of_nobody(small, tmp_path):

@@ -147,6 +147,12 @@ def test_what_a_forged_answer_may_say(small):
     assert result.messages == [FIRST] and result.points == 0
 
 
+def test_the_checks_of_a_right_answer_are_not_run(small):
+    result, called = QuestionResult("q1", "", 10.0, 10.0, RETURNED), []
+    visible_checks.add([result], small.questions[:1], {"q1": ("", "assert f()")}, lambda *given: called.append(given))
+    assert not called and result.messages == []
+
+
 def test_what_the_answer_has_seen_before_is_forgotten(course, shop):
     """Code that remembers the hidden inputs would choose the line by them: the checks see a new process and empty folders."""
     before = "import os\nseen = []\ndef known():\n    return len(seen) > 1 or os.path.exists('/tmp/seen')\n"
