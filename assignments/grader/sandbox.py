@@ -42,7 +42,7 @@ START_SECONDS = 60.0  # until the program in the sandbox must have answered for 
 MB = 2**20
 FOLDERS = ("/tmp", "/dev/shm", "/home/student")  # the only ones that can be written: in memory
 FOLDER_MB = 32  # of each of the three folders that can be written, and of one file
-PROCESSES = 64  # threads count too
+PROCESSES = 32  # threads count too
 FIRST_USER, USERS = 0x30000000, 2**28  # where the grader is root, a sandbox runs as one of these users
 OPEN_FILES = 128
 ENVIRONMENT = {
@@ -518,10 +518,17 @@ def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[st
         command += ["--perms", "0755", "--dir", folder]
     for target, source in shown.items():
         command += ["--ro-bind", str(source), target]
-    command += ["--proc", "/proc", "--dev", "/dev"]
+    command += [
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--tmpfs",
+        "/dev/pts",
+    ]  # no terminals: all of a machine share one number
     for folder in FOLDERS:
         command += ["--perms", "1777", "--size", str(FOLDER_MB * MB), "--tmpfs", folder]
-    return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]
+    return [*command, "--remount-ro", "/dev/pts", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]
 
 
 @functools.cache

@@ -4,7 +4,9 @@ The rule is a list of what Python, numpy, torch and their like need; every other
 not have it (``ENOSYS``), so that the C library takes an older one where there is one. Some calls are allowed by what is
 asked of them, and refused otherwise (``EPERM``): no leases and locks on files that others read (``fcntl``), no word
 about what others have read (``mincore``, ``posix_fadvise``, ``preadv2`` and ``inotify`` are not on the list), no
-keys, no namespaces, no sockets to the host of a virtual machine. Namespaces and missing privileges are the first wall.
+keys, no namespaces, no sockets to the host of a virtual machine. ``setsid`` is not on the list either: the scheduler
+gives each session its share, and busy processes in sessions of their own would slow down other submissions. Namespaces and
+missing privileges are the first wall.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ epoll_wait 232 -, epoll_pwait 281 22, epoll_pwait2 441 441, eventfd 284 -, event
 mmap 9 222, munmap 11 215, mprotect 10 226, mremap 25 216, brk 12 214, msync 26 227,
 fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, exit 60 93, exit_group 231 94, wait4 61 260, waitid 247 95,
 kill 62 129, tkill 200 130, tgkill 234 131, gettid 186 178, getpid 39 172, getppid 110 173, getpgid 121 155, setpgid
-109 154, getpgrp 111 -, getsid 124 156, setsid 112 157, set_tid_address 218 96, set_robust_list 273 99,
+109 154, getpgrp 111 -, getsid 124 156, set_tid_address 218 96, set_robust_list 273 99,
 get_robust_list 274 100, rseq 334 293, arch_prctl 158 -, sched_yield 24 124, sched_getaffinity 204 123,
 sched_setaffinity 203 122, sched_getparam 143 121, sched_getscheduler 145 120, sched_get_priority_max 146 125,
 sched_get_priority_min 147 126, getpriority 140 141, getcpu 309 168,

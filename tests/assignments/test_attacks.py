@@ -277,6 +277,37 @@ def test_what_is_missing_is_said(box, monkeypatch):
     assert inside.allowed(box) == ["all system calls"]
 
 
+OTHERS = """
+def f(count):
+    import os, time
+    made = 0
+    for place in ("/dev/ptmx", "/dev/pts/ptmx"):
+        try:
+            os.open(place, os.O_RDWR | os.O_NOCTTY)
+            made += 1
+        except OSError:
+            pass
+    for number in range(count):
+        if os.fork() == 0:
+            try:
+                os.setsid()
+                os.mkdir("/tmp/session")
+            except OSError:
+                pass
+            while True:
+                pass
+    time.sleep(2.0)
+    return [made, os.path.exists("/tmp/session")]
+"""
+
+
+@pytest.mark.skipif(not seccomp.supported(), reason="no filter for this machine")
+def test_terminals_and_sessions_of_the_machine_are_not_used_up(box):
+    """All machines have 4,096 terminals together; each session has its share of the processors."""
+    assert inside.ask(box, OTHERS, "f", 3) == [0, False]
+    assert sandbox.PROCESSES <= 32
+
+
 # --- what is mounted
 
 
