@@ -45,6 +45,7 @@ LEFT_BY_SYSTEMS = (
     "Thumbs.db",
     "desktop.ini",
 )
+MIXED = "The name mixes alphabets whose letters look alike: is it another student's name?"
 JOINERS = "\u200c\u200d"  # between letters, in the scripts that need them
 ROSTER_COLUMNS = ("name", "email", "id", "sis_user_id", "sis_login_id", "section")  # next to "student", all optional
 
@@ -128,6 +129,7 @@ def survey(folder: Path, assignment: str, roster: Mapping[str, object] | None = 
             single.append(entry)
     for student, entry in named(single, found, unmatched, SUFFIX):
         found[student] = as_file(entry, student)
+    unmatched += [(student, MIXED) for student in found if len(alphabets(student)) > 1]
     if roster is not None:
         known = {student_name(student) for student in roster}
         unmatched += [(student, "Not on the list of the course.") for student in found if student not in known]
@@ -146,6 +148,13 @@ def student_name(name: str) -> str:
     text = unicodedata.normalize("NFC", " ".join(text.split()))
     shown = (one if one.isprintable() or one in JOINERS else ascii(one)[1:-1] for one in text)
     return "".join(shown) or "(no name)"
+
+
+def alphabets(name: str) -> set[str]:
+    """Which of three alphabets, with letters that look alike, the letters of a name belong to."""
+    return {
+        word for one in name if (word := unicodedata.name(one, " ").split(" ")[0]) in ("LATIN", "CYRILLIC", "GREEK")
+    }
 
 
 def of_the_system(name: str) -> bool:

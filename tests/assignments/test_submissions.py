@@ -277,3 +277,10 @@ def test_an_answer_that_was_written_into_a_cell_of_checks_counts(small):
         if notebooks.role(one).get("grade_id") == "q1-checks":
             one["source"] = "assert True  # another check"
     assert "assert True  # another check" not in cells.choose(notebook, release).first
+
+
+def test_a_name_that_only_looks_like_another_is_told(tmp_path):
+    """Ada with a Cyrillic A beside Ada; whole names in one alphabet are as good as others."""
+    for name in ("Ada", "\u0410da", "\u0410\u0434\u0430", "\u0391\u03bd\u03bd\u03b1", "Jos\u00e9 1"):
+        (tmp_path / name).mkdir()
+    assert submissions.survey(tmp_path, "small").unmatched == [("\u0410da", submissions.MIXED)]
