@@ -9,6 +9,7 @@ but nothing else, and of a part it can choose one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -494,9 +495,8 @@ def by_length(power: int) -> Callable[[list[list[Pair]], Sequence[set[int]]], li
     def scaled(known: set[int]) -> Relation:
         def fits(got: np.ndarray, want: np.ndarray) -> Judgement:
             sizes = known if want.ndim == 0 else {len(want), want.size}
-            judgements = [
-                mapped(lambda right, size=size: right * float(size) ** power)(got, want) for size in sizes if size > 1
-            ]  # type: ignore[misc]
+            factors = [float(size) ** power for size in sizes if size > 1]
+            judgements = [mapped(partial(np.multiply, factor))(got, want) for factor in factors]
             return True if True in judgements else None if None in judgements else False
 
         return fits

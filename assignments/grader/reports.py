@@ -13,6 +13,7 @@ from pathlib import Path
 
 from . import late, overrides, results
 from .late import Days, Late, Policy
+from .outcomes import QuestionResult
 from .overrides import TOTAL, Overrides
 from .questions import Assignment
 from .results import Result
@@ -296,7 +297,7 @@ def score_line(assignment: Assignment, grade: Grade) -> str:
     )
 
 
-def question_section(question: results.QuestionResult, grade: Grade) -> str:
+def question_section(question: QuestionResult, grade: Grade) -> str:
     """One question: points of its parts, and what is wrong."""
     changed = question.name in grade.overridden
     points = grade.questions[question.name]

@@ -217,7 +217,7 @@ def of_two(one: Leaf, other: Leaf) -> list[Supposition]:
     """Two arguments that are confused, or meet where they should not."""
 
     def alike(arguments: Sequence[Any]) -> bool:
-        return np.shape(at(arguments, one.path)) == np.shape(at(arguments, other.path))
+        return bool(np.shape(at(arguments, one.path)) == np.shape(at(arguments, other.path)))
 
     def in_place(arguments: Sequence[Any]) -> Sequence[Any] | None:
         return replaced(arguments, one.path, at(arguments, other.path)) if alike(arguments) else None
