@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -17,3 +20,13 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # as in a shell's background job; programs that a test starts would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def style_of_its_own() -> Iterator[None]:
+    """What a test sets for figures ends with it: in another order, other tests would find it."""
+    if "matplotlib" not in sys.modules:
+        yield
+        return
+    with sys.modules["matplotlib"].rc_context():
+        yield

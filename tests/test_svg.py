@@ -15,6 +15,7 @@ LIGHT, DARK = ["#ffffff"], ["#121212", "#14181e", "#1e1e1e"]
 @pytest.fixture(autouse=True)
 def closed():
     with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # whatever another test has set
         yield
     plt.close("all")
 
