@@ -54,7 +54,7 @@ import copy, sys
 import numpy as np
 first_seen = {}
 def before(value):
-    return first_seen.setdefault(id(value), copy.deepcopy(value))
+    return first_seen.setdefault(id(value), (value, copy.deepcopy(value)))[1]  # kept, so that no other gets its id
 np.asarray = np.array = np.ascontiguousarray = np.copy = lambda value, *more, **options: before(value)
 if "torch" in sys.modules:
     import torch
