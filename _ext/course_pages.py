@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from equation_index import LABEL_LINE, MATH_DIRECTIVE, markdown_of, table
-from sphinx import addnodes
+from equation_index import LABEL_LINE, MATH_DIRECTIVE, Gathered, markdown_of, table
 from sphinx.application import Sphinx
 from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
 
 LOG = logging.getLogger(__name__)
 
@@ -79,8 +77,8 @@ def signs(formula: str) -> int:
     return max(len(re.sub(r"[{}^_&\s]", "", line)) for line in plain.split("\\\\"))
 
 
-class Gathered(SphinxDirective):
-    """What both directives need: references that Sphinx resolves, and a page that is made anew when a chapter changes."""
+class FromChapters(Gathered):
+    """A page that is made anew when a chapter changes."""
 
     has_content = True
 
@@ -90,22 +88,8 @@ class Gathered(SphinxDirective):
             self.env.note_dependency(str(path))
         return root
 
-    def link(self, domain: str, role: str, target: str, text: str, explicit: bool = True) -> nodes.Node:
-        reference = addnodes.pending_xref(
-            "",
-            refdomain=domain,
-            reftype=role,
-            reftarget=target,
-            refdoc=self.env.docname,
-            refwarn=True,
-            refexplicit=explicit,
-        )
-        reference += nodes.inline(text=text)
-        self.set_source_info(reference)
-        return reference
 
-
-class ExerciseIndex(Gathered):
+class ExerciseIndex(FromChapters):
     """``{exercise-index}``: one table for all exercises."""
 
     def run(self) -> list[nodes.Node]:
@@ -130,7 +114,7 @@ class ExerciseIndex(Gathered):
         return [nodes.paragraph(text=f"{len(rows)} exercises: {counted}."), result]
 
 
-class FormulaSheet(Gathered):
+class FormulaSheet(FromChapters):
     """``{formula-sheet}``: lines ``# heading`` and ``eq-label name``."""
 
     def run(self) -> list[nodes.Node]:

@@ -167,7 +167,28 @@ def gaps(equations: Equations, *, complete: bool = True) -> list[tuple[Place, st
 # ---------------------------------------------------------------- the page
 
 
-class EquationIndex(SphinxDirective):
+class Gathered(SphinxDirective):
+    """A directive that gathers from other pages: its references are resolved by Sphinx."""
+
+    def link(
+        self, domain: str, role: str, target: str, text: str, explicit: bool = True, literal: bool = False
+    ) -> nodes.Node:
+        """A reference that Sphinx resolves, with its own text or with ours; a missing target is a warning."""
+        reference = addnodes.pending_xref(
+            "",
+            refdomain=domain,
+            reftype=role,
+            reftarget=target,
+            refdoc=self.env.docname,
+            refwarn=True,
+            refexplicit=explicit,
+        )
+        reference += nodes.literal(text=text) if literal else nodes.inline(text=text)
+        self.set_source_info(reference)
+        return reference
+
+
+class EquationIndex(Gathered):
     """``{equation-index}``: the table of all numbered equations with chapter, function and test."""
 
     def run(self) -> list[nodes.Node]:
@@ -188,28 +209,11 @@ class EquationIndex(SphinxDirective):
         functions = [p for p in equations.functions if p.label == place.label]
         tests = [p for p in equations.tests if p.label == place.label]
         return [
-            [self.link("math", "eq", place.label, place.label)],
-            [self.link("std", "doc", "/" + place.name, chapter_number(place), explicit=True)],
-            [self.link("py", "obj", p.name, p.name.removeprefix("rlbook_lib."), True, True) for p in functions],
+            [self.link("math", "eq", place.label, place.label, explicit=False)],
+            [self.link("std", "doc", "/" + place.name, chapter_number(place))],
+            [self.link("py", "obj", p.name, p.name.removeprefix("rlbook_lib."), literal=True) for p in functions],
             [nodes.literal(text=f"{Path(p.file).name}: {p.name}") for p in tests],
         ]
-
-    def link(
-        self, domain: str, role: str, target: str, text: str, explicit: bool = False, literal: bool = False
-    ) -> nodes.Node:
-        """A reference that Sphinx resolves, with its own text or with ours; a missing target is a warning."""
-        reference = addnodes.pending_xref(
-            "",
-            refdomain=domain,
-            reftype=role,
-            reftarget=target,
-            refdoc=self.env.docname,
-            refwarn=True,
-            refexplicit=explicit,
-        )
-        reference += nodes.literal(text=text) if literal else nodes.inline(text=text)
-        self.set_source_info(reference)
-        return reference
 
 
 def chapter_number(place: Place) -> str:

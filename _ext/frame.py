@@ -1,5 +1,5 @@
-"""What the book asks of its theme, Furo 2025.12.19. This file, ``_templates`` and the part "frame" of ``_static/book.css`` are
-all that know its names: another theme takes its place by other ones.
+"""What the book asks of its theme, Furo 2025.12.19. This file, ``_templates``, the part "frame" of ``_static/book.css`` and
+the containers that ``_static/book.js`` looks for are all that know its names: another theme takes its place by other ones.
 
 The theme is used through its templates, its variables and its style sheet. Its script is left out, because ``_static/book.js``
 does what is used of it.

@@ -51,9 +51,7 @@ def folds(node: nodes.Node) -> bool:
 
 
 class FoldBoxes(SphinxPostTransform):
-    default_priority = (
-        198  # after the titles of solutions are known, before sphinx_design makes something else of its own
-    )
+    default_priority = 198  # after the titles of solutions are known, before sphinx_design makes something of its own
     formats = ("html",)
 
     def run(self, **options: Any) -> None:

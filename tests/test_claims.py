@@ -1,6 +1,5 @@
 """General sentences of the book: each stands on its page as its claim quotes it, and a sentence that falls is named."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,20 +9,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tools"))
 
 import claims  # noqa: E402
+from test_named_sections import markdown  # noqa: E402
 
 ALL = list(claims.claims())
-
-
-def text_of(page: str) -> str:
-    """The words of a page, with single spaces."""
-    cells = json.loads((ROOT / "chapters" / f"{page}.ipynb").read_text("utf-8"))["cells"]
-    return " ".join(" ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown").split())
 
 
 @pytest.mark.parametrize(("page", "claim"), ALL, ids=[f"{page}-{claim.__name__}" for page, claim in ALL])
 def test_a_claim_quotes_its_page(page, claim):
     assert len(claims.sentence(claim)) > 20
-    assert claims.sentence(claim) in text_of(page)
+    assert claims.sentence(claim) in " ".join(markdown(page).split())
 
 
 def test_a_sentence_that_falls_is_named_with_its_seeds(tmp_path, capsys):

@@ -1,6 +1,6 @@
 import numpy as np
 
-from rlbook_lib.dynamic_programming import q_from_values, value_error_bound
+from rlbook_lib.dynamic_programming import q_from_values, span_bound, value_error_bound
 from rlbook_lib.mdp import MDP
 
 
@@ -15,7 +15,7 @@ def _sweeps(mdp, bound, tolerance=0.001):
 
 def _saved(transitions, rewards):
     mdp = MDP(transitions, rewards, 0.99)
-    span = _sweeps(mdp, lambda change: 0.99 / 0.01 * (change.max() - change.min()) / 2)
+    span = _sweeps(mdp, lambda change: span_bound(change, 0.99)[1])
     return 1 - span / _sweeps(mdp, lambda change: value_error_bound(np.abs(change).max(), 0.99))
 
 

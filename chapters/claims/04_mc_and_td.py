@@ -33,7 +33,7 @@ def sarsa_earns_more_on_the_cliff(seed):
 
 
 def ten_walks_are_enough(seed):
-    """(Of 30 walkers with ten walks behind them, 28 go straight, in four moves; two take a longer way, in six.)"""
+    """After *ten* it goes straight to G"""
     page = cells(PAGE, "mt-mc02", "mt-pr01", "mt-pr03", "mt-pr05")
     steps = [len(page["act"](page["learn"](10, seed=1000 * seed + k)[0], seed=k)) - 1 for k in range(30)]
     return sum(n == 4 for n in steps) >= 24

@@ -19,7 +19,7 @@ def the_step_closes_most_of_the_gap(seed):
 
 
 def double_is_lured_less(seed):
-    """Show that Q-learning is lured into the hall"""
+    """The upward bias is gone either way."""
     hall = cells(PAGE, "beb62a13")["hall"]
     single, double = (hall(double, seed=seed)[50:].mean() for double in (False, True))
     return single > double + 0.05 > 0.05
