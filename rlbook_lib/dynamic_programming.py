@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import scipy  # loads scipy.sparse at its first use
-from numpy.typing import NDArray
 
 from rlbook_lib.checks import Array, Floats, Natural, NotNegative, Positive, UnitInterval, checked
 from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
@@ -209,7 +208,7 @@ class Sweep:
     iteration: int  #: 1 for the first sweep
     values: FloatArray  #: V after the sweep, (S,)
     q_values: FloatArray  #: Q after the sweep, (S, A)
-    policy: NDArray  #: (S,) integers, greedy on ``q_values`` (in policy evaluation the given policy)
+    policy: IntArray  #: (S,) integers, greedy on ``q_values`` (in policy evaluation the given policy)
     residual: float  #: largest change of a value that a Bellman backup made (sup norm)
     error_bound: float  #: a sup-norm bound on the distance of ``values`` to the exact solution
 
@@ -340,7 +339,7 @@ def iterate_policy_evaluation(
         remaining = max(_steps_to(mdp.terminal, transitions).max() - 1, 0.0)
     start = np.zeros(mdp.n_states) if values is None else _zero_at_ends(mdp, values)
 
-    def follow(q_values: FloatArray) -> tuple[NDArray, FloatArray]:
+    def follow(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
         return policy, values_from_q(rows, q_values)
 
     return _sweeps(mdp, start, tolerance, _Accuracy(mdp, remaining), follow)
@@ -622,8 +621,8 @@ ENOUGH_PROGRESS = 20.0  # the evaluation ends when the span of the changes has f
 EXTRAPOLATE_EVERY = 100  # sweeps after which only slow changes are left, which can be extrapolated
 EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
 
-Choose = Callable[[FloatArray], tuple[NDArray, FloatArray]]  # Q to a policy and its V
-Advance = Callable[[NDArray, FloatArray, float], FloatArray]  # policy, V, span of the last changes to V'
+Choose = Callable[[FloatArray], tuple[IntArray, FloatArray]]  # Q to a policy and its V
+Advance = Callable[[IntArray, FloatArray, float], FloatArray]  # policy, V, span of the last changes to V'
 
 
 def _policy_sweeps(mdp: MDP, model: MDP, rest: BoolArray, policy: IntArray) -> Iterator[Sweep]:

@@ -235,7 +235,7 @@ class RewardModel(nn.Module):
         self.trunk = copy.deepcopy(model)
         self.trunk.requires_grad_(True)  # type: ignore[attr-defined]
         if isinstance(getattr(self.trunk, "head", None), nn.Module):
-            self.trunk.head = nn.Identity()  # type: ignore[assignment]  # the head that predicts tokens has no use here
+            self.trunk.head = nn.Identity()  # type: ignore[method-assign]  # the head that predicts tokens has no use here
         device = next(model.parameters()).device
         self.score = nn.Linear(model.width, 1, device="meta")  # draws nothing from the global generator
         self.score.weight = nn.Parameter(torch.zeros(1, model.width, device=device))
