@@ -36,30 +36,30 @@ class Stage:
     closing: str = ""
 
 
-def unit_stage(workers: str, quick: bool) -> Stage:
+def unit_stage(processes: str, quick: bool) -> Stage:
     selection = ["-m", "not slow"] if quick else []
     left_out = ["--ignore=tests/book", "--ignore=tests/assignments"]
-    command = [*PYTEST, "tests", *left_out, "-n", workers, "--dist", "loadfile", "--durations=5", *selection]
+    command = [*PYTEST, "tests", *left_out, "-n", processes, "--dist", "loadfile", "--durations=5", *selection]
     return Stage("unit", "the library's tests" + (", the quick ones" if quick else ""), command)
 
 
-def grader_stage(workers: str, slow: bool) -> Stage:
-    command = [*PYTEST, "tests/assignments", "-n", workers, "--durations=5", "-m", "slow" if slow else "not slow"]
+def grader_stage(processes: str, slow: bool) -> Stage:
+    command = [*PYTEST, "tests/assignments", "-n", processes, "--durations=5", "-m", "slow" if slow else "not slow"]
     return Stage(
         "grader", "the grader's tests" + (", the slow ones: attacks, kills, full disks" if slow else ""), command
     )
 
 
-def grader_stages(workers: str) -> list[Stage]:
+def grader_stages(processes: str, workers: str) -> list[Stage]:
     """What takes minutes and needs the sandbox."""
     round_trip = [sys.executable, "tools/round_trip.py", "--workers", workers]
     return [
-        grader_stage(workers, slow=True),
+        grader_stage(processes, slow=True),
         Stage("course", "forty submissions of every assignment, from release to grades", round_trip),
     ]
 
 
-def notebooks_stage(workers: str, keep_seconds: bool) -> Stage:
+def notebooks_stage(processes: str, keep_seconds: bool) -> Stage:
     found = [*(ROOT / "chapters").glob("*.ipynb"), *(ROOT / "assignments").glob("[0-9]*/*.ipynb")]
     # the later a chapter, the longer it trains: those first, so that no worker is left with one at the end
     notebooks = sorted(
@@ -73,30 +73,30 @@ def notebooks_stage(workers: str, keep_seconds: bool) -> Stage:
     return Stage(
         "notebooks",
         "every chapter and assignment is executed and its outputs are compared with the stored ones, number by number",
-        [*PYTEST, *nbval, "-n", workers, "--dist", "loadfile", "--no-loadscope-reorder", *notebooks],
+        [*PYTEST, *nbval, "-n", processes, "--dist", "loadfile", "--no-loadscope-reorder", *notebooks],
         {"PYTHONPATH": str(ROOT / "tests" / "book")},
     )
 
 
-def stages(workers: str) -> list[Stage]:
+def stages(processes: str) -> list[Stage]:
     """All stages in order: library, notebooks, build, pages."""
     return [
-        unit_stage(workers, quick=False),
-        grader_stage(workers, slow=False),
-        notebooks_stage(workers, keep_seconds=True),
+        unit_stage(processes, quick=False),
+        grader_stage(processes, slow=False),
+        notebooks_stage(processes, keep_seconds=True),
         # a single process: it takes what the stages before leave of the cores
         Stage("build", "the book, built with warnings as errors", ["nice", "-n", "19", "make", "book"], ahead=True),
         Stage(
             "book",
             "the notebooks' form, the built pages, and every page in a browser",
-            [*PYTEST, "tests/book", "-n", workers, "--dist", "loadfile"],
+            [*PYTEST, "tests/book", "-n", processes, "--dist", "loadfile"],
         ),
     ]
 
 
-def portable_stages(workers: str) -> list[Stage]:
+def portable_stages(processes: str) -> list[Stage]:
     """What computes numbers, as on a processor without today's vector instructions: other roundings in the sixteenth digit."""
-    found = [unit_stage(workers, quick=False), notebooks_stage(workers, keep_seconds=False)]
+    found = [unit_stage(processes, quick=False), notebooks_stage(processes, keep_seconds=False)]
     for stage in found:
         stage.environment |= plain_processor()
     return found
@@ -172,18 +172,20 @@ def main() -> int:
         "--portable", action="store_true", help="unit tests and notebooks with the processor's features hidden"
     )
     parser.add_argument("--grader", action="store_true", help="the grader's long tests")
-    parser.add_argument("--workers", default="2", help="how many test processes (default: 2)")
+    parser.add_argument("--workers", type=int, default=2, help="how many cores to keep busy (default: 2)")
     options = parser.parse_args()
+    # a third of a test's time it waits: for a browser, a kernel, a process that was killed
+    processes, workers = str(options.workers + 1), str(options.workers)
     os.chdir(ROOT)
     LOGS.mkdir(parents=True, exist_ok=True)
     # Chromium keeps crash reports in its configuration folder: let that be ours, not the home's
     os.environ["XDG_CONFIG_HOME"] = str(LOGS.parent / "config")
     if options.quick:
-        done = [unit_stage(options.workers, quick=True)]
+        done = [unit_stage(processes, quick=True)]
     elif options.portable:
-        done = portable_stages(options.workers)
+        done = portable_stages(processes)
     else:
-        done = grader_stages(options.workers) if options.grader else stages(options.workers)
+        done = grader_stages(processes, workers) if options.grader else stages(processes)
     started = {stage.name: start(stage) for stage in done if stage.ahead}
     for stage in done:
         run(stage, started.get(stage.name))
