@@ -148,7 +148,7 @@ def visit(browser: Browser, base: str, name: str, pictures: Path | None = None) 
         seen.ragged = page.evaluate(RAGGED)
         page.set_viewport_size(WIDE)
         use_quizzes(page, seen)
-        unfold(page)
+        page.evaluate(UNFOLD)
         move_controls(page, seen)
         if pictures:
             switch_theme(page, "dark")
@@ -195,14 +195,10 @@ def picture(page: Page, folder: Path | None, name: str, variant: str) -> None:
     )
 
 
-def unfold(page: Page) -> None:
-    """Open everything that can be opened, so that all of the page is looked at."""
-    page.evaluate(
-        """() => {
-          for (const box of document.querySelectorAll("details")) { box.removeAttribute("name"); box.open = true; }
-        }"""
-    )
-
+# Open everything that can be opened, so that all of the page is looked at.
+UNFOLD = """() => {
+  for (const box of document.querySelectorAll("details")) { box.removeAttribute("name"); box.open = true; }
+}"""
 
 COUNT = """() => {
   const text = document.querySelector("article"), last = [...text.querySelectorAll(".quiz")].pop();
@@ -223,23 +219,24 @@ RAGGED = """() => {
 }"""
 
 
+# What is wider than the window, if the page can be scrolled sideways.
+STANDING_OUT = """() => {
+  const width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= width) return [];
+  const inBox = element => {
+    for (let box = element.parentElement; box; box = box.parentElement)
+      if (["auto", "scroll", "hidden"].includes(getComputedStyle(box).overflowX)) return true;
+    return false;
+  };
+  const wide = [...document.querySelectorAll("main *")].filter(element =>
+    element.getBoundingClientRect().right > width + 1 && !inBox(element));
+  const say = element => `${element.tagName.toLowerCase()}.${element.className}: ${element.textContent.slice(0, 60)}`;
+  return wide.length ? wide.slice(0, 5).map(say) : [`the page is ${document.documentElement.scrollWidth} wide`];
+}"""
+
+
 def standing_out(page: Page) -> list[str]:
-    """What is wider than the window, if the page can be scrolled sideways."""
-    found: list[str] = page.evaluate(
-        """() => {
-          const width = document.documentElement.clientWidth;
-          if (document.documentElement.scrollWidth <= width) return [];
-          const inBox = element => {
-            for (let box = element.parentElement; box; box = box.parentElement)
-              if (["auto", "scroll", "hidden"].includes(getComputedStyle(box).overflowX)) return true;
-            return false;
-          };
-          const wide = [...document.querySelectorAll("main *")].filter(element =>
-            element.getBoundingClientRect().right > width + 1 && !inBox(element));
-          const say = element => `${element.tagName.toLowerCase()}.${element.className}: ${element.textContent.slice(0, 60)}`;
-          return wide.length ? wide.slice(0, 5).map(say) : [`the page is ${document.documentElement.scrollWidth} wide`];
-        }"""
-    )
+    found: list[str] = page.evaluate(STANDING_OUT)
     return found
 
 
