@@ -1,11 +1,13 @@
 """The labs that compute in the page: one directive, and nothing on pages without a lab.
 
     ```{lab} maze
+    :mode: plan
     What one can do here, for readers before they press, on paper, and without scripts.
     ```
 
 The engine and the pages of the labs lie in ``_static/lab``. A page with a lab loads one small script at first; it brings
-the rest when the lab is touched. ``LABS`` names the labs and their first buttons.
+the rest when the lab is touched. ``LABS`` names the labs, their modes and first buttons; ``OPTIONS`` what can be set,
+which the lab finds as ``data-`` attributes. In JupyterLab ``tools/lab_copy.py`` says where the lab is.
 """
 
 from __future__ import annotations
@@ -16,30 +18,56 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 
 FOLDER = "lab/"  # below _static
-LABS = {
-    "maze": ("Own the maze", "Sweep until the values stand still"),
-    "cartpole": ("Train it", "Train both"),
-    "language": ("Teach it to write its work", "Train"),
-    "agent": ("You are the agent", "Let someone else walk"),
+LABS = {  # each lab's modes, with title and first button; the first is the whole lab
+    "maze": {
+        "": ("Own the maze", "Sweep until the values stand still"),
+        "backup": ("One equation a cell", "Sweep until the values stand still"),
+        "plan": ("Own the maze", "Sweep until the values stand still"),
+        "learn": ("Four learners in a maze of yours", "Let all four learn"),
+    },
+    "cartpole": {"": ("Train it", "Train both")},
+    "language": {"": ("Teach it to write its work", "Train")},
+    "agent": {
+        "": ("You are the agent", "Let someone else walk"),
+        "learn": ("Learning from your walks", "Learn from the walks"),
+        "pull": ("Your choices pull", "Let the walks pull"),
+    },
 }
+OPTIONS = {
+    "maze": {"mode", "layout", "slip", "gamma"},
+    "cartpole": {"left", "right", "seeds"},
+    "language": {"digits", "price", "rule"},
+    "agent": {"mode"},
+}
+# how a lab looks before it is touched; lab.css comes with the touch
+CLOSED = """<style>.lab{margin:1rem 0}.lab-bar{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center;margin:0;max-width:none;border:1px solid color-mix(in srgb,currentColor 22%,transparent);border-radius:6px;padding:.5rem .8rem}
+.lab-bar button{font:inherit;color:inherit;background:none;border:1px solid;border-radius:4px;padding:.15rem .6rem;min-height:2.1rem;cursor:pointer}.lab-bar+.lab-status{margin:0}@media print{.lab button{display:none}}</style>"""
 
 
-def opening(name: str) -> str:
+def opening(name: str, options: dict[str, str] | None = None) -> str:
     """The frame of a lab before it is touched."""
-    title, run = LABS[name]
+    options = options or {}
+    title, run = LABS[name][options.get("mode", "")]
+    settings = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
     return (
-        f'<section class="lab" data-lab="{name}" data-state="stopped" aria-label="Lab: {html.escape(title)}">'
-        f'<p><button type="button" class="lab-run">{html.escape(run)}</button> '
-        '<button type="button" class="lab-open">Open it and look first</button></p>'
+        f'<section class="lab" data-lab="{name}"{settings} data-state="stopped" aria-label="Lab: {html.escape(title)}">'
+        f'<p class="lab-bar"><b>Lab: {html.escape(title)}</b> <button type="button" class="lab-run">{html.escape(run)}</button> '
+        '<button type="button" class="lab-open">Look first</button></p>'
         '<p class="lab-status" role="status"></p>'
         "<noscript><p>This lab computes in the page and needs JavaScript, which is switched off here.</p></noscript>"
         "</section>"
     )
+
+
+def loading(folder: str) -> str:
+    """What a page with a lab loads at first."""
+    return f'{CLOSED}<script src="{folder}lab.js" defer></script>'
 
 
 class lab(nodes.General, nodes.Element):
@@ -49,16 +77,21 @@ class lab(nodes.General, nodes.Element):
 class LabDirective(SphinxDirective):
     required_arguments = 1
     has_content = True
+    option_spec = {option: directives.unchanged_required for option in sorted(set().union(*OPTIONS.values()))}
 
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
         if name not in LABS:
             raise self.error(f"lab is {name!r}; expected one of {sorted(LABS)}")
-        return [*self.parse_content_to_nodes(), lab("", name=name)]
+        if unknown := set(self.options) - OPTIONS[name]:
+            raise self.error(f"lab {name} has no option {sorted(unknown)[0]}; expected one of {sorted(OPTIONS[name])}")
+        if (mode := self.options.get("mode", "")) not in LABS[name]:
+            raise self.error(f"mode is {mode!r}; expected one of {sorted(LABS[name])[1:]}")
+        return [*self.parse_content_to_nodes(), lab("", name=name, options=self.options)]
 
 
 def visit_html(self: Any, node: lab) -> None:
-    self.body.append(opening(node["name"]))
+    self.body.append(opening(node["name"], node["options"]))
     raise nodes.SkipNode
 
 
@@ -74,12 +107,10 @@ def leave_out(app: Sphinx, config: Config) -> None:
 
 
 def add_script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
-    """A page with a lab gets its sheet and its one script, at the end of the text."""
+    """A page with a lab gets its few rules and its one script, at the end of the text."""
     body = context.get("body") or ""
     if 'data-lab="' in body:
-        root = "../" * (len(PurePosixPath(page).parts) - 1) + "_static/" + FOLDER
-        script = f'<link rel="stylesheet" href="{root}lab.css"><script src="{root}lab.js" defer></script>'
-        context["body"] = body + script
+        context["body"] = body + loading("../" * (len(PurePosixPath(page).parts) - 1) + "_static/" + FOLDER)
 
 
 def copy_files(app: Sphinx, error: Exception | None) -> None:

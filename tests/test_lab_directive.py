@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "_ext"))
 
-from labs import LABS, opening  # noqa: E402
+from labs import LABS, loading, opening  # noqa: E402
 
 CONF = """
 import sys
@@ -25,7 +25,8 @@ exclude_patterns = ["lab"]
 nb_execution_mode = "off"
 root_doc = "index"
 """
-LAB = "```{lab} maze\nWhat one can do *here*.\n```\n"
+LAB = "```{lab} maze\n:mode: plan\n:layout: S.#/.TG\nWhat one can do *here*.\n```\n"
+OPTIONS = {"mode": "plan", "layout": "S.#/.TG"}
 
 
 def notebook(*cells: str) -> str:
@@ -56,9 +57,10 @@ def test_a_lab_stands_on_pages_and_in_notebooks_and_costs_other_pages_nothing(tm
     assert "lab" not in warnings.replace(str(tmp_path), ""), warnings
     for name, root in (("index", ""), ("chapters/page", "../"), ("chapters/cells", "../")):
         text = (out / f"{name}.html").read_text("utf-8")
-        assert text.count(opening("maze")) == 1 and "What one can do <em>here</em>." in text
-        assert text.count(f'<script src="{root}_static/lab/lab.js" defer></script>') == 1
-        assert text.count("lab/") == 2  # the sheet and the one script; nothing that was listed for every page
+        assert 'data-layout="S.#/.TG" data-mode="plan"' in opening("maze", OPTIONS)
+        assert text.count(opening("maze", OPTIONS)) == 1 and "What one can do <em>here</em>." in text
+        assert text.count(loading(f"{root}_static/lab/")) == 1
+        assert text.count("lab/") == 1  # the one script; nothing that was listed for every page
     plain = (out / "plain.html").read_text("utf-8")
     assert "lab/" not in plain and "own.css" in plain
     copied = {path.name for path in (out / "_static" / "lab").iterdir()}
@@ -67,9 +69,12 @@ def test_a_lab_stands_on_pages_and_in_notebooks_and_costs_other_pages_nothing(tm
     }  # although "lab" is an excluded pattern
 
 
-def test_an_unknown_lab_is_named(tmp_path: Path) -> None:
-    _, warnings = built(tmp_path, LAB.replace("maze", "chess"))
+def test_a_lab_a_mode_and_an_option_that_are_unknown_are_named(tmp_path: Path) -> None:
+    wrong = LAB.replace("maze", "chess"), LAB.replace("plan", "fly"), LAB.replace(":mode: plan", ":seeds: 2")
+    _, warnings = built(tmp_path, "\n".join(wrong))
     assert "lab is 'chess'; expected one of ['agent', 'cartpole', 'language', 'maze']" in warnings
+    assert "mode is 'fly'; expected one of ['backup', 'learn', 'plan']" in warnings
+    assert "lab maze has no option seeds; expected one of ['gamma', 'layout', 'mode', 'slip']" in warnings
 
 
 @pytest.mark.parametrize("name", LABS)

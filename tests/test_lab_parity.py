@@ -55,9 +55,7 @@ sys.path.append(str(ROOT / "tools"))
 from lab_weights import SIZE, TASK, flat  # noqa: E402
 
 LAB = ROOT / "_static" / "lab"
-MODULES = (
-    "random network returns maze tabular cartpole rollout policy_gradient dqn ppo text_tasks transformer grpo".split()
-)
+MODULES = "random network returns maze tabular tabular_policy cartpole rollout policy_gradient dqn ppo text_tasks transformer grpo".split()
 TABLE, NETWORK = 1e-9, 1e-5  # how far the two may be apart
 
 # What the checks call: arrays come as lists, and go as lists.
@@ -100,6 +98,10 @@ const calls = {
     const learner = new (lab.use("tabular").LEARNERS[method])(nStates, settings);
     for (const [step, nextAction] of steps) learner.learn(step, nextAction);
     return plain(learner.Q);
+  },
+  pull(theta, walk, gamma, weight, means) {
+    const { probabilities, returnsOf, WEIGHTS, pullOf } = lab.use("tabular_policy"), G = returnsOf(walk, gamma);
+    return plain([probabilities(f64(theta)), G, pullOf(f64(theta), walk, Object.values(WEIGHTS)[weight](G, walk, means))]);
   },
   predict(nStates, walks, gamma, alpha) {
     const t = lab.use("tabular");
@@ -151,9 +153,9 @@ const calls = {
     const window = new (lab.use("dqn").NStepWindow)(n, gamma);
     return steps.map(([observation, action, step, next]) => window.push(observation, action, step, next));
   },
-  weights: start => plain(lab.use("transformer").fromHalf(lab.weights[start].weights)),
+  weights: start => plain(lab.use("transformer").fromHalf(lab.weights[5][start].weights)),
   logits(theta, texts) {
-    const model = new (lab.use("transformer").Transformer)(lab.use("grpo").MODEL, theta);
+    const model = new (lab.use("transformer").Transformer)(lab.use("grpo").MODELS[5], theta);
     return texts.map(tokens => {
       model.rows = 0;
       let tip = -1;
@@ -163,19 +165,19 @@ const calls = {
     });
   },
   grpoGradient(theta, groups, clip, count) {
-    const model = new (lab.use("transformer").Transformer)(lab.use("grpo").MODEL, theta);
+    const model = new (lab.use("transformer").Transformer)(lab.use("grpo").MODELS[5], theta);
     let outside = 0;
     for (const group of groups) outside += lab.use("grpo").grpoBackward(model, group, clip, count);
     return [plain(model.gradient), outside];
   },
   grpoUpdate({ theta, m, v, t }, groups, config, update) {
-    const { grpoUpdate, groupAdvantages, learningRateShare, TASK, MODEL } = lab.use("grpo");
-    const model = new (lab.use("transformer").Transformer)(MODEL, theta), { Adam } = lab.use("network");
+    const { grpoUpdate, groupAdvantages, learningRateShare, TASKS, MODELS } = lab.use("grpo");
+    const model = new (lab.use("transformer").Transformer)(MODELS[5], theta), { Adam } = lab.use("network");
     const adam = Object.assign(new Adam(theta.length, { betas: [0.9, 0.99] }), { m: f64(m), v: f64(v), t });
     for (const group of groups)                              // texts and rewards are the engine's own work
       for (const answer of group.answers) { answer.ended = answer.tokens.at(-1) === 1; answer.text = model.decode(answer.tokens); }
     for (const group of groups) {
-      group.rewards = group.answers.map(({ text, ended }) => TASK.reward(group.prompt, text, ended));
+      group.rewards = group.answers.map(({ text, ended }) => TASKS[5].reward(group.prompt, text, ended));
       group.advantages = groupAdvantages(group.rewards, config.scale);
     }
     const rate = config.learningRate * learningRateShare(update, config.updates, config.warmup, config.finalShare);
@@ -184,7 +186,7 @@ const calls = {
   },
   advantages: (rewards, scale) => rewards.map(row => lab.use("grpo").groupAdvantages(row, scale)),
   generate(theta, prompt, count, seed) {
-    const { Transformer, generate } = lab.use("transformer"), model = new Transformer(lab.use("grpo").MODEL, theta);
+    const { Transformer, generate } = lab.use("transformer"), model = new Transformer(lab.use("grpo").MODELS[5], theta);
     return plain(generate(model, prompt, count, 10, lab.use("random").generator(seed)));
   },
   task(prompts, texts) {
@@ -364,6 +366,23 @@ def check_traces(engine: Engine) -> None:
             steps.append([row, None if ends[s] else int(actions[s + 1])])
             expected[s, actions[s]] += SETTINGS["alpha"] * (targets[s] - expected[s, actions[s]])
     near(engine("learn", "SARSA(λ)", n, SETTINGS | {"lambda": lam}, steps), expected.ravel(), TABLE)
+
+
+def check_pull(engine: Engine) -> None:
+    """A walk's pull at a table of logits is the gradient that autograd finds, for each kind of weight."""
+    rng, gamma, T = np.random.default_rng(7), 0.9, 9
+    theta, means = rng.normal(size=(6, 4)), rng.normal(size=6)
+    states, actions, rewards = rng.integers(6, size=T), rng.integers(4, size=T), rng.normal(size=T)
+    G = discounted_returns(rewards, gamma)
+    walk = [{"state": int(s), "action": int(a), "reward": float(r)} for s, a, r in zip(states, actions, rewards)]
+    for weight, psi in enumerate((np.full(T, G[0]), G, G - means[states])):
+        logits = torch.tensor(theta, requires_grad=True)
+        log_prob = torch.log_softmax(logits, -1)[states, actions]
+        pg.policy_gradient_loss(log_prob, torch.tensor(psi), torch.ones(T, dtype=torch.float64)).backward()
+        found = engine("pull", theta.ravel(), walk, gamma, weight, means)
+        near(found[0], torch.softmax(torch.tensor(theta), -1).numpy(), TABLE)
+        near(found[1], G, TABLE)
+        near(found[2], -logits.grad.numpy(), TABLE)
 
 
 def check_prediction(engine: Engine) -> None:
@@ -894,6 +913,8 @@ MUTANTS = [
     ("tabular", "first.set(here, G = r + this.gamma * G);", "first.has(here) || first.set(here, r); ", "learners"),
     ("tabular", "traces[i] *= gamma * this.lambda;", "traces[i] *= this.lambda;", "traces"),
     ("tabular", "if (terminated) this.forgetEpisode();", "", "traces"),
+    ("tabular_policy", "((a === action) - pi", "((a === action) - 0.25 * pi", "pull"),
+    ("tabular_policy", "t + 1 < walk.length ? gamma * returns[t + 1]", "t + 1 < walk.length ? returns[t + 1]", "pull"),
     ("cartpole", "0.05 * turn * turn * sin", "0.5 * turn * turn * sin", "cartpole"),
     (
         "returns",
@@ -939,7 +960,7 @@ def test_a_fault_in_the_engine_is_noticed(module: str, old: str, new: str, check
 
 
 def test_each_module_of_the_engine_is_checked_and_short() -> None:
-    pages = {"lab", "weights", "worker", "page", "maze_picture"}
+    pages = {"lab", "weights", "weights_twelve", "worker", "page", "maze_picture", "walks"}
     files = {path.stem for path in LAB.glob("*.js") if not path.stem.startswith("lab_")} - pages
     assert files == set(MODULES) == {module for module, *_ in MUTANTS}
     lines = sum(source(name).count("\n") for name in [*MODULES, "lab", "worker"])
@@ -948,7 +969,7 @@ def test_each_module_of_the_engine_is_checked_and_short() -> None:
 
 def test_the_weights_are_what_the_tool_says(engine: Engine) -> None:
     """The stored starts have the model's size, are finite, and answer at once: what GRPO is to change."""
-    starts = json.loads(re.search(r"lab\.weights = (.*);\n$", source("weights"), re.DOTALL)[1])
+    starts = json.loads(re.search(r"\[5\] = (.*);\n$", source("weights"), re.DOTALL)[1])
     assert SIZE == TransformerConfig(width=32, layers=2, heads=4, max_length=40)
     for k, start in enumerate(starts):
         theta = np.array(engine("weights", k))

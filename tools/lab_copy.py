@@ -10,6 +10,7 @@ reaches over several cells. The copies say such things in plain Markdown, which 
 * a reference becomes what the site shows, "(2.5)" or "Howard, 1960", and links to the notebook or the source;
 * an exercise begins with a heading, its solution is a folded heading; code that the site folds is folded;
 * a box with a mistake gets the red that Lab knows;
+* a lab, which computes in the page of the book and not in a notebook, becomes a sentence that says where it is;
 * the first figure brings what the site has in files for all of them, so that stored sliders move.
 
 A copy is written anew only when its chapter's text or code changed. What the reader changed stays: the old copy is
@@ -23,6 +24,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
 import shutil
 import sys
@@ -34,7 +36,9 @@ import yaml
 from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "_ext")]
+
+from labs import LABS
 
 from rlbook_lib.explore import dressed
 
@@ -51,9 +55,9 @@ TITLED = re.compile(r"^(.*?)\s*<([^<>]+)>$", re.DOTALL)  # words <target>
 TARGET = re.compile(r"^\(([\w-]+)\)=[ \t]*\n+(?:#+ +(.*))?", re.MULTILINE)
 PLAIN = re.compile(r"^[\w ,;:.?'()-]+$")
 BLOCK = r"^(`{{3,}}){{{name}}}([^\n]*)\n(.*?)^\1[ \t]*$"  # a directive: its fence, argument and body
-MATH, EXERCISE, BORDER = (
+MATH, EXERCISE, BORDER, LAB = (
     re.compile(BLOCK.format(name=name), re.MULTILINE | re.DOTALL)
-    for name in ("math", "exercise", "solution-(start|end)")
+    for name in ("math", "exercise", "solution-(start|end)", "lab")
 )
 SITE_ONLY = re.compile(
     BLOCK.format(name="(?:eval-rst|bibliography|equation-index|exercise-index|formula-sheet)"), re.MULTILINE | re.DOTALL
@@ -171,6 +175,17 @@ def rewritten(text: str, page: str, book: Book) -> str:
         body = block[3].replace(label[0], "").rstrip("\n")
         return f"{block[1]}{{math}}{block[2]}\n{body} \\tag{{{book.places[label[1]][1].strip('()')}}}\n{block[1]}"
 
+    def named(block: re.Match[str]) -> str:
+        options = OPTION.match(block[3])
+        mode = re.search(r"^:mode: *(\S+)", options[0], re.MULTILINE) if options else None
+        title, _ = LABS[block[2].strip()][mode[1] if mode else ""]
+        site = os.environ.get("BOOK_URL", "").rstrip("/")
+        path = f"chapters/{page}.html"
+        built = f"`_build/html/{path}`, which `make book` makes ({_link('all labs', 'laboratory.md')})"
+        where = _link("this page of the book", f"{site}/{path}") if site else built
+        return f"{OPTION.sub('', block[3]).strip()}\n\n*Lab: {title}. It computes in a page, not in a notebook: open {where}.*"
+
+    text = LAB.sub(named, text)
     text = ROLE.sub(lambda role: book.reference(role[1], role[2], page), text)
     text = MATH.sub(numbered, text)
     text = TARGET.sub(lambda target: target[0].partition("\n")[2].lstrip("\n"), text)

@@ -4,9 +4,9 @@ lab.define("dqn", function (use) {
   const { CartPole, OBSERVATION, ACTIONS } = use("cartpole"), { progress } = use("rollout");
 
   /** The defaults solve CartPole, as those of the library's DQNConfig. "none" as target, and replay false, take a device away. */
-  const DQN = { totalSteps: 120000, copies: 16, batchSize: 512, learningRate: 2.5e-3, gamma: 0.99, nStep: 8, target: "ema", tau: 0.1,
+  const DQN = { totalSteps: 120000, copies: 16, batchSize: 256, learningRate: 2.5e-3, gamma: 0.99, nStep: 8, target: "ema", tau: 0.1,
     copyInterval: 100, replay: true, bufferCapacity: 8192, double: true, loss: "huber", hidden: [128], activation: "relu",
-    epsilonStart: 1, epsilonEnd: 0.05, epsilonSteps: 4000, learningStarts: 1000, stepsPerUpdate: 2, returnScale: 100, seed: 0 };
+    epsilonStart: 1, epsilonEnd: 0.05, epsilonSteps: 4000, learningStarts: 1000, stepsPerUpdate: 4, returnScale: 100, seed: 0 };
 
   const bestAction = (q, at) => { let a = 0; for (let b = 1; b < ACTIONS; b++) if (q[at + b] > q[at + a]) a = b; return a; };
 

@@ -3,10 +3,11 @@ lab.define("grpo", function (use) {
   const { generator } = use("random"), { Adam } = use("network"), { mean, deviation } = use("returns");
   const { Transformer, generate, fromHalf } = use("transformer"), { CheckDigit, readRule } = use("text_tasks");
 
-  /** The task and the model of the page: chapter 13's with five digits and half the width. */
-  const TASK = new CheckDigit(5);
-  const MODEL = { alphabet: TASK.alphabet, width: 32, layers: 2, heads: 4, maxLength: 40 };
-  const GRPO = { updates: 80, prompts: 16, group: 8, epochs: 1, minibatches: 2, learningRate: 5e-4, warmup: 5, finalShare: 0.1,
+  /** The tasks and their models: twelve digits is chapter 13's; five have half the width. Settings that differ stand beside. */
+  const TASKS = { 5: new CheckDigit(5), 12: new CheckDigit(12) };
+  const { alphabet } = TASKS[5];
+  const MODELS = { 5: { alphabet, width: 32, layers: 2, heads: 4, maxLength: 40 }, 12: { alphabet, width: 64, layers: 2, heads: 4, maxLength: 64 } };
+  const GRPO = { digits: 5, updates: 80, prompts: 16, group: 8, epochs: 1, minibatches: 2, learningRate: 5e-4, warmup: 5, finalShare: 0.1,
     maxGradientNorm: 1, clip: 0.2, scale: "std", price: 0, rule: "right after the last =", evaluateEvery: 5, held: 128, seed: 0 };
 
   /** How much better each reward is than its group's mean; equal rewards teach nothing, exactly. */
@@ -91,17 +92,18 @@ lab.define("grpo", function (use) {
   /** A whole run; yields null where it may pause, and a record after each evaluation. */
   function* train(settings) {
     const config = { ...GRPO, ...settings }, rng = generator(config.seed + 1), rule = readRule(config.rule);
-    const model = new Transformer(MODEL, fromHalf(config.weights)), adam = new Adam(model.theta.length, { betas: [0.9, 0.99] });
-    const some = (seed, count) => { const draw = generator(seed); return Array.from({ length: count }, () => TASK.prompt(draw, "eval")); };
+    const task = TASKS[config.digits], model = new Transformer(MODELS[config.digits], fromHalf(config.weights));
+    const adam = new Adam(model.theta.length, { betas: [0.9, 0.99] });
+    const some = (seed, count) => { const draw = generator(seed); return Array.from({ length: count }, () => task.prompt(draw, "eval")); };
     const held = some(12345, config.held), shown = some(777, 6);
     let metrics = {};
     for (let update = 0; ; update++) {
       if (update % config.evaluateEvery === 0 || update === config.updates)
-        yield { update, ...(yield* evaluate(model, TASK, held, shown, rule, rng)), metrics };
+        yield { update, ...(yield* evaluate(model, task, held, shown, rule, rng)), metrics };
       if (update === config.updates) return;
       const groups = [];
       for (let p = 0; p < config.prompts; p++) {
-        groups.push(sampleGroup(model, TASK, TASK.prompt(rng), config, rule, rng));
+        groups.push(sampleGroup(model, task, task.prompt(rng), config, rule, rng));
         yield null;
       }
       const share = learningRateShare(update, config.updates, config.warmup, config.finalShare);
@@ -110,5 +112,5 @@ lab.define("grpo", function (use) {
     }
   }
 
-  return { TASK, MODEL, GRPO, groupAdvantages, learningRateShare, grpoBackward, grpoUpdate, sampleGroup, train };
+  return { TASKS, MODELS, GRPO, groupAdvantages, learningRateShare, grpoBackward, grpoUpdate, sampleGroup, train };
 });

@@ -17,26 +17,27 @@ lab.needs = {
   maze: ["random", "maze", "tabular", "page", "maze_picture", "lab_maze"],
   cartpole: ["random", "network", "returns", "cartpole", "rollout", "policy_gradient", "dqn", "ppo", "worker", "page",
     "lab_cartpole"],
-  language: ["random", "network", "returns", "text_tasks", "transformer", "grpo", "worker", "weights", "page", "lab_language"],
-  agent: ["random", "maze", "tabular", "page", "maze_picture", "lab_agent"],
+  language: ["random", "network", "returns", "text_tasks", "transformer", "grpo", "worker", "page", "lab_language"],
+  agent: ["random", "network", "maze", "tabular", "tabular_policy", "page", "maze_picture", "walks", "lab_walks", "lab_agent"],
 };
 
 /** Find the labs of a page; each loads its code at the first touch, and is then built by the module of its name. */
 lab.start = function (document, folder) {
   const loaded = {};
-  const load = name => loaded[name] ??= new Promise((done, failed) => {
-    const script = document.createElement("script");
-    script.src = folder + name + ".js";
-    script.onload = done;
-    script.onerror = () => failed(new Error(`${name}.js could not be loaded`));
-    document.head.append(script);
+  const load = lab.load = (name, kind = "js") => loaded[name + kind] ??= new Promise((done, failed) => {
+    const node = kind === "js" ? Object.assign(document.createElement("script"), { src: `${folder}${name}.js` })
+      : Object.assign(document.createElement("link"), { rel: "stylesheet", href: `${folder}${name}.css` });
+    node.onload = done;
+    node.onerror = () => { loaded[name + kind] = undefined; failed(new Error(`${name}.${kind} could not be loaded`)); };
+    document.head.append(node);
   });
   for (const root of document.querySelectorAll("[data-lab]")) {
     let built;
     const build = () => built ??= (async () => {
       root.setAttribute("aria-busy", "true");
+      await load("lab", "css");
       for (const name of lab.needs[root.dataset.lab]) await load(name);
-      lab.use(`lab_${root.dataset.lab}`).build(root);
+      await lab.use(`lab_${root.dataset.lab}`).build(root);
       root.removeAttribute("aria-busy");
     })().catch(error => {
       built = undefined;

@@ -1,35 +1,16 @@
 "use strict";
 lab.define("lab_agent", function (use) {
-  const { generator, below } = use("random"), { Maze, LAYOUTS, ACTIONS } = use("maze");
+  const { generator } = use("random"), { Maze, ACTIONS } = use("maze");
   const { monteCarloPrediction, tdPrediction, valueIteration } = use("tabular");
   const { el, button, choice, group, code, still, Panel } = use("page");
   const { nameOf, kindOf, two, drawMaze, mazePicture } = use("maze_picture");
 
-  const KEY = "rlbook-walks", GAMMA = 0.9, KEPT = 50, LONG = 60;
-  const WORLDS = { "six cells": LAYOUTS.L1, "sixteen cells": ["S...", ".#T.", "...#", "#..G"] };
-
-  /** The reader's walks, {world: [walk]}, on this machine only; where nothing can be kept they last as long as the page. */
-  const memory = {
-    walks: {},
-    read() { try { this.walks = JSON.parse(localStorage.getItem(KEY)) ?? {}; } catch { /* then those of this page */ } return this.walks; },
-    keep(world, walk) {
-      this.walks[world] = [...(this.walks[world] ?? []), walk].slice(-KEPT);
-      try { localStorage.setItem(KEY, JSON.stringify(this.walks)); } catch { /* then for this page */ }
-    },
-    forget() { this.walks = {}; try { localStorage.removeItem(KEY); } catch { /* there was nothing */ } },
-  };
+  const { GAMMA, LONG, WORLDS, memory, standIn } = use("walks");
 
   const returnOf = walk => walk.reduceRight((G, { reward }) => reward + GAMMA * G, 0);
 
-  /** Someone who knows nothing: goes anywhere but where a trap was met, and rather where nobody has been. */
-  function standIn(maze, state, met, rng) {
-    const open = ACTIONS.map((_, a) => a).filter(a => met.get(maze.destinations[4 * state + a]) !== "trap");
-    const fresh = open.filter(a => maze.destinations[4 * state + a] !== state && !met.has(maze.destinations[4 * state + a]));
-    const from = fresh.length && rng() < 0.7 ? fresh : open.length ? open : [0, 1, 2, 3];
-    return from[below(rng, from.length)];
-  }
-
   function build(root) {
+    if (root.dataset.mode) return use("lab_walks").build(root, root.dataset.mode);
     let maze, met, state, walk, over, timer, strange = 0, lent = [];
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => strangerStep() });
     const world = choice("Maze", Object.keys(WORLDS), { onchange: () => { pause(); load(); } });
@@ -55,14 +36,14 @@ lab.define("lab_agent", function (use) {
       maze = new Maze(WORLDS[world.value]);
       lent = [];
       met = new Map();
-      for (const step of (memory.walks[world.value] ?? []).flat()) met.set(step.nextState, kindOf(maze, step.nextState));
+      for (const step of (memory.walks[world.value] ?? []).flat()) met.set(step.nextState, maze.cells[step.nextState]);
       begin();
       panel.state = "stopped";
       panel.score(0);
       draw();
       panel.say("You stand at the start, in fog. Somewhere is a goal. Walk with the arrow keys, swipes, or the buttons.");
     }
-    function begin() { state = maze.start; walk = []; over = false; met.set(state, "start"); }
+    function begin() { state = maze.start; walk = []; over = false; met.set(state, "S"); }
     const say = (text, spoken) => panel.say(text, spoken);
 
     /** One move, by whoever walks. */
@@ -71,10 +52,10 @@ lab.define("lab_agent", function (use) {
       const step = maze.step(state, a, null), stood = step.nextState === state;
       walk.push(step);
       state = step.nextState;
-      met.set(state, kindOf(maze, state));
+      met.set(state, maze.cells[state]);
       if (stood) {                                           // a bump shows a wall, if it was one
         const [dy, dx] = [[-1, 0], [1, 0], [0, -1], [0, 1]][a], row = Math.floor(state / maze.columns) + dy, column = state % maze.columns + dx;
-        if (row >= 0 && row < maze.rows && column >= 0 && column < maze.columns) met.set(row * maze.columns + column, "wall");
+        if (row >= 0 && row < maze.rows && column >= 0 && column < maze.columns) met.set(row * maze.columns + column, "#");
       }
       over = step.terminated || walk.length >= LONG;
       if (over) finish(step);
@@ -144,5 +125,5 @@ lab.define("lab_agent", function (use) {
     };
   }
 
-  return { KEY, build };
+  return { build };
 });

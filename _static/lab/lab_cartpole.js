@@ -33,6 +33,15 @@ lab.define("lab_cartpole", function (use) {
     return parts.join(", ");
   }
 
+  /** A setting as a lesson presets it, "PPO, clip=0.9, epochs=20": the method, and what is otherwise than in the book. */
+  function readSetting(text) {
+    const [method, ...changes] = text.split(", "), known = METHODS[method]?.knobs.map(([key]) => key);
+    const pairs = changes.map(change => change.split("="));
+    const unknown = known ? pairs.find(([key, value]) => !known.includes(key) || !Number.isFinite(+value)) : [method];
+    if (unknown) throw new Error(`"${text}" is no setting: ${unknown.join("=")}`);
+    return [method, Object.fromEntries(pairs.map(([key, value]) => [key, +value]))];
+  }
+
   /** A cart that drives with the policy as it now is, in real time. */
   class Cart {
     constructor() {
@@ -124,8 +133,9 @@ lab.define("lab_cartpole", function (use) {
   }
 
   function build(root) {
-    const sides = [new Side("left", "PPO", {}), new Side("right", "PPO", { clip: 0.9, epochs: 20 })];
-    const seed = knob("First seed", { min: 0, max: 9999, step: 1, value: 1 }), count = knob("Seeds", { min: 1, max: 5, step: 1, value: 3 });
+    const { left = "PPO", right = "PPO, clip=0.9, epochs=20", seeds = "3" } = root.dataset;
+    const sides = [new Side("left", ...readSetting(left)), new Side("right", ...readSetting(right))];
+    const seed = knob("First seed", { min: 0, max: 9999, step: 1, value: 1 }), count = knob("Seeds", { min: 1, max: 5, step: 1, value: +seeds });
     const runButton = button("Train both", press, { class: "lab-run" }), chart = figure();
     const stepButton = button("One update", step), stopButton = button("Stop", stop);
     const panel = new Panel(root, { sleep: () => sides.forEach(side => side.all("pause")), wake: () => { sides.forEach(side => side.all("go")); animate(); } });

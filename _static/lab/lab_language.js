@@ -1,12 +1,16 @@
 "use strict";
 lab.define("lab_language", function (use) {
-  const { TASK, GRPO, groupAdvantages, grpoBackward, sampleGroup } = use("grpo");
+  const { TASKS, MODELS, GRPO, groupAdvantages, grpoBackward, sampleGroup } = use("grpo");
   const { RULES, readRule } = use("text_tasks"), { launch } = use("worker");
   const { el, button, knob, choice, group, code, curves, figure, Panel } = use("page");
   const OWN = "one of your own";
+  /** Each model: how many digits its numbers have, its weights' file, how many weights, and how many starts there are. */
+  const FILES = { "5 digits, 27,648 weights": { digits: 5, file: "weights", starts: 2 }, "12 digits, 104,448 weights (0.2 MB more)": { digits: 12, file: "weights_twelve", starts: 1 } };
 
-  function build(root) {
-    const rule = choice("Rewarded is", [...Object.keys(RULES), OWN], { onchange: () => { own.hidden = rule.value !== OWN; } });
+  async function build(root) {
+    const { digits = "5", price = "0", rule: paid = Object.keys(RULES)[0] } = root.dataset;
+    const sizes = Object.keys(FILES), size = choice("Model", sizes, { value: sizes.find(name => FILES[name].digits === +digits), onchange: () => bring() });
+    const rule = choice("Rewarded is", [...Object.keys(RULES), OWN], { value: paid, onchange: () => { own.hidden = rule.value !== OWN; } });
     const text = el("textarea", { "aria-label": "The rule, as an expression in JavaScript", spellcheck: "false" });
     text.value = "right - (text.length > 6 ? 0.3 : 0)";
     const own = el("div", { style: "width: 100%", hidden: true }, text, el("p", { class: "lab-small" },
@@ -16,28 +20,42 @@ lab.define("lab_language", function (use) {
       clip: knob("Clip ε", { min: 0.01, max: 0.95, step: 0.05, value: GRPO.clip }),
       epochs: knob("Passes", { min: 1, max: 4, step: 1, value: GRPO.epochs }),
       learningRate: knob("Learning rate", { min: 1e-5, max: 1e-2, step: 1e-4, value: GRPO.learningRate }),
-      price: knob("Price of a token", { min: 0, max: 0.3, step: 0.01, value: 0 }),
+      price: knob("Price of a token", { min: 0, max: 0.3, step: 0.01, value: +price }),
     };
     const scale = choice("Advantages", ["divided by the deviation", "not divided"]);
-    const start = choice("Start", lab.weights.map((_, k) => "AB"[k])), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 0 });
+    const start = choice("Start", ["A", "B"]), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 0 });
     const runButton = button("Train", press, { class: "lab-run" });
     const body = el("tbody"), chart = figure();
     const table = el("table", {}, el("thead", {}, el("tr", {}, ...["prompt", "at first", "now", "right?", "P(“=” first)", "with its work"].map(name => el("th", { scope: "col" }, name)))), body);
     let job = null, points = [], first = null, began = 0, reached = null;
     const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go() });
 
-    root.replaceChildren(group("Run", runButton, button("Five updates", step), button("Stop", stop), start.node, seed.node),
+    root.replaceChildren(group("Run", runButton, button("Five updates", step), button("Stop", stop), size.node, start.node, seed.node),
       group("Reward", rule.node, knobs.price.node, own), group("GRPO", knobs.group.node, scale.node, knobs.clip.node, knobs.epochs.node, knobs.learningRate.node),
       panel.status, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
       code(sampleGroup, groupAdvantages, grpoBackward));
     panel.state = "stopped";
-    panel.say("Press Train: the model of 27,648 weights answers, is rewarded, and learns, here.");
-    draw();
+    await bring();
+
+    /** The weights of the model that is chosen; they are loaded when it is first wanted. */
+    async function bring() {
+      const { digits, file, starts } = FILES[size.value];
+      stop();
+      points = [];
+      body.replaceChildren();
+      start.node.hidden = starts === 1;
+      runButton.disabled = true;
+      try { await lab.load(file); } catch (error) { return panel.say(`${error.message}. Choose the other model, and this one again to try once more.`); }
+      runButton.disabled = false;
+      panel.say(`Press Train: the model answers numbers of ${digits} digits, is rewarded, and learns, here.${digits === 12 ? " This takes about half a minute." : ""}`);
+      draw();
+    }
 
     function settings() {
       const set = { scale: scale.value === "not divided" ? "none" : "std", seed: seed.value, rule: rule.value === OWN ? text.value : rule.value };
       for (const [name, { value }] of Object.entries(knobs)) set[name] = value;
-      return { ...set, weights: lab.weights["AB".indexOf(start.value)].weights };
+      const { digits, starts } = FILES[size.value];
+      return { ...set, digits, weights: lab.weights[digits][starts === 1 ? 0 : "AB".indexOf(start.value)].weights };
     }
     function begin() {
       points = []; first = null; reached = null; began = performance.now();
@@ -67,7 +85,7 @@ lab.define("lab_language", function (use) {
       const more = metrics.clipped === undefined ? "" : `; ${Math.round(100 * metrics.equal)} % of the groups all equal, ${(100 * metrics.clipped).toFixed(1)} % of the tokens out of range`;
       panel.say(`Update ${update}: ${Math.round(100 * right)} % right, reward ${reward.toFixed(2)}, ${length.toFixed(1)} tokens${more}.`, false);
       body.replaceChildren(...answers.map((answer, k) => el("tr", {}, ...[answer.prompt, first[k].text,
-        answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", answer.atOnce.toFixed(2), `${TASK.work(answer.prompt)}=${answer.digit}`].map(cell => el("td", {}, cell)))));
+        answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", answer.atOnce.toFixed(2), `${TASKS[FILES[size.value].digits].work(answer.prompt)}=${answer.digit}`].map(cell => el("td", {}, cell)))));
       draw();
     }
     function draw() {

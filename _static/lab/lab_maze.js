@@ -11,18 +11,23 @@ lab.define("lab_maze", function (use) {
   const STARTS = { ...LAYOUTS, "4 by 4": ["S...", ".#T.", "...#", "#..G"], "6 by 6": open(6) };
   const COIN = "equal chances", BEST = "the best action";
 
+  /** Which of its parts each mode shows. */
+  const MODES = { "": ["model", "policy", "learners"], backup: ["model"], plan: ["model", "policy"], learn: ["learners"] };
+
   function build(root) {
+    const { mode = "", layout: given = "L1" } = root.dataset, has = part => MODES[mode].includes(part);
+    const starts = STARTS[given] ? STARTS : { "as in the text": given.split("/"), ...STARTS };
     let maze, values, policy, looked, sweeps, timer, runs = null, frame = 0, optimal;
     const panel = new Panel(root, { sleep: () => { clearTimeout(timer); cancelAnimationFrame(frame); }, wake: () => runs ? live() : film() });
 
     // ---------------------------------------------------------------- controls
-    const layout = choice("Start from", Object.keys(STARTS), { onchange: load });
-    const slip = knob("Slip", { min: 0, max: 1, step: 0.05, value: 0, onchange: () => { maze.slip = slip.value; changed(); } });
-    const gamma = knob("Discount γ", { min: 0, max: 0.99, step: 0.01, value: 0.9, onchange: changed });
-    const brush = choice("A press on a cell", Object.keys(BRUSHES));
+    const layout = choice("Start from", Object.keys(starts), { value: STARTS[given] ? given : "as in the text", onchange: load });
+    const slip = knob("Slip", { min: 0, max: 1, step: 0.05, value: +(root.dataset.slip ?? 0), onchange: () => { maze.slip = slip.value; changed(); } });
+    const gamma = knob("Discount γ", { min: 0, max: 0.99, step: 0.01, value: +(root.dataset.gamma ?? 0.9), onchange: changed });
+    const brush = choice("A press on a cell", Object.keys(BRUSHES).slice(has("model") ? 0 : 1), { value: Object.keys(BRUSHES)[has("model") ? 0 : 2] });
     const reward = knob("Reward", { min: -100, max: 100, step: 1, value: -1 });
-    const weights = choice("The backup takes", [BEST, COIN], { onchange: () => { policy = null; draw(); } });
-    const runButton = button("Run to the end", run, { class: "lab-run" });
+    const weights = choice("The backup takes", [BEST, COIN], { value: mode === "backup" ? COIN : BEST, onchange: () => { policy = null; draw(); } });
+    const runButton = button("Run to the end", run, { class: has("model") ? "lab-run" : null });
     const picture = mazePicture({ tabindex: 0, role: "application", "aria-roledescription": "maze" });
     const equation = el("pre", { class: "lab-equation", "aria-live": "polite", tabindex: 0 });
 
@@ -31,25 +36,25 @@ lab.define("lab_maze", function (use) {
     const lambda = knob("λ", { min: 0, max: 1, step: 0.05, value: 0.8 });
     const seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 1 });
     const speed = choice("Speed", ["slow", "quick", "very quick"], { value: "quick" });
-    const learnButton = button("Let all four learn", learn);
+    const learnButton = button("Let all four learn", learn, { class: has("model") ? null : "lab-run" });
     const small = Object.keys(LEARNERS).map(name => ({ name, svg: mazePicture({}), line: el("p", { class: "lab-small" }) }));
     const chart = figure();
     const learners = el("div", { class: "lab-four", hidden: true }, ...small.map(({ name, svg, line }) => el("div", {}, el("b", {}, name), svg, line)));
 
     root.replaceChildren(
       group("The maze", layout.node, slip.node, gamma.node, brush.node, reward.node),
-      group("With the model", weights.node, runButton, button("One backup", oneBackup), button("One sweep", oneSweep),
-        button("One round of policy iteration", oneRound), button("Forget the values", load0)),
-      panel.status, picture, equation,
-      group("Without the model", learnButton, button("One step each", () => { pause(); begin(); stepAll(1); drawLearners(); }),
+      ...has("model") ? [group("With the model", weights.node, runButton, button("One backup", oneBackup), button("One sweep", oneSweep),
+        ...has("policy") ? [button("One round of policy iteration", oneRound)] : [], button("Forget the values", load0))] : [],
+      panel.status, picture, ...has("model") ? [equation] : [],
+      ...!has("learners") ? [code(...has("policy") ? [backup, sweep, policyImprovement] : [backup, sweep])] : [group("Without the model", learnButton, button("One step each", () => { pause(); begin(); stepAll(1); drawLearners(); }),
         button("Start over", () => { pause(); runs = null; begin(); drawLearners(); }),
         alpha.node, epsilon.node, lambda.node, speed.node, seed.node),
-      learners, chart.node, code(backup, sweep, policyImprovement, LEARNERS["Q-learning"], LEARNERS.SARSA, LEARNERS["Monte Carlo"], LEARNERS["SARSA(λ)"]));
+      learners, chart.node, code(...has("model") ? [backup, sweep, policyImprovement] : [], LEARNERS["Q-learning"], LEARNERS.SARSA, LEARNERS["Monte Carlo"], LEARNERS["SARSA(λ)"])]);
     chart.node.hidden = true;
 
     // ---------------------------------------------------------------- the maze
-    function load() { maze = new Maze(STARTS[layout.value], slip.value); looked = maze.start; load0(); }
-    function load0() { values = new Float64Array(maze.nStates); changed(); panel.score(0); panel.say("All values are 0. Choose a cell to see its equation."); }
+    function load() { maze = new Maze(starts[layout.value], slip.value); looked = maze.start; load0(); }
+    function load0() { values = new Float64Array(maze.nStates); changed(); panel.score(0); panel.say(has("model") ? "All values are 0. Choose a cell to see its equation." : "Four learners start with empty tables. A press on a cell changes the maze, if you choose how."); }
     /** The world has changed: values stay, as the start of the next sweeps; what was learned in the old world goes. */
     function changed() {
       pause();
@@ -64,7 +69,7 @@ lab.define("lab_maze", function (use) {
     function draw() {
       const Q = qTable(maze, values, gamma.value), arrows = s => policy ? [policy[s]] : weights.value === COIN ? [] : bestActions(Q, s);
       const worth = maze.cells.map((_, s) => maze.terminal(s) ? `${nameOf(maze, s)} ${kindOf(maze, s)}` : `${nameOf(maze, s)} ${two(values[s])}`);
-      drawMaze(picture, maze, { values, arrows, looked, label: `Maze of ${maze.rows} by ${maze.columns} cells. ${worth.join(", ")}. Arrow keys choose a cell, Enter does what a press does.` });
+      drawMaze(picture, maze, { values: has("model") ? values : null, arrows: has("model") ? arrows : null, looked, label: `Maze of ${maze.rows} by ${maze.columns} cells. ${worth.join(", ")}. Arrow keys choose a cell, Enter does what a press does.` });
       equation.textContent = inNumbers(looked);
     }
 
@@ -165,11 +170,14 @@ lab.define("lab_maze", function (use) {
         { xMax: nice(most), yMin: Math.min(0, ...all), yMax: Math.max(1, truth, ...all) * 1.1, x: "episodes", y: "worth of the start, as learned",
           marks: [{ at: truth, what: `optimal: ${two(truth)}` }],
           words: `Worth of the start as learned: ${small.map(({ name }, k) => `${name} ${two(best(runs[k].run.learner.Q, maze.start))} after ${runs[k].run.episodes} episodes`).join(", ")}; the optimal value is ${two(truth)}.` });
-      panel.score(best(runs[0].run.learner.Q, maze.start));
+      const found = best(runs[0].run.learner.Q, maze.start);
+      panel.score(found);
+      if (panel.running && Math.abs(found - truth) < 0.05 * Math.abs(truth)) { panel.state = "solved"; panel.running = true; }
     }
     function learn() {
-      const going = panel.running && runs;
+      const going = panel.running && runs, reached = panel.state;
       pause();
+      if (going && reached === "solved") panel.state = reached;
       if (going) { drawLearners(); panel.say(chart.svg.getAttribute("aria-label")); return; }
       begin();
       panel.state = "running";

@@ -7,7 +7,7 @@ lab.define("policy_gradient", function (use) {
   /** The defaults solve CartPole, as those of the library's ReinforceConfig and A2CConfig. */
   const REINFORCE = { totalSteps: 200000, episodes: 8, learningRate: 1e-2, gamma: 0.99, baseline: "value", normalize: true,
     entropyCoefficient: 0, hidden: [64], activation: "tanh", seed: 0 };
-  const A2C = { totalSteps: 200000, copies: 16, steps: 32, learningRate: 7e-3, gamma: 0.99, lambda: 0.98, normalize: true,
+  const A2C = { totalSteps: 200000, copies: 16, steps: 64, learningRate: 7e-3, gamma: 0.99, lambda: 0.98, normalize: true,
     valueCoefficient: 1, entropyCoefficient: 0.01, hidden: [64], activation: "relu", seed: 0 };
 
   /**

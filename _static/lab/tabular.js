@@ -182,8 +182,7 @@ lab.define("tabular", function (use) {
   }
 
   /** The same from one step and the next guess: V(s) += alpha (r + gamma V(s') - V(s)), step by step through the walks. */
-  function tdPrediction(nStates, walks, { gamma, alpha, passes = 1 }) {
-    const values = new Float64Array(nStates);
+  function tdPrediction(nStates, walks, { gamma, alpha, passes = 1, values = new Float64Array(nStates) }) {
     for (let pass = 0; pass < passes; pass++)
       for (const walk of walks)
         for (const { state, reward, nextState, terminated } of walk)

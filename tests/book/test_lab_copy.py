@@ -46,6 +46,18 @@ def test_no_copy_holds_what_lab_cannot_resolve(folder):
     assert len(list(folder.glob("*.ipynb"))) == len(list((ROOT / "chapters").glob("*.ipynb"))) >= 26
 
 
+def test_a_lab_is_said_to_be_in_the_page(folder, book, monkeypatch):
+    text = text_of(folder / "03_maze.ipynb")
+    assert "{lab}" not in text and ":mode:" not in text
+    assert (
+        "*Lab: Own the maze. It computes in a page, not in a notebook: open `_build/html/chapters/03_maze.html`" in text
+    )
+    monkeypatch.setenv("BOOK_URL", "https://book.example/rl/")
+    said = lab_copy.rewritten("```{lab} agent\n:mode: pull\nYour *own*.\n```", "06_policy_gradients", book)
+    address = "https://book.example/rl/chapters/06_policy_gradients.html"
+    assert said.startswith("Your *own*.\n\n*Lab: Your choices pull.") and f"]({address})" in said
+
+
 def test_every_link_to_a_page_has_its_page(folder):
     links = {
         link for path in folder.glob("*.ipynb") for link in re.findall(r"\]\(([\w./-]+\.(?:ipynb|md))", text_of(path))

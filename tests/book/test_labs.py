@@ -27,7 +27,7 @@ from conftest import missing
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "_ext"))
 
-from labs import LABS, opening  # noqa: E402
+from labs import LABS, loading, opening  # noqa: E402
 
 LAB = ROOT / "_static" / "lab"
 WAIT = 240_000  # milliseconds; idle, the longest takes 6,000
@@ -39,16 +39,25 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def page_of_labs(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a page on the disk that holds all labs and nothing else."""
-    labs = "".join(f"<h2>{title}</h2>{opening(name)}" for name, (title, _) in LABS.items())
+    return write_page(tmp_path_factory.mktemp("labs"), [(name, {}) for name in LABS])
+
+
+@pytest.fixture(scope="module")
+def page_of_modes(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page that holds each lab in each of its modes but the whole one."""
+    modes = [(name, {"mode": mode}) for name in LABS for mode in LABS[name] if mode]
+    return write_page(tmp_path_factory.mktemp("modes"), modes)
+
+
+def write_page(folder: Path, labs: list[tuple[str, dict[str, str]]]) -> str:
+    frames = "".join(f"<h2>{LABS[name][o.get('mode', '')][0]}</h2>{opening(name, o)}" for name, o in labs)
     text = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<title>Labs</title><link rel="stylesheet" href="{(LAB / "lab.css").as_uri()}">'
-        f'<style>body {{ max-width: 46rem; margin: 1rem auto; padding: 0 1rem }}</style><script src="{(LAB / "lab.js").as_uri()}" defer></script>'
-        f"</head><body><main><h1>Labs</h1>{labs}</main></body></html>"
+        f"<title>Labs</title><style>body {{ max-width: 46rem; margin: 1rem auto; padding: 0 1rem }}</style>"
+        f"</head><body><main><h1>Labs</h1>{frames}{loading(LAB.as_uri() + '/')}</main></body></html>"
     )
-    path = tmp_path_factory.mktemp("labs") / "index.html"
-    path.write_text(text, "utf-8")
-    return path.as_uri()
+    (folder / "index.html").write_text(text, "utf-8")
+    return (folder / "index.html").as_uri()
 
 
 class Seen:
@@ -121,9 +130,8 @@ def processor_ms(browser: Any, seen: Seen, act: Any) -> dict[str, list[float]]:
 def test_nothing_but_one_script_and_a_sheet_is_loaded_before_a_lab_is_touched(browser: Any, page_of_labs: str) -> None:
     with opened(browser, page_of_labs) as seen:
         seen.page.wait_for_timeout(300)
-        assert sorted(url.rsplit("/", 1)[1] for url in seen.asked) == ["index.html", "lab.css", "lab.js"]
-        weight = sum(len(gzip.compress((LAB / name).read_bytes())) for name in ("lab.css", "lab.js"))
-        assert weight < 6_000
+        assert sorted(url.rsplit("/", 1)[1] for url in seen.asked) == ["index.html", "lab.js"]
+        assert len(gzip.compress((LAB / "lab.js").read_bytes())) < 2_000
         seen.open("maze")
         loaded = {url.rsplit("/", 1)[1] for url in seen.asked}
         assert "tabular.js" in loaded and not loaded & {"weights.js", "network.js", "ppo.js"}
@@ -334,6 +342,52 @@ def test_someone_else_walks_to_the_goal_and_is_not_taken_for_the_reader(browser:
         assert seen.page.evaluate("localStorage.length") == 0
 
 
+def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
+    with opened(browser, page_of_modes, reduced_motion="reduce") as seen:
+
+        def lab(name: str, mode: str) -> Any:
+            return seen.page.locator(f'[data-lab="{name}"][data-mode="{mode}"]')
+
+        def solved(name: str, mode: str) -> float:
+            lab(name, mode).locator(".lab-run").click()
+            script = "([n, m]) => document.querySelector(`[data-lab=${n}][data-mode=${m}]`).dataset.state === 'solved'"
+            seen.page.wait_for_function(script, arg=[name, mode], timeout=WAIT, polling=100)
+            return float(lab(name, mode).get_attribute("data-score"))
+
+        assert solved("maze", "backup") == pytest.approx(-3.9286, abs=1e-3)  # of the random walker, as in lesson 2
+        assert lab("maze", "backup").get_by_role("button", name="policy iteration").count() == 0
+        assert solved("maze", "plan") == pytest.approx(8.1, abs=1e-4)
+        assert solved("maze", "learn") == pytest.approx(8.1, rel=0.05)
+        assert lab("maze", "learn").get_by_role("button", name="One sweep").count() == 0
+
+        walks = lab("agent", "learn")
+        mean = solved("agent", "learn")  # a stranger's walks, always the same
+        assert "Six walks of a stranger" in walks.inner_text() and -9 < mean < 8.1
+        before = walks.locator("svg.lab-maze").nth(0).get_attribute("aria-label")
+        once = walks.locator("svg.lab-maze").nth(1).get_attribute("aria-label")
+        assert solved("agent", "learn") == mean  # the same walks again: Monte Carlo stays, TD goes on
+        assert walks.locator("svg.lab-maze").nth(0).get_attribute("aria-label") == before
+        assert walks.locator("svg.lab-maze").nth(1).get_attribute("aria-label") != once
+        assert 0.9 * 8.1 < solved("agent", "pull") < 8.1
+
+        # one walk of the reader's own takes their place: right, right, down
+        step = lambda state, action, after, pays: (
+            f'{{"state":{state},"action":{action},"reward":{pays},"nextState":{after},"terminated":{str(pays > 0).lower()},"truncated":false}}'
+        )
+        walk = ",".join((step(0, 3, 1, 0), step(1, 3, 2, 0), step(2, 1, 5, 10)))
+        seen.page.evaluate(
+            "walk => localStorage.setItem('rlbook-walks', walk)", f'{{"six cells":[[{walk}],[{{"state":99}}]]}}'
+        )
+        seen.page.reload()
+        assert solved("agent", "learn") == pytest.approx(8.1) and "One walk of yours" in walks.inner_text()
+        pull = lab("agent", "pull")
+        pull.locator(".lab-open").click()
+        pull.get_by_role("button", name="One walk").click()
+        assert "A B C F. The first choice, right in A: 8.10 × (1 − 0.25) = 6.08" in pull.inner_text()
+        pull.get_by_role("button", name="Forget my walks").click()
+        assert "stranger" in pull.inner_text() and seen.page.evaluate("localStorage.length") == 0
+
+
 PRESS_ANYTHING = """([name, seed]) => {
   const root = document.querySelector(`[data-lab=${name}]`), rng = lab.use("random").generator(seed);
   const pick = list => list[Math.floor(rng() * list.length)];
@@ -493,11 +547,28 @@ def test_the_page_of_the_book_holds_every_lab_and_runs_it(browser: Any, site: Pa
 
 
 @pytest.mark.site
+def test_every_lab_in_a_lesson_opens_with_its_settings(browser: Any, site: Path) -> None:
+    """No fault, no sentence about one, and the settings that the directive names stand in the controls."""
+    pages = [path for path in sorted((site / "chapters").glob("*.html")) if 'data-lab="' in path.read_text("utf-8")]
+    for path in pages:
+        with opened(browser, path.as_uri()) as seen:
+            for k in range(seen.page.locator("[data-lab]").count()):
+                lab = seen.page.locator("[data-lab]").nth(k)
+                lab.locator(".lab-open").click()
+                lab.locator(".lab-code").wait_for()
+                assert "did not start" not in lab.inner_text()
+                sides = [lab.get_attribute(f"data-{side}") for side in ("left", "right")]
+                chosen = lab.get_by_label("Method", exact=True).evaluate_all("nodes => nodes.map(node => node.value)")
+                assert chosen in ([(side or "").split(",")[0] for side in sides], ["PPO", "PPO"], [])
+
+
+@pytest.mark.site
 def test_pages_without_a_lab_load_nothing_of_it(site: Path) -> None:
     holders = [
         path.stem
         for path in site.rglob("*.html")
         if "_static/lab/" in path.read_text("utf-8") and "_static" not in path.parts
     ]
-    assert holders == ["laboratory"]
+    lessons = [path.stem for path in (ROOT / "chapters").glob("*.ipynb") if "```{lab}" in path.read_text("utf-8")]
+    assert sorted(holders) == sorted([*lessons, "laboratory"]) and len(lessons) >= 9
     assert "lab-maze" not in "".join(path.read_text("utf-8") for path in (site / "_static").glob("*.css"))
