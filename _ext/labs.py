@@ -8,11 +8,15 @@
 The engine and the pages of the labs lie in ``_static/lab``. A page with a lab loads one small script at first; it brings
 the rest when the lab is touched. ``LABS`` names the labs, their modes and first buttons; ``OPTIONS`` what can be set,
 which the lab finds as ``data-`` attributes. In JupyterLab ``tools/lab_copy.py`` says where the lab is.
+
+Cells tagged ``runs`` are edited and run in the page, by MicroPython (``_ext/micropython``) and the Python of ``_static/lab/python``.
 """
 
 from __future__ import annotations
 
+import base64
 import html
+import json
 import shutil
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,6 +28,7 @@ from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 
 FOLDER = "lab/"  # below _static
+MICROPYTHON = Path(__file__).parent / "micropython"
 LABS = {  # each lab's modes, with title and first button; the first is the whole lab
     "maze": {
         "": ("Own the maze", "Sweep until the values stand still"),
@@ -116,7 +121,23 @@ def add_script(app: Sphinx, page: str, template: str, context: dict[str, Any], d
 def copy_files(app: Sphinx, error: Exception | None) -> None:
     """The labs' files, which Sphinx leaves out: what ``exclude_patterns`` says of the folder ``lab`` it takes for this one, too."""
     if not error and app.builder.format == "html":
-        shutil.copytree(Path(app.srcdir, "_static", FOLDER), Path(app.outdir, "_static", FOLDER), dirs_exist_ok=True)
+        copy_lab(Path(app.srcdir, "_static", FOLDER), Path(app.outdir, "_static", FOLDER))
+
+
+def copy_lab(source: Path, target: Path) -> None:
+    """The folder as a site has it: MicroPython and the Python of the page are one script, which works from a disk, too."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("python"), dirs_exist_ok=True)
+    # inside a function instead of in a module: no exports, and no address of its own
+    script = (MICROPYTHON / "micropython.mjs").read_text("utf-8").replace("import.meta.url", '""')
+    script = script.replace("export default _createMicroPythonModule;export async function", "async function")
+    parts = {
+        "script": script,
+        "wasm": base64.b64encode((MICROPYTHON / "micropython.wasm").read_bytes()).decode(),
+        "python": "".join(
+            (source / "python" / f"page_{name}.py").read_text("utf-8") for name in ("numpy", "worlds", "pictures")
+        ),
+    }
+    (target / "micropython.js").write_text(f"self.MICROPYTHON = {json.dumps(parts)};\n", "utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

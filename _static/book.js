@@ -155,16 +155,16 @@
   }
 
   // The search opens over the page; its script, with the text of the whole book, is loaded with the first use.
-  let searching = null;
-  const searchScript = () => searching ??= new Promise((done, failed) => {
+  const brought = {};
+  const bring = name => brought[name] ??= new Promise((done, failed) => {
     const script = document.createElement("script");
-    script.src = home + "_static/search.js";
+    script.src = home + "_static/" + name;
     script.onload = done;
-    script.onerror = failed;
+    script.onerror = () => { delete brought[name]; failed(); };
     document.head.append(script);
   });
   function searchOf(form, place) {
-    searchScript().then(() => bookSearch.attach(form, place), () => { place.textContent = "The search could not be loaded."; });
+    bring("search.js").then(() => bookSearch.attach(form, place), () => { place.textContent = "The search could not be loaded."; });
   }
   let dialog = null;
   function openSearch() {
@@ -236,6 +236,25 @@
     });
   }
 
+  // Cells that are tagged so can be edited and run in the page; the Python for it is loaded with the first touch.
+  function runnable() {
+    for (const cell of every(".tag_runs")) {
+      const button = document.createElement("button");
+      button.className = "book-edit";
+      button.textContent = "Edit and run here";
+      button.addEventListener("click", async () => {
+        button.disabled = true;
+        try {
+          await bring("lab/python.js");
+          await bookPython.open(cell);
+          button.remove();
+        }
+        catch { button.disabled = false; button.textContent = "Python could not be loaded: try again"; }
+      });
+      cell.querySelector(".cell_input").after(button);
+    }
+  }
+
   // A link into something folded opens it; paper has everything open but the code.
   function openTarget() {
     let target = null;
@@ -275,6 +294,7 @@
     sides();
     quizzes();
     copyButtons();
+    runnable();
     followReader();
     followReading();
     if (location.hash) openTarget();
