@@ -41,7 +41,7 @@ SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproje
 	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
-.PHONY: always help setup book pdf zip test test-portable test-grader quick claims lab notebooks execute grade release lock outdated plain clean
+.PHONY: always help setup book pdf zip slides cards test test-portable test-grader quick claims lab notebooks execute grade release lock outdated plain clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -59,6 +59,12 @@ pdf: $(READY)  ## print the book, all pages in one file: _build/rlbook.pdf (need
 
 zip: $(BOOK)  ## put the site into one file that works offline when unpacked: _build/rlbook.zip
 	@$(PYTHON) tools/zip_site.py
+
+slides: $(BOOK)  ## slides of each lesson, one file each, whose explorers work offline: _build/slides
+	@$(PYTHON) tools/slides.py
+
+cards: $(BOOK)  ## quizzes and formulas as cards to recall, for Anki: _build/rlbook-cards.txt
+	@$(PYTHON) tools/cards.py
 
 test: $(READY)  ## run every test: library, notebooks, strict build, browser
 	@$(PYTHON) tools/run_tests.py --workers $(WORKERS)

@@ -1,0 +1,53 @@
+// Slides: keys move from one to the next, what is too high becomes smaller, and the address says which one is shown.
+(() => {
+  "use strict";
+  const root = document.documentElement, slides = [...document.querySelectorAll(".slide")], system = matchMedia("(prefers-color-scheme: dark)");
+  let here = 0;
+
+  // Light or dark as the book has it: its choice is kept under this name, and followed.
+  function show(mode) {
+    root.dataset.theme = document.body.dataset.theme = ["light", "dark"].includes(mode) ? mode : system.matches ? "dark" : "light";
+  }
+  const kept = () => { try { return localStorage.getItem("mode"); } catch { return null; } };
+  show(kept());
+
+  // A picture is made lower first, then the whole slide smaller.
+  function fit(slide) {
+    const inside = slide.querySelector(".fit"), high = () => slide.scrollHeight > slide.clientHeight + 1
+      || [...inside.querySelectorAll("pre")].some(text => text.scrollWidth > text.clientWidth + 1);
+    slide.style.removeProperty("--tall");
+    inside.style.zoom = "";
+    for (let tall = 62; tall >= 44 && high() && slide.querySelector("svg"); tall -= 2) slide.style.setProperty("--tall", tall);
+    for (let zoom = 0.95; zoom >= 0.5 && high(); zoom -= 0.05) inside.style.zoom = zoom;
+  }
+  const fitAll = () => slides.forEach(fit);
+
+  function go(number) {
+    here = Math.max(0, Math.min(slides.length - 1, number));
+    slides[here].scrollIntoView({behavior: "instant"});
+    slides[here].focus({preventScroll: true});
+    history.replaceState(null, "", "#" + (here + 1));
+  }
+
+  document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const inControl = event.target.matches("input, select"), onButton = event.target.matches("button, summary");
+    const move = {PageDown: 1, PageUp: -1, ...inControl ? {} : {ArrowRight: 1, ArrowLeft: -1, ...onButton ? {} : {" ": 1}}}[event.key];
+    if (move) go(here + move);
+    else if (event.key === "Home" && !inControl) go(0);
+    else if (event.key === "End" && !inControl) go(slides.length - 1);
+    else if (event.key === "Escape") go(here);
+    else if (event.key === "f" && !inControl) document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen();
+    else if (event.key === "d" && !inControl) show(root.dataset.theme === "dark" ? "light" : "dark");
+    else return;
+    event.preventDefault();
+  });
+  const watch = new IntersectionObserver(seen => seen.filter(one => one.isIntersecting).forEach(one => { here = slides.indexOf(one.target); }), {threshold: 0.6});
+  slides.forEach(slide => watch.observe(slide));
+  document.querySelectorAll(".quiz").forEach((quiz, number) => quiz.querySelectorAll("details").forEach(answer => { answer.name = "quiz-" + number; }));
+  addEventListener("load", () => document.fonts.ready.then(() => {
+    fitAll();
+    go(Number(location.hash.slice(1) || 1) - 1);
+  }));
+  addEventListener("resize", fitAll);
+})();
