@@ -13,7 +13,6 @@ import argparse
 import base64
 import copy
 import html
-import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -141,9 +140,8 @@ def slides_of(section: HtmlElement) -> Iterator[Slide]:
             shown += slides_of(block)
         waiting = []
     if first is not None:
-        goes_on = "div" if words(first)[-1:].isalnum() else "ul"  # into a formula, or into a list
-        more = itertools.takewhile(lambda one: one.tag == goes_on and one not in numbered, blocks[1:])
-        opening = [sentences(first, 0, 5), *more]
+        goes_on = [one for one in blocks[1:3] if (one.tag == "ul" or has(one, "math-wrapper")) and one not in numbered]
+        opening = [sentences(first, 0, 5), *(one for one in goes_on if one.getprevious() in (first, *goes_on))]
         if not formulas and shown and has(shown[0].body[0], "cell"):
             opening += shown.pop(0).body  # a program
         yield Slide(heading, opening + formulas[:2])
