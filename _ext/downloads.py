@@ -1,6 +1,7 @@
 """Notebooks that run where they land: the site serves the library, and each notebook that it offers can install it.
 
 * The library's wheel is built with the book and lies in ``_static``. Built twice, it has the same bytes.
+* A chapter is offered in plain Markdown (``tools/lab_copy.py``), which any notebook program shows: no roles, no directives.
 * In the copies for download, and only there, a cell before the first code cell installs what the kernel lacks, from the
   wheel beside the notebook or from the site. Where nothing is missing it does nothing.
 * A notebook does not know where the site is. ``html_baseurl`` says so when the book is built; otherwise the page's script
@@ -227,6 +228,12 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     wheel = build_wheel(root, site / "_static")
     base = app.config.html_baseurl
     address = f"{base.rstrip('/')}/_static/{wheel.name}" if base else ADDRESS
+    sys.path.append(str(root / "tools"))
+    from lab_copy import Book, plain_notebook
+
+    book = Book(root)
+    for path in site.glob("_sources/chapters/*.ipynb"):
+        plain_notebook(path, book)
     for path in [*site.glob("_sources/**/*.ipynb"), *site.glob("_downloads/**/*.ipynb")]:
         add_cell(path, wheel.name, address)
 

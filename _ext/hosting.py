@@ -4,8 +4,9 @@
   ``BOOK_REPOSITORY`` goes before it. Then each page has a link to its source for an edit, and each notebook one that
   opens it on Binder. Without it there is neither.
 * ``html_baseurl`` (``baseurl`` below ``html`` in ``_config.yml``) is the address of the site; ``BOOK_URL`` goes before it.
-  Then each page names its canonical address, notebooks know where the library is, and, for a repository on GitHub,
-  notebooks have a link to Colab. It opens the copies in the branch ``gh-pages``, which can install the library.
+  Then each page names its canonical address and a picture for shared links, ``sitemap.xml`` lists all of them, notebooks know
+  where the library is, and, for a repository on GitHub, notebooks have a link to Colab. It opens the copies in the branch
+  ``gh-pages``, which can install the library. Without it no page names an address.
 * The date at the foot of a page is that of the last commit that changed its source. Without git, in a folder that git does
   not know, and in a clone without its history, there is none.
 """
@@ -58,6 +59,7 @@ def read_settings(app: Sphinx, config: Config) -> None:
     if site:
         config.html_baseurl = site[0].rstrip("/") + "/"
         config.ogp_site_url = config.html_baseurl
+        config.ogp_image = "_static/readme.png"
     expected = "an address such as https://github.com/owner/name (or gitlab.com)"
     app.book_place = setting("BOOK_REPOSITORY", config.book_repository, REPOSITORY, "book_repository", expected)  # type: ignore[attr-defined]
 
@@ -83,6 +85,26 @@ def add_places(app: Sphinx, page: str, template: str, context: dict[str, Any], d
         if host == "github" and app.config.html_baseurl:
             places.append(("Colab", colab_address(repository, page)))
     context["places"] = places
+
+
+def drop_half_address(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Shared links want whole addresses: where the site's is not known, none is said."""
+    if not app.config.html_baseurl:
+        context["metatags"] = re.sub(r'<meta property="og:url"[^>]*>\n?', "", context.get("metatags", ""))
+
+
+def write_sitemap(app: Sphinx, error: Exception | None) -> None:
+    """For search engines: every page with its address and, where it is known, its date."""
+    if error or app.builder.format != "html" or not app.config.html_baseurl:
+        return
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">']
+    for page in sorted(app.env.found_docs):
+        day = app.book_dates.get(Path(app.env.doc2path(page)).relative_to(app.srcdir).as_posix())  # type: ignore[attr-defined]
+        date = f"<lastmod>{day}</lastmod>" if day else ""
+        lines.append(f"<url><loc>{app.config.html_baseurl}{quote(app.builder.get_target_uri(page))}</loc>{date}</url>")
+    (Path(app.outdir) / "sitemap.xml").write_text("\n".join([*lines, "</urlset>", ""]), "utf-8")
 
 
 # ---------------------------------------------------------------- the dates
@@ -136,4 +158,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", read_dates)
     app.connect("html-page-context", add_date)
     app.connect("html-page-context", add_places)
+    app.connect("html-page-context", drop_half_address, priority=990)
+    app.connect("build-finished", write_sitemap)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

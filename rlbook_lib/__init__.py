@@ -46,5 +46,7 @@ Nothing but ``needs`` is imported here: ``from rlbook_lib.mdp import MDP`` says 
 
 from rlbook_lib.needs import check_installation
 
+__version__ = "0.1.0"
+
 check_installation()
 del check_installation

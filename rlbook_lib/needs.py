@@ -57,7 +57,7 @@ class TorchWatch:
     def find_spec(fullname: str, path: object = None, target: object = None) -> None:
         package, _, module = fullname.partition(".")
         if package == "rlbook_lib" and module in NEED_TORCH and not is_installed("torch"):
-            command = "pip install 'rlbook-lib[deep]', then restart the kernel."
+            command = "pip install 'torch>=2.11', then restart the kernel."
             raise ModuleNotFoundError(f"{fullname} needs torch, which is not installed here: {command}", name="torch")
 
 

@@ -67,6 +67,7 @@ extensions = ["myst_nb", "sphinxext.opengraph", "frame", "hosting"]
 html_theme = "furo"
 templates_path = [{str(ROOT / "_templates")!r}]
 project = "Small"
+ogp_social_cards = {{"enable": False}}
 nb_execution_mode = "off"
 exclude_patterns = ["build"]
 """
@@ -87,7 +88,11 @@ def build(tmp_path: Path):
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "-E", "-b", "html", ".", "build"]
         said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert said.returncode == 0, said.stderr
-        return {name: (tmp_path / "build" / f"{name}.html").read_text("utf-8") for name in ("index", "one")}
+        return {
+            path.stem: path.read_text("utf-8")
+            for path in (tmp_path / "build").iterdir()
+            if path.suffix in (".html", ".xml")
+        }
 
     return run
 
@@ -101,7 +106,8 @@ def test_without_settings_a_page_shows_no_dead_link(build) -> None:
     pages = build()
     for page in pages.values():
         assert outside(page) == set()
-        assert not re.search(r"rel=\"canonical\"|og:url\" content=\"http|book-date", page)
+        assert not re.search(r"rel=\"canonical\"|og:url|og:image|book-date", page)
+    assert "og:title" in pages["one"]
 
 
 def test_with_both_settings_a_page_can_be_edited_launched_and_found(build) -> None:
@@ -115,6 +121,8 @@ def test_with_both_settings_a_page_can_be_edited_launched_and_found(build) -> No
     assert re.findall(r'class="page-link" href="https[^>]*>(\w+)<', pages["one"]) == ["Edit", "Binder", "Colab"]
     assert f'<link rel="canonical" href="{SITE}/one.html"' in pages["one"]
     assert f'og:url" content="{SITE}/one.html"' in pages["one"]
+    assert f'og:image" content="{SITE}/_static/readme.png"' in pages["one"]
+    assert re.findall("<loc>(.*)</loc>", pages["sitemap"]) == [f"{SITE}/index.html", f"{SITE}/one.html"]
     assert outside(pages["index"]) == {
         f"{REPOSITORY}/edit/main/index.md",
         f"{SITE}/index.html",

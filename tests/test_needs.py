@@ -73,7 +73,7 @@ for name in {sorted(NEED_TORCH)}:
     try:
         import_module("rlbook_lib." + name)
     except ModuleNotFoundError as error:
-        told = f"rlbook_lib.{{name}} needs torch, which is not installed here: pip install 'rlbook-lib[deep]', then restart the kernel."
+        told = f"rlbook_lib.{{name}} needs torch, which is not installed here: pip install 'torch>=2.11', then restart the kernel."
         assert str(error) == told, error
         assert error.name == "torch"
     else:

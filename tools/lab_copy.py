@@ -43,6 +43,7 @@ from labs import LABS
 from rlbook_lib.explore import dressed
 
 CHAPTERS = ROOT / "chapters"
+CONTENTS = "00_contents.md"  # the page that `make lab` opens
 Form = Callable[[str], str]
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -288,6 +289,32 @@ def write_notebook(source: Path, folder: Path, book: Book, form: Form = str) -> 
     copy.write_text(json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n", "utf-8")
 
 
+def plain_notebook(path: Path, book: Book) -> None:
+    """A chapter's notebook in plain Markdown, in place."""
+    notebook = json.loads(path.read_text("utf-8"))
+    notebook["cells"] = list(lab_cells(notebook["cells"], path.stem, book, plain))
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def contents(book: Book, root: Path = ROOT) -> str:
+    """The first page of a folder of copies: all pages by their titles, in the book's order, a Deeper page below its lesson."""
+    lines = [
+        "# Reinforcement Learning: From Mazes to Language Models",
+        "",
+        "These copies are yours: change the code, run it again.",
+    ]
+    number = 0
+    for part in yaml.safe_load((root / "_toc.yml").read_text("utf-8"))["parts"]:
+        lines += ["", f"## {part['caption']}", ""]
+        for entry in part["chapters"]:
+            number += bool(part["numbered"])
+            for page in (entry, *entry.get("sections", [])):
+                name = Path(page["file"]).name
+                start = "  - " if page is not entry else f"- {number}. " if part["numbered"] else "- "
+                lines.append(start + _link(book.titles[name], _file(name)))
+    return "\n".join(lines) + "\n"
+
+
 def _free_name(copy: Path) -> Path:
     names = (copy.with_name(f"{copy.stem}.mine{number or ''}.ipynb") for number in range(1000))
     return next(name for name in names if not name.exists())
@@ -302,6 +329,7 @@ def write_all(folder: Path, form: Form = str) -> None:
             shutil.copytree(CHAPTERS / data, folder / data, dirs_exist_ok=True)
     for page in sorted(CHAPTERS.glob("*.ipynb")):
         write_notebook(page, folder, book, form)
+    (folder / CONTENTS).write_text(contents(book), "utf-8")
     for page in sorted(CHAPTERS.glob("*.md")):
         (folder / page.name).write_text(form(rewritten(page.read_text("utf-8"), page.stem, book)), "utf-8")
 

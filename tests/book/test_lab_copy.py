@@ -66,6 +66,15 @@ def test_every_link_to_a_page_has_its_page(folder):
     assert [link for link in links if not (folder / link).exists()] == []
 
 
+def test_the_first_page_lists_all_in_the_books_order(folder):
+    """Beside it Lab sorts a Deeper page before its lesson, and cuts long names."""
+    links = re.findall(r"\]\(([\w.]+)\)", (folder / lab_copy.CONTENTS).read_text("utf-8"))
+    names = re.findall(r"file: chapters/(\w+)", (ROOT / "_toc.yml").read_text("utf-8"))
+    assert [link.partition(".")[0] for link in links] == names
+    assert all((folder / link).is_file() for link in links)
+    assert f"--notebook-dir=lab lab/{lab_copy.CONTENTS}\n" in (ROOT / "Makefile").read_text("utf-8")
+
+
 def test_references_are_said_in_words(book):
     def said(role, words, here="03_maze"):
         return book.reference(role, words, here)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.server
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,19 @@ def test_every_notebook_that_the_site_offers_can_get_the_library(site: Path) -> 
     assert without == []
     assert len(offered) >= len([*ROOT.glob("chapters/*.ipynb"), *ROOT.glob("assignments/release/*.ipynb")])
     assert (site / "_static" / WHEEL).is_file()
+
+
+@pytest.mark.site
+def test_a_chapter_is_offered_in_plain_markdown(site: Path) -> None:
+    """What Colab, VS Code and plain Jupyter show as it was typed would be noise: roles, directives, options, labels."""
+    offered = sorted(site.glob("_sources/chapters/*.ipynb"))
+    for path in offered:
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        raw = re.findall(r"(?m)\{[\w:]+\}`|^(?:> )*`{3,}\{[\w-]+\}|^(?:> )*:\w[\w-]*:|^\([\w-]+\)=", text)
+        assert raw == [], path.name
+        assert "$$" in text or "$" not in text
+    assert len(offered) == len([*ROOT.glob("chapters/*.ipynb")])
 
 
 @pytest.mark.site
