@@ -452,6 +452,14 @@ Q2 = Question(
             "Wall cells are treated like the floor: the arrays hold moves out of them. A wall is marked as terminal and"
             " leads to itself.",
         ),
+        Mistake(
+            edit(
+                build_maze_plain,
+                "(a, 1 - slip), (sides[a][0], slip / 2), (sides[a][1], slip / 2)",
+                "(a, slip), (sides[a][0], (1 - slip) / 2), (sides[a][1], (1 - slip) / 2)",
+            ),
+            "`slip` and 1 - `slip` have changed places: `slip` is the probability that a move does not go where it was meant to go.",
+        ),
     ),
 )
 
@@ -597,6 +605,10 @@ Q3 = Question(
         Mistake(
             edit(q_from_values_plain, "    q_values = (", "    values[terminal] = 0\n    q_values = ("),
             "The function writes zeros into the array `values` that it was given. Work on a copy.",
+        ),
+        Mistake(
+            edit(q_from_values_plain, "np.where(terminal, 0, values)", "np.where(terminal, values, 0)"),
+            "The mask is the wrong way round: the next states that are terminal count 0, all others count in full.",
         ),
     ),
 )
@@ -783,6 +795,9 @@ Q4 = Question(
             evaluate_policy_best_action,
             "These are the values of the best actions. Asked for are the values of the given policy, good or bad: an"
             " average over its actions, no maximum.",
+        ),
+        Mistake(
+            edit(evaluate_policy_plain, "gamma * P", "P"), "The discount is missing: what follows counts gamma times."
         ),
     ),
 )
@@ -1028,6 +1043,10 @@ Q5 = Question(
             ),
             "The reward is discounted too. It comes with the present step; gamma belongs to what follows.",
         ),
+        Mistake(
+            edit(value_iteration_plain, "q_values.max(axis=1)", "q_values.min(axis=1)"),
+            "The smallest look-ahead is taken. The best action has the largest one.",
+        ),
     ),
 )
 
@@ -1262,6 +1281,10 @@ Q6 = Question(
         Mistake(
             edit(policy_iteration_plain, "alive = np.arange(S), ~terminal", "alive = np.arange(S), np.ones(S)"),
             "Terminal states are treated like others. They are worth 0 and keep action 0.",
+        ),
+        Mistake(
+            edit(policy_iteration_plain, "np.array(history)", "history[-1]"),
+            "Only the values of the last policy come back. Asked for are those of every round, a row each.",
         ),
     ),
 )

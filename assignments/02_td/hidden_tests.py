@@ -192,6 +192,14 @@ Q1 = Question(
             "The returns are collected in an array of integers, which cuts off everything behind the decimal point. Make the"
             " array of the sums with floats; only the counts are whole numbers.",
         ),
+        Mistake(
+            edit(first_visit_values_plain, "gamma * g", "g"),
+            "The discount is missing: what follows counts gamma times.",
+        ),
+        Mistake(
+            edit(first_visit_values_plain, "total / np.maximum(counts, 1)", "total"),
+            "The returns of a state are summed. Its value is their mean.",
+        ),
     ),
 )
 
@@ -339,6 +347,23 @@ Q2 = Question(
             "At a termination the reward is masked too. The last reward has really been received; only the value of what"
             " would come after it is 0.",
         ),
+        Mistake(
+            edit(td_zero_plain, "+= alpha * (", "+= ("),
+            "The step size is not used: the estimate jumps to the target. Only the fraction alpha of the error is added.",
+        ),
+        Mistake(edit(td_zero_plain, "gamma * (1", "(1"), "The discount is missing: what follows counts gamma times."),
+        Mistake(
+            edit(td_zero_plain, "v[next_states[t]]", "v[states[t]]"),
+            "The target contains the value of the state that was left. It belongs to the state that the step led to.",
+        ),
+        Mistake(
+            edit(
+                td_zero_plain,
+                "rewards[t] + gamma * (1 - terminated[t]) * v[next_states[t]]",
+                "gamma * (rewards[t] + (1 - terminated[t]) * v[next_states[t]])",
+            ),
+            "The reward is discounted too. It comes with the present step; gamma belongs to what follows.",
+        ),
     ),
 )
 
@@ -482,6 +507,14 @@ Q3 = Question(
         Mistake(
             edit(n_step_targets_plain, "gamma ** (k - t) * rewards[k]", "rewards[k]"),
             "The rewards are added without discount. The k-th reward after time t has the factor gamma to the power k.",
+        ),
+        Mistake(
+            edit(n_step_targets_plain, "terminated[k] or truncated[k]", "terminated[k]"),
+            "A truncation does not end the sum. What stands behind it in the arrays belongs to another episode: take the value there and stop.",
+        ),
+        Mistake(
+            edit(n_step_targets_plain, "if not terminated[k]", "if terminated[k]"),
+            "The mask is the wrong way round: a value is added where the episode terminated, and only there.",
         ),
     ),
 )
@@ -824,6 +857,21 @@ Q5 = Question(
             ),
             "The reward is discounted. It follows the action at once and has the factor 1; only the value of the next"
             " state is multiplied by gamma.",
+        ),
+        Mistake(
+            edit(control_targets_plain, "gamma * (1", "(1"), "The discount is missing: what follows counts gamma times."
+        ),
+        Mistake(
+            edit(control_targets_plain, "after = rows.max(axis=1)", "after = rows.min(axis=1)"),
+            "Q-learning takes the smallest value of the next state. Values are rewards: take the largest.",
+        ),
+        Mistake(
+            edit(
+                control_targets_plain,
+                "(1 - epsilon) * rows.max(axis=1) + epsilon *",
+                "epsilon * rows.max(axis=1) + (1 - epsilon) *",
+            ),
+            "In expected SARSA the two shares have changed places: epsilon is the share of the random choice.",
         ),
     ),
 )
@@ -1169,6 +1217,10 @@ Q6 = Question(
             edit(q_learning_agent_plain, "seed if i == 0 else None", "seed"),
             "Every reset is given the seed, so that a random environment plays the same episode again and again. Pass it to"
             " the first reset only.",
+        ),
+        Mistake(
+            edit(q_learning_agent_plain, "gamma * (not", "(not"),
+            "The discount is missing: what follows counts gamma times.",
         ),
     ),
 )

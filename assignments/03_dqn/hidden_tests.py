@@ -336,6 +336,10 @@ Q1 = Question(
             edit(ReplayMemory_plain, "(np.float32, np.int64, np.float32, np.float32, bool)", "(np.float32,) * 5"),
             "all columns come back as float32. Actions are used as an index later, and ends as a mask: see the types in the docstring.",
         ),
+        Mistake(
+            edit(ReplayMemory_plain, "[-self.capacity :]", "[-self.capacity - 1 :]"),
+            "the memory keeps one transition more than its capacity.",
+        ),
     ),
     alternatives=(ReplayMemory_plain, ReplayMemory_ring, ReplayMemory_list, ReplayMemory_one_table),
 )
@@ -488,6 +492,21 @@ Q2 = Question(
                 "gamma * next_q.amax(dim=1)",
             ),
             "the function writes into its argument `next_q`. Somebody else may still need these values: multiply by a mask, or select, and leave the argument as it is.",
+        ),
+        Mistake(
+            edit(dqn_targets_plain, "gamma * (1", "(1"), "the discount is missing: the next value counts gamma times."
+        ),
+        Mistake(
+            edit(dqn_targets_plain, "terminated.float()", "truncated.float()"),
+            "the mask is made of the wrong flag: only a termination means that nothing follows.",
+        ),
+        Mistake(
+            edit(dqn_targets_plain, "max(1)", "min(1)"),
+            "the smallest value of the next state is taken. The greedy action has the largest one.",
+        ),
+        Mistake(
+            edit(dqn_targets_plain, "rewards + gamma", "gamma"),
+            "the reward is missing: the target is the reward plus what follows.",
         ),
     ),
     alternatives=(dqn_targets_plain, dqn_targets_where, dqn_targets_sorted),
@@ -651,6 +670,14 @@ Q3 = Question(
         Mistake(
             edit(double_dqn_targets_plain, ".detach()", ""),
             "the target still carries a gradient. The choice has none anyway, but the judged value has: cut it off.",
+        ),
+        Mistake(
+            edit(double_dqn_targets_plain, "gamma * (1", "(1"),
+            "the discount is missing: the next value counts gamma times.",
+        ),
+        Mistake(
+            edit(double_dqn_targets_plain, "(1 - terminated.float())", "terminated.float()"),
+            "the mask is the wrong way round: the targets bootstrap at terminations, and only there.",
         ),
     ),
     alternatives=(double_dqn_targets_plain, double_dqn_targets_fancy, double_dqn_targets_one_hot),
@@ -816,6 +843,16 @@ Q4 = Question(
                 "chosen, targets",
             ),
             "the gradient flows into the wrong side: the prediction is cut off and the target is not. The network learns through the prediction only.",
+        ),
+        Mistake(
+            edit(dqn_loss_plain, "if kappa is None", "if True"),
+            "`kappa` is not used: with it, errors beyond the threshold cost their distance and not its square.",
+        ),
+        Mistake(
+            edit(
+                dqn_loss_plain, "((targets.detach() - chosen) ** 2).mean()", "(targets.detach() - chosen).abs().mean()"
+            ),
+            "the error is not squared: without `kappa` the loss is half the mean of the squares.",
         ),
     ),
     alternatives=(dqn_loss_plain, dqn_loss_by_hand, dqn_loss_one_hot, dqn_loss_rows),
@@ -1483,6 +1520,9 @@ Q6 = Question(
                 "target(s_next)",
             ),
             "with `double` the two networks have changed places. The online network picks the next action and the target network judges it.",
+        ),
+        Mistake(
+            edit(train_dqn_plain, "gamma * (1", "(1"), "the discount is missing: the next value counts gamma times."
         ),
     ),
     alternatives=(train_dqn_plain, train_dqn_functions, train_dqn_gradient),

@@ -871,6 +871,10 @@ Q5 = Question(
             edit(generalized_advantages_backwards, "~terminated -", "~(terminated & ~truncated) -"),
             "a step with both flags set is bootstrapped. If both are set, it terminated.",
         ),
+        Mistake(
+            edit(generalized_advantages_backwards, "next_values * ~terminated", "next_values * ~truncated"),
+            "the mask of the bootstrap is made of the wrong flag: only a termination means that nothing follows.",
+        ),
     ),
 )
 
@@ -1246,6 +1250,14 @@ Q6 = Question(
         Mistake(
             edit(actor_critic_update_add_at, "return new_logits, new_values", "return new_logits, values.copy()"),
             "the critic does not learn: its table comes back as it was.",
+        ),
+        Mistake(
+            edit(actor_critic_update_add_at, "critic_rate *", "-critic_rate *"),
+            "the critic walks uphill: its values move away from the targets.",
+        ),
+        Mistake(
+            edit(actor_critic_update_add_at, "critic_rate *", "actor_rate *"),
+            "the critic moves with the step size of the actor. Each has its own.",
         ),
     ),
 )

@@ -202,6 +202,10 @@ Q1 = Question(
             "no gradient flows to the new logits. Return tensors that are still connected to them: no"
             " .item(), .detach(), .numpy() or torch.no_grad() on the way.",
         ),
+        Mistake(
+            edit(kl_and_entropy_where, "return kl.mean(), entropy.mean()", "return entropy.mean(), kl.mean()"),
+            "the two results are returned in the other order: first the divergence, then the entropy.",
+        ),
     ),
 )
 
@@ -400,6 +404,10 @@ Q2 = Question(
             conjugate_gradient_writes_into_b,
             "the caller's b is changed. The residual starts as the same tensor as b and is then updated in"
             " place: start from a copy, or do not use -= .",
+        ),
+        Mistake(
+            edit(conjugate_gradient_loop, "k < iterations", "k <= iterations"),
+            "there is one iteration too many: `iterations` counts the products with the matrix.",
         ),
     ),
 )
@@ -604,6 +612,16 @@ Q3 = Question(
             ),
             "matrices are flattened column by column. The vector holds the entries of each tensor row by row,"
             " as reshape(-1) gives them.",
+        ),
+        Mistake(
+            edit(fisher_vector_product_double, "+ damping", "- damping"),
+            "the damping is subtracted. It is added: it makes the matrix safe to invert.",
+        ),
+        Mistake(
+            edit(
+                fisher_vector_product_double, "torch.cat([g.reshape(-1) for g in second]) + damping * vector", "second"
+            ),
+            "the product comes back in the shapes of the parameters. It is one long vector, like the one that came in.",
         ),
     ),
 )
@@ -826,6 +844,10 @@ Q4 = Question(
             edit(trust_region_step_loop, "range(tries)", "range(tries + 1)"),
             "there is one try too many. `tries` counts all of them, the full step included.",
         ),
+        Mistake(
+            edit(trust_region_step_loop, "factor * step", "(1 - factor) * step"),
+            "the step is multiplied by 1 - `factor`. After a refusal it keeps the share `factor` of its length.",
+        ),
     ),
 )
 
@@ -1015,6 +1037,14 @@ Q5 = Question(
             ),
             "the clip fraction counts only the samples whose gradient is zero. Asked for is the share of"
             " ratios outside the range, whatever the sign of the advantage.",
+        ),
+        Mistake(
+            edit(
+                clip_loss_minimum,
+                "advantages.detach()\n",
+                "((advantages - advantages.mean()) / (advantages.std() + 1e-8)).detach()\n",
+            ),
+            "the advantages are normalized inside the loss. They are used here as they came in.",
         ),
     ),
 )
@@ -1330,6 +1360,14 @@ Q6 = Question(
         Mistake(
             edit(ppo_update_split, "            done += 1", "        done += 1"),
             "passes are counted. Asked for is the number of gradient steps, one for each minibatch.",
+        ),
+        Mistake(
+            edit(ppo_update_split, ' - config["entropy_coefficient"] * entropy', ""),
+            "the bonus for entropy is missing from the loss.",
+        ),
+        Mistake(
+            edit(ppo_update_split, 'config["value_coefficient"] * error', "error"),
+            "the loss of the values has no weight: `value_coefficient` is not used.",
         ),
     ),
 )

@@ -515,6 +515,14 @@ Q3 = Question(
             edit(kl_and_rewards_by_index, "np.where(mask, log_prob_ref - log_prob, 0.0)", "log_prob_ref - log_prob"),
             "masked positions are not 0. What stands there was not written by anybody and must neither cost nor count.",
         ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "beta * d", "d.copy()"),
+            "`beta` is not used: the price of a token is `beta` times its log-ratio.",
+        ),
+        Mistake(
+            edit(kl_and_rewards_by_index, "+= scores", "+= beta * scores"),
+            "the score is multiplied by `beta`. Only the price of the divergence is; the score counts in full.",
+        ),
     ),
     alternatives=(kl_and_rewards_in_a_loop, kl_and_rewards_by_a_second_mask, kl_and_rewards_by_index),
     driver=drive_q3,
@@ -701,6 +709,14 @@ Q4 = Question(
                 "masked_fill_",
             ),
             "the rewards that came in are overwritten (-= and /= act in place on a tensor). Make a new tensor.",
+        ),
+        Mistake(
+            edit(group_advantages_by_others, 'if scale == "std"', "if True"),
+            "the argument `scale` is not used: with 'leave_one_out' each answer has the mean of the others as its baseline, and nothing is divided.",
+        ),
+        Mistake(
+            edit(group_advantages_by_others, "(rewards - rewards.mean(1, keepdim=True)) /", "rewards /"),
+            "the group's mean is not subtracted before the division.",
         ),
     ),
     alternatives=(group_advantages_in_a_loop, group_advantages_by_factor, group_advantages_by_others),
@@ -919,6 +935,14 @@ Q5 = Question(
             edit(grpo_loss_by_terms, "log_prob_old.detach()", "log_prob_old", "log_prob_ref.detach()", "log_prob_ref"),
             "a gradient flows into the old policy or the reference. They are constants: detach them, or the"
             " ratio has no gradient where both are one tensor.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "beta * (torch", "(torch"),
+            "`beta` is not used: the divergence counts `beta` times.",
+        ),
+        Mistake(
+            edit(grpo_loss_by_terms, "1 - clip[0], 1 + clip[1]", "1 - clip[1], 1 + clip[0]"),
+            "the two widths have changed places. The first entry of clip is the room below 1, the second the room above.",
         ),
     ),
     alternatives=(grpo_loss_in_a_loop, grpo_loss_by_weights, grpo_loss_by_terms),

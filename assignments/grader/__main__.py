@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import secrets
 import signal
 import sys
 import time
@@ -20,14 +19,12 @@ try:
         collecting,
         drafts,
         exporting,
-        gradescope,
         handing_back,
         inside,
         late,
         notebooks,
         overrides,
         own_inputs,
-        packing,
         questions,
         reports,
         results,
@@ -35,7 +32,6 @@ try:
         similar,
         tables,
         term,
-        written,
     )
     from .sandbox import InfrastructureError, Limits, Sandbox
 except ModuleNotFoundError as error:
@@ -233,10 +229,6 @@ def export(options: argparse.Namespace) -> int:
     """Write the grades in the layout of another system."""
     output, assignment = existing(options), questions.load(options.assignment, options.home)
     everybody = reports.grades(output, assignment)
-    if options.system == "gradebook":
-        database = options.database or f"sqlite:///{output / 'gradebook.db'}"
-        print(f"{exporting.write_gradebook(output, assignment, everybody, database)} students: {database}")
-        return 0
     everybody, said = exporting.check_written(assignment, everybody, options.partial)
     if options.worksheet is None:
         layout = {"canvas": exporting.canvas_csv, "moodle": exporting.moodle_csv}[options.system]
@@ -266,30 +258,6 @@ def hand_back(options: argparse.Namespace) -> int:
     return 0
 
 
-def collect_written(options: argparse.Namespace) -> int:
-    """Write the answers to the written question of everybody into one file."""
-    assignment = questions.load(options.assignment, options.home)
-    found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
-    results.write_whole(options.output, written.answers(assignment, found.submissions))
-    print(options.output)
-    return 0
-
-
-def pack(options: argparse.Namespace) -> int:
-    """Make what Gradescope or GitHub Classroom wants of an assignment."""
-    assignment = questions.load(options.assignment, options.home)
-    if options.system == "classroom":
-        count = packing.classroom(assignment, options.target)
-        print(f"{count} files: {options.target}. The hidden tests are not among them.")
-        return 0
-    seed = secrets.randbits(62) if options.seed is None else options.seed
-    count = packing.gradescope(assignment, options.target, seed, own_secret(options), options.visibility)
-    print(
-        f"{count} files: {options.target}. The hidden tests and their seed are among them: give it to Gradescope only."
-    )
-    return 0
-
-
 def rubric(options: argparse.Namespace) -> int:
     """Grade the answers to the written question by the rubric, on a page in the browser."""
     output, assignment = existing(options), questions.load(options.assignment, options.home)
@@ -307,21 +275,15 @@ def rubric(options: argparse.Namespace) -> int:
 
 
 def similarity(options: argparse.Namespace) -> int:
-    """List pairs of submissions that share code of their own."""
+    """Write everybody's own code as files, for a program that finds similar ones."""
     assignment = questions.load(options.assignment, options.home)
     found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
-    works, said = similar.own_code(assignment, found.submissions)
+    count, said = similar.write(assignment, found.submissions, options.folder)
     for sentence in said:
         print(sentence, file=sys.stderr)
-    pairs = [
-        pair
-        for pair in similar.compare(works, similar.known_code(assignment))
-        if 100 * max(pair.shares) >= options.least
-    ]
-    path = similar.write(batch.output_folder(options.output, assignment), assignment, pairs, len(works))
-    for pair in pairs[:10]:
-        print(f"{pair.first.student!r}, {pair.second.student!r}: {' and '.join(map(similar.percent, pair.shares))}")
-    print(f"{len(pairs)} pairs of {len(works)} submissions share at least {options.least:g}% of one's own code: {path}")
+    print(f"{count} files: {options.folder / similar.OWN}. Compare them, with copydetect for example:")
+    folders = f"-t {options.folder / similar.OWN} -b {options.folder / similar.GIVEN}"
+    print(f"PYTHONHASHSEED=0 copydetect {folders} -e py -d 0.3 -a -O {options.folder / 'similar.html'}")
     return 0
 
 
@@ -453,7 +415,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--remove", action="store_true", help="take the override back")
     add_output(made)
     made = command("export", export)
-    made.add_argument("system", choices=("canvas", "moodle", "gradebook"))
+    made.add_argument("system", choices=("canvas", "moodle"))
     made.add_argument("assignment")
     made.add_argument(
         "--partial", action="store_true", help="leave out the grades whose written answers have no points yet"
@@ -464,7 +426,6 @@ def parser() -> argparse.ArgumentParser:
         help="Canvas's export of the gradebook, or Moodle's grading worksheet: it is filled in",
     )
     made.add_argument("--column", help="canvas: the heading of the assignment in the gradebook that is filled in")
-    made.add_argument("--database", help="of nbgrader (default: gradebook.db in the output folder)")
     add_output(made)
     made = command("handback", hand_back)
     made.add_argument("system", choices=handing_back.SYSTEMS)
@@ -476,30 +437,6 @@ def parser() -> argparse.ArgumentParser:
         "--collected", type=Path, help="canvas and moodle: the table SUBMISSIONS.collected.csv that collect wrote"
     )
     add_output(made)
-    made = command("written", collect_written)
-    made.add_argument("submissions", type=Path)
-    made.add_argument("assignment")
-    made.add_argument("output", type=Path, help="the file, in Markdown")
-    made.add_argument(
-        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
-    )
-    made = command("pack", pack)
-    made.add_argument("system", choices=("gradescope", "classroom"))
-    made.add_argument("assignment")
-    made.add_argument(
-        "target",
-        type=Path,
-        help="a new .zip for Gradescope, or the folder of a template repository for GitHub Classroom",
-    )
-    made.add_argument("--seed", type=int, help="gradescope: of the hidden inputs (default: a secret one, drawn now)")
-    made.add_argument(
-        "--visibility",
-        choices=gradescope.VISIBILITIES,
-        default="after_due_date",
-        help="gradescope: when students see points and feedback of the tests (default: after_due_date)",
-    )
-    add_own_inputs(made)
-
     made = command("rubric", rubric)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
@@ -516,13 +453,10 @@ def parser() -> argparse.ArgumentParser:
     made = command("similar", similarity)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
-    made.add_argument(
-        "--least", type=float, default=similar.LEAST, help=f"percent of one's own code (default: {similar.LEAST})"
-    )
+    made.add_argument("folder", type=Path, help="a new folder for the files")
     made.add_argument(
         "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
     )
-    add_output(made)
     add_unsafe(command("sandbox", explain))
     return top
 

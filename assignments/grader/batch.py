@@ -202,18 +202,6 @@ def grade(
     return sorted(done, key=lambda result: result.student)
 
 
-def single(
-    assignment: Assignment, submission: Submission, submitted: Path, folder: Path, seed: int, secret: str | None
-) -> Result:
-    """Grade one submission, which lies below the folder ``submitted``, whatever was graded before."""
-    with Sandbox() as sandbox, locked(folder) as lock:
-        inside.keep_out(sandbox, private_paths(assignment, submitted, folder))
-        course = ready(assignment, sandbox, folder, seed, lock, secret=secret)
-        (result,) = run_batch(course, [submission], folder, 1, regrade=True, progress=False)
-        reports.write_feedback(folder, assignment, result)
-    return result
-
-
 def find(folder: Path, name: str, roster: Roster | None) -> Survey:
     """The submissions; raises ``ValueError`` if there are none."""
     found = submissions.survey(folder, name, roster)

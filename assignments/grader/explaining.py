@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import diagnosing, supposing
+from . import diagnosing
 from .comparing import NOT_FINITE, WRONG_SHAPE, WRONG_VALUES, seen_by
 from .outcomes import ENDINGS, MISSING, RAISED, RAISES, RETURNED, UNLIKE, UNWRITTEN, Outcome, QuestionResult
-from .preparing import Prepared, read, right_result
+from .preparing import Prepared, read
 from .questions import Question
-
-STRONG = diagnosing.SENTENCES.keys() - diagnosing.WEAK
 
 DIAGNOSIS = "This looks like the following mistake: "
 
@@ -56,33 +53,18 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
 
 
 def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> dict[str, str | None]:
-    """For each part that lost points, what :mod:`diagnosing` or :mod:`supposing` says about it, or None.
+    """For each part that lost points, what :mod:`diagnosing` says about it, or None.
 
-    What explains more goes before: one strong relation in all parts, one supposition for all cases of the question, then
-    part by part, and last what says where something is wrong and not what.
+    Of what another part shows, one case is enough.
     """
     wrong = {part: numbers for part in prepared.question.parts if (numbers := wrong_cases(prepared, verdicts, part))}
-    strong = {part: part_relation(prepared, outcomes, numbers, STRONG) for part, numbers in wrong.items()}
-    if len(set(strong.values())) == 1 and None not in strong.values():
-        return dict(strong)
-    whole = supposed(prepared, outcomes, verdicts, range(len(outcomes)))
-    if whole is not None:
-        return dict.fromkeys(wrong, whole)
+    said = {part: part_relation(prepared, outcomes, numbers) for part, numbers in wrong.items()}
     names = {
-        name for name in STRONG if any(one and one.endswith(diagnosing.SENTENCES[name]) for one in strong.values())
+        name
+        for name, sentence in diagnosing.SENTENCES.items()
+        if any(one and one.endswith(sentence) for one in said.values())
     }
-    said: dict[str, str | None] = {}
-    for part, numbers in wrong.items():
-        # of what another part shows, one case is enough
-        strong[part] = strong[part] or part_relation(prepared, outcomes, numbers, names, least=1)
-        cases = [number for number, case in enumerate(prepared.cases) if case.part == part]
-        said[part] = (
-            strong[part] or supposed(prepared, outcomes, verdicts, cases) or part_place(prepared, outcomes, numbers)
-        )
-    if None in said.values() and all(outcome.kind == RETURNED for outcome in outcomes):
-        where = supposing.right_at(prepared.question, prepared.cases, [verdict is None for verdict in verdicts])
-        said = {part: sentence or where for part, sentence in said.items()}
-    return said
+    return {part: one or part_relation(prepared, outcomes, wrong[part], names, least=1) for part, one in said.items()}
 
 
 def wrong_cases(prepared: Prepared, verdicts: Sequence[str | None], part: str) -> list[int]:
@@ -106,7 +88,11 @@ def result_pairs(
 
 
 def part_relation(
-    prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int], names: Collection[str], least: int = 2
+    prepared: Prepared,
+    outcomes: Sequence[Outcome],
+    numbers: Sequence[int],
+    names: Collection[str] = diagnosing.SENTENCES.keys(),
+    least: int = 2,
 ) -> str | None:
     """The sentence about the relation between the wrong results, of these cases, and the right ones."""
     pairs = result_pairs(prepared, outcomes, numbers)
@@ -125,47 +111,15 @@ def part_relation(
     if name is None:
         return None
     arguments = [prepared.cases[number].arguments for number in numbers]
-    partly = name not in diagnosing.WHOLE and any(
-        diagnosing.partly_right(*pair, partial(supposing.is_given, arguments=given))
-        for pair, given in zip(pairs, arguments, strict=True)
+    partly = name != diagnosing.SWAPPED and any(
+        diagnosing.partly_right(*pair, given) for pair, given in zip(pairs, arguments, strict=True)
     )
     return diagnosing.PARTLY * partly + diagnosing.SENTENCES[name]
 
 
-def supposed(
-    prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None], numbers: Sequence[int]
-) -> str | None:
-    """What :mod:`supposing` says about these cases, the right ones among them included."""
-    wrong = [number for number in numbers if verdicts[number] is not None]
-    question, cases = prepared.question, prepared.cases
-    pairs = result_pairs(prepared, outcomes, wrong)
-    if pairs is None or any(outcomes[number].kind != RETURNED for number in numbers):
-        return None
-    arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(wrong, pairs, strict=True)]
-    values = {number: outcomes[number].value for number in numbers}
-    return supposing.met(question, cases, arrays) or supposing.explained(
-        question, cases, prepared.wanted, values, wrong, right_result
-    )
-
-
-def part_place(prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]) -> str | None:
-    """Where the results of these cases are wrong, if nothing is known that says what is."""
-    pairs = result_pairs(prepared, outcomes, numbers)
-    if pairs is None or prepared.question.sampled:  # frequencies are never right to the last digit
-        return None
-    arrays = [(number, diagnosing.readable_pairs(*pair)) for number, pair in zip(numbers, pairs, strict=True)]
-    flags = supposing.where_flags(prepared.question, prepared.cases, arrays)
-    return flags or part_relation(prepared, outcomes, numbers, diagnosing.WEAK)
-
-
-def sentences(prepared: Prepared) -> set[str]:
-    """All that may be said about a part that lost points, beside known mistakes: it depends on no answer."""
-    return diagnosing.sentences() | supposing.sentences(prepared.question, prepared.cases)
-
-
-def bits_a_part(prepared: Prepared) -> float:
+def bits_a_part() -> float:
     """How much the choice of a sentence can carry away: a student's code chooses one, or none, for each part."""
-    return math.log2(len(sentences(prepared)) + 1)
+    return math.log2(len(diagnosing.sentences()) + 1)
 
 
 def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Grades in the layouts of other systems: Canvas, Moodle, and the database of nbgrader.
+"""Grades in the layouts of other systems: Canvas and Moodle.
 
 Where the gradebook or the worksheet of the system is given, it is filled in: its own columns, names and numbers.
 """
@@ -6,9 +6,7 @@ Where the gradebook or the worksheet of the system is given, it is filled in: it
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -190,48 +188,3 @@ def comment(assignment: Assignment, grade: Grade) -> str:
     """What Moodle shows beside a grade."""
     said = f"{grade.result.status}: {number(grade.score)} of {number(assignment.points)} points"
     return said + (f" ({late_line(grade)})" if grade.late and grade.late.taken else "")
-
-
-def write_gradebook(output: Path, assignment: Assignment, everybody: list[Grade], database: str) -> int:
-    """Enter the scores into the ``Gradebook`` of nbgrader; how many students were entered.
-
-    ``database``: a URL such as ``sqlite:///gradebook.db``. Students without a grade are not entered: nbgrader would store
-    a zero. Each question is a grade cell named like in the notebook; the written question is left for a person to
-    grade in nbgrader if its points are not known. Raises ``ImportError`` without nbgrader.
-    """
-    try:
-        from nbgrader.api import Gradebook  # an extra for instructors: not needed to grade
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"nbgrader is not installed here ({error.name} is missing): say `{sys.executable} -m pip install nbgrader==0.9.6`"
-        ) from error
-
-    # it starts the program alembic, which stands beside this Python even where the environment is not activated
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    checks = {question.name: f"{question.name}-checks" for question in assignment.questions}
-    with Gradebook(database) as book:
-        book.update_or_create_assignment(assignment.name)
-        book.update_or_create_notebook(assignment.name, assignment.name)
-        cells = [(checks[question.name], question.points, "code") for question in assignment.questions]
-        cells.append((assignment.written.name, assignment.written.points, "markdown"))
-        for cell, points, kind in cells:
-            book.update_or_create_grade_cell(cell, assignment.name, assignment.name, max_score=points, cell_type=kind)
-        entered = 0
-        for grade in everybody:
-            if grade.score is None:
-                continue
-            student = grade.result.student
-            if len(student) > 128:  # nbgrader's limit
-                student = results.file_name(student)
-            book.update_or_create_student(student)
-            submission = book.update_or_create_submission(assignment.name, student)
-            by_cell = {cell: grade.questions[name] for name, cell in checks.items()}
-            for notebook in submission.notebooks:
-                for entry in notebook.grades:
-                    known = grade.written if entry.name == assignment.written.name else by_cell[entry.name]
-                    entry.manual_score, entry.auto_score = known, known
-                    entry.needs_manual_grade = known is None
-                notebook.late_submission_penalty = grade.late.taken if grade.late else 0.0
-            entered += 1
-        book.db.commit()
-    return entered

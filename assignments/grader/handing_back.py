@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import stat
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import collecting, packing, results
+from . import collecting, results
 from .exporting import listed
 from .questions import Assignment
 from .reports import Grade, feedback_page
 from .tables import plain_cell
 
 SYSTEMS = collecting.SYSTEMS
+OLDEST = (1980, 1, 1, 0, 0, 0)  # the time of every file in a zip: the same content makes the same archive
 
 
 def pack(
@@ -42,10 +45,12 @@ def pack(
     graded = [grade for grade in everybody if grade.score is not None]
     said = without(everybody, [grade.result.student for grade in graded], "have no grade")
     if system == "folder":
-        packing.check_new_folder(target)
+        check_new(target)
         names = {grade.result.student: collecting.folder_name(grade.result.student) for grade in graded}
     else:
-        packing.check_new_zip(target)
+        if target.suffix.lower() != ".zip":
+            raise ValueError(f"target: got {str(target)!r}, expected a file whose name ends in .zip")
+        check_new(target)
         if collected is None:
             raise ValueError(
                 f"collected: missing: {system} knows students by the names of what it packed: give the table that `collect {system}` wrote"
@@ -70,8 +75,26 @@ def pack(
         for name, page in files.items():
             results.write_whole(target / name, page)
     else:
-        results.write_whole(target, packing.zipped(files, usual=0o600))
+        results.write_whole(target, zipped(files))
     return len(files), said
+
+
+def check_new(target: Path) -> None:
+    """Raise ``ValueError`` if something is there, but for an empty folder."""
+    if target.exists() and (not target.is_dir() or target.suffix.lower() == ".zip" or any(target.iterdir())):
+        raise ValueError(f"target: {str(target)!r} is already there")
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """A zip of these files."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name, OLDEST)
+            entry.external_attr, entry.create_system = (stat.S_IFREG | 0o600) << 16, 3
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            packed.writestr(entry, content)
+    return archive.getvalue()
 
 
 def page_of(assignment: Assignment, grade: Grade) -> bytes:

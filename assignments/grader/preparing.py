@@ -64,11 +64,3 @@ def read(outcome: Outcome, want: Any) -> Outcome:
     """The outcome, without its value if that is not built like the right result."""
     why = reading.unlike(outcome.value, want) if outcome.kind == RETURNED else None
     return outcome if why is None else Outcome(UNLIKE, error=why)
-
-
-def right_result(question: Question, case: Case) -> Any:
-    """What the reference returns, as it comes over the wire; raises ``ValueError`` if it returns nothing."""
-    outcome = call_here(question, question.reference, case)
-    if outcome.kind != RETURNED:
-        raise ValueError("the reference has no result for this case")
-    return outcome.value

@@ -139,16 +139,6 @@ def write_all(output: Path, assignment: Assignment, unmatched: list[tuple[str, s
         write_page(output, assignment, grade)
 
 
-def write_feedback(output: Path, assignment: Assignment, result: Result) -> None:
-    """Write one student's page."""
-    known = (
-        results.load_all(output) if overrides.path_of(output).exists() else []
-    )  # a job does not read a course for nothing
-    decisions = overrides.read(output, assignment, [one.student for one in known])
-    grade = combine(assignment, result, decisions, late.counted(output), late.policy_of(output))
-    write_page(output, assignment, replace(grade, name=name_in(read_roster(output), result.student)))
-
-
 def write_page(output: Path, assignment: Assignment, grade: Grade) -> None:
     """Write one page, unless it is already there as it should be."""
     path = output / "feedback" / f"{results.file_name(grade.result.student)}.html"

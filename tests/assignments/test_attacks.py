@@ -29,7 +29,6 @@ from assignments.grader import (
     sandbox,
     seccomp,
     submissions,
-    supposing,
     wire,
 )
 from assignments.grader.marking import mark
@@ -548,14 +547,3 @@ def test_an_answer_that_is_too_large_is_not_kept():
     assert outcome == Outcome(outcomes.UNLIKE, error=reading.TOO_LARGE)
     for one in without_mistakes("01_mdps"):
         assert all(preparing.read(Outcome(outcomes.RETURNED, want), want).value is want for want in one.wanted)
-
-
-def test_counting_ends_whenever_the_limit_is_met():
-    """Also when it is met by the last call of all, the one that ends the counting."""
-
-    def work():
-        return abs(-1), len(""), abs(-2)
-
-    for limit in range(12):
-        supposing.counted(work, limit)
-        assert sys.getprofile() is None

@@ -8,7 +8,7 @@ from datetime import datetime
 import hostile
 import pytest
 
-from assignments.grader import batch, checking, exporting, late, overrides, reports, results
+from assignments.grader import batch, checking, late, overrides, reports, results
 from assignments.grader.__main__ import main
 from assignments.grader.preparing import prepare
 from assignments.grader.results import Result
@@ -146,7 +146,7 @@ def test_impossible_lines_are_named(line, output, capsys):
 
 
 def test_grading_again_keeps_it(output, small):
-    """New results, the settings read as a batch reads them, and a single job's page."""
+    """New results, and the settings read as a batch reads them."""
     days(output, "ann,1\n")
     assert run("late", "small", "10% a day", "--output", output) == 0
     assert (
@@ -157,7 +157,7 @@ def test_grading_again_keeps_it(output, small):
     again = results.load(results.path_of(output, "bob"))
     again.student = "ann"
     results.store(output, again)
-    reports.write_feedback(output, small, again)
+    reports.write_all(output, small)
     assert "70 of 80 points" in page(output, "ann")
     reports.write_all(output, small, [("x", "y")])
     assert rows(output)["ann"]["score"] == "70" and late.policy_of(output).text == "10% a day"
@@ -199,22 +199,3 @@ def test_a_total_above_the_maximum_needs_a_note(output, small, capsys):
     assert rows(output)["ann"]["score"] == "105" and rows(output)["ann"]["note"] == "Above the maximum. Found an error."
     assert "105 of 100 points (set by your instructor)" in page(output, "ann")
     assert overrides.read(output, small, ["ann"])["ann", "total"].points == 105
-
-
-@pytest.mark.filterwarnings("ignore")  # of the database library, inside nbgrader
-def test_the_gradebook_of_nbgrader_has_the_penalty(output, small):
-    api = pytest.importorskip("nbgrader.api")
-    database = f"sqlite:///{output / 'gradebook.db'}"
-    days(output, "ann,2\nbob,1\n")
-    late.set_policy(output, "10% a day")
-    exporting.write_gradebook(output, small, reports.grades(output, small), database)
-    late.set_policy(output, "5 points a day")  # replaces what was there
-    (output / late.LATE).write_text("student,days\nann,2\n")
-    exporting.write_gradebook(output, small, reports.grades(output, small), database)
-    with api.Gradebook(database) as book:
-        found = {student: book.find_submission("small", student) for student in ("ann", "bob", "cyn")}
-        assert {student: (one.score, one.late_submission_penalty) for student, one in found.items()} == {
-            "ann": (80, 10),
-            "bob": (80, 0),
-            "cyn": (80, 0),
-        }

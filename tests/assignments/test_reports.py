@@ -5,7 +5,6 @@ import io
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import hostile
 import pytest
@@ -353,34 +352,3 @@ def test_the_worksheet_that_was_given_is_filled_in(output, small, tmp_path, caps
     worksheet.write_text("a,b\n1,2\n")
     assert run("export", "moodle", "small", "--output", output, "--worksheet", worksheet) == 2
     assert "no columns 'Identifier' and 'Grade'" in capsys.readouterr().err
-
-
-@pytest.mark.filterwarnings("ignore")  # of the database library, inside nbgrader
-def test_the_gradebook_of_nbgrader(output, small):
-    api = pytest.importorskip("nbgrader.api")
-    overrides.add(output, small, ["ann"], "ann", "written", 15)
-    for student in ("Ann.Smith", 200 * "n"):
-        results.store(
-            output, Result(student, results.GRADED, "key", results.load(results.path_of(output, "ann")).questions)
-        )
-    database = f"sqlite:///{output / 'gradebook.db'}"
-    for _ in range(2):  # again changes nothing
-        assert exporting.write_gradebook(output, small, reports.grades(output, small), database) == 7
-    with api.Gradebook(database) as book:
-        book.update_or_create_student("bob", last_name="Baker")  # what the database knows stays
-    exporting.write_gradebook(output, small, reports.grades(output, small), database)
-    with api.Gradebook(database) as book:
-        assert book.find_student("bob").last_name == "Baker"
-        assert book.find_submission("small", "Ann.Smith").score == book.find_submission("small", NASTY).score == 80
-        ann, bob = (book.find_submission("small", student) for student in ("ann", "bob"))
-        assert (ann.score, ann.max_score, ann.needs_manual_grade) == (95, 100, False)
-        assert (bob.score, bob.needs_manual_grade) == (0, True)
-        assert len(book.students) == 7 and max(len(student.id) for student in book.students) <= 128
-
-
-def test_without_nbgrader_the_export_says_so(output, small, capsys, monkeypatch):
-    for name in ("nbgrader", "nbgrader.api"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert run("export", "gradebook", "small", "--output", output) == 2
-    assert "nbgrader" in capsys.readouterr().err
-    assert not Path(output / "gradebook.db").exists()
