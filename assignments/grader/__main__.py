@@ -131,7 +131,7 @@ def grade(options: argparse.Namespace) -> int:
         options.roster,
         options.unsafe,
         options.regrade,
-        secret=own_secret(options),
+        secret=own_inputs.read_secret(options.inputs_per_student) if options.inputs_per_student else None,
         only=options.only,
     )
     counts = Counter(result.status for result in found)
@@ -230,10 +230,7 @@ def export(options: argparse.Namespace) -> int:
     output, assignment = existing(options), questions.load(options.assignment, options.home)
     everybody = reports.grades(output, assignment)
     everybody, said = exporting.check_written(assignment, everybody, options.partial)
-    if options.worksheet is None:
-        layout = {"canvas": exporting.canvas_csv, "moodle": exporting.moodle_csv}[options.system]
-        text, found = layout(output, assignment, everybody), exporting.not_found(output, everybody, options.system)
-    elif options.system == "canvas":
+    if options.system == "canvas":
         text, found = exporting.canvas_filled(options.worksheet, assignment, output, everybody, options.column)
     else:
         text, found = exporting.moodle_filled(options.worksheet, assignment, output, everybody)
@@ -303,11 +300,6 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def own_secret(options: argparse.Namespace) -> str | None:
-    """The secret that inputs per student are drawn with, if they are asked for."""
-    return own_inputs.read_secret(options.inputs_per_student) if options.inputs_per_student else None
-
-
 def folder_of(options: argparse.Namespace) -> Path:
     return batch.output_folder(options.output, questions.load(options.assignment, options.home))
 
@@ -337,25 +329,11 @@ def parser() -> argparse.ArgumentParser:
             "--output", type=Path, help="where results are kept (default: grades/ASSIGNMENT in the project)"
         )
 
+    def add_roster(made: argparse.ArgumentParser) -> None:
+        made.add_argument("--roster", type=Path, help="the students: CSV with a column student, or a name a line")
+
     def add_unsafe(made: argparse.ArgumentParser) -> None:
         made.add_argument("--unsafe", action="store_true", help="run student code without a sandbox")
-
-    def add_own_inputs(made: argparse.ArgumentParser) -> None:
-        made.add_argument(
-            "--inputs-per-student",
-            type=Path,
-            metavar="FILE",
-            help="of a secret, made if it is not there: every student gets hidden inputs of their own (default: all get the same)",
-        )
-
-    def add_grading(made: argparse.ArgumentParser) -> None:
-        add_output(made)
-        made.add_argument(
-            "--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)"
-        )
-        add_own_inputs(made)
-        add_unsafe(made)
-        made.add_argument("--regrade", action="store_true", help="grade again what is already graded")
 
     made = command("check", check)
     made.add_argument("assignments", nargs="*")
@@ -367,9 +345,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("source", type=Path, help="the zip that the system made, or a folder")
     made.add_argument("assignment")
     made.add_argument("output", type=Path, help="the folder of submissions, to be graded later")
-    made.add_argument(
-        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
-    )
+    add_roster(made)
     made.add_argument("--worksheet", type=Path, help="Canvas's export of the gradebook, or Moodle's grading worksheet")
     made.add_argument("--due", help="2026-10-01 (that day's end) or '2026-10-01 18:00': write late.csv")
     made.add_argument(
@@ -384,10 +360,19 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("assignment")
     made.add_argument("--only", metavar="STUDENT", help="grade this student; all others stay as they are")
     made.add_argument("--workers", type=int, default=2, help="submissions at a time (default: 2)")
+    add_roster(made)
+    add_output(made)
     made.add_argument(
-        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
+        "--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)"
     )
-    add_grading(made)
+    made.add_argument(
+        "--inputs-per-student",
+        type=Path,
+        metavar="FILE",
+        help="of a secret, made if it is not there: every student gets hidden inputs of their own (default: all get the same)",
+    )
+    add_unsafe(made)
+    made.add_argument("--regrade", action="store_true", help="grade again what is already graded")
     made = command("regrade", regrade)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
@@ -421,9 +406,7 @@ def parser() -> argparse.ArgumentParser:
         "--partial", action="store_true", help="leave out the grades whose written answers have no points yet"
     )
     made.add_argument(
-        "--worksheet",
-        type=Path,
-        help="Canvas's export of the gradebook, or Moodle's grading worksheet: it is filled in",
+        "--worksheet", type=Path, required=True, help="Canvas's export of the gradebook, or Moodle's grading worksheet"
     )
     made.add_argument("--column", help="canvas: the heading of the assignment in the gradebook that is filled in")
     add_output(made)
@@ -446,17 +429,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--port", type=int, default=0, help="of 127.0.0.1, to forward it, say (default: one that is free)"
     )
-    made.add_argument(
-        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
-    )
+    add_roster(made)
     add_output(made)
     made = command("similar", similarity)
     made.add_argument("submissions", type=Path)
     made.add_argument("assignment")
     made.add_argument("folder", type=Path, help="a new folder for the files")
-    made.add_argument(
-        "--roster", type=Path, help="the students of the course: CSV with a column student, or a name a line"
-    )
+    add_roster(made)
     add_unsafe(command("sandbox", explain))
     return top
 

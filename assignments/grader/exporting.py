@@ -1,7 +1,4 @@
-"""Grades in the layouts of other systems: Canvas and Moodle.
-
-Where the gradebook or the worksheet of the system is given, it is filled in: its own columns, names and numbers.
-"""
+"""Grades for Canvas and Moodle: the gradebook or the worksheet that the system gave is filled in, with its own columns and names."""
 
 from __future__ import annotations
 
@@ -50,57 +47,6 @@ def check_written(assignment: Assignment, everybody: list[Grade], partial: bool)
     return [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody], " ".join(
         said
     )
-
-
-def not_found(output: Path, everybody: list[Grade], system: str) -> str:
-    """A sentence about students whom the other system may not find, because the list of the course does not say who they are."""
-    columns = {"canvas": ("id", "sis_user_id", "sis_login_id"), "moodle": ("email", "id")}[system]
-    roster = read_roster(output)
-    unknown = [
-        grade for grade in everybody if not any(roster.get(grade.result.student, {}).get(name) for name in columns)
-    ]
-    if not unknown:
-        return ""
-    return (
-        f"{len(unknown)} students are known by the name of their folder alone ({listed(unknown)}): if {system} does not know them by it, grade again with a"
-        f" list of the course (ROSTER, --roster) that has the column {' or '.join(map(repr, columns))}. What is graded is kept."
-    )
-
-
-def canvas_csv(output: Path, assignment: Assignment, everybody: list[Grade]) -> str:
-    """The layout that Canvas's gradebook imports.
-
-    Columns ``Student, ID, SIS User ID, SIS Login ID, Section`` and one named like the assignment; the second line says
-    ``Points Possible``. Canvas finds a student by ``ID``, ``SIS User ID`` or ``SIS Login ID``: the roster's columns
-    ``id``, ``sis_user_id`` and ``sis_login_id`` go there, and without the last the student's folder name. Canvas makes a
-    new assignment if there is none of this name. Students without a grade have an empty cell.
-    """
-    roster = read_roster(output)
-    rows = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment.title]]
-    rows.append(["Points Possible", "", "", "", "", number(assignment.points)])
-    for grade in everybody:
-        student = grade.result.student
-        known = roster.get(student, {})
-        ids = [known.get("id", ""), known.get("sis_user_id", ""), known.get("sis_login_id", student)]
-        rows.append([known.get("name", student), *ids, known.get("section", ""), number(grade.score)])
-    return table(rows)
-
-
-def moodle_csv(output: Path, assignment: Assignment, everybody: list[Grade]) -> str:
-    """The layout for Moodle's "Grades, Import, CSV file", whose columns are mapped by hand at the import.
-
-    Columns ``Username`` (the folder name), ``ID number``, ``Email address`` (the roster's ``id`` and ``email``), one named
-    like the assignment, and its feedback: map one of the first three to the user, the last two to the grade item and
-    its feedback. Students without a grade are left out, because an empty grade would delete one that is there.
-    """
-    roster = read_roster(output)
-    rows = [["Username", "ID number", "Email address", assignment.title, f"{assignment.title} (feedback)"]]
-    for grade in everybody:
-        if grade.score is not None:
-            known = roster.get(grade.result.student, {})
-            said = comment(assignment, grade)
-            rows.append([grade.result.student, known.get("id", ""), known.get("email", ""), number(grade.score), said])
-    return table(rows)
 
 
 def canvas_filled(

@@ -88,14 +88,14 @@ def test_the_deduction_shows_everywhere(output, small, capsys):
         output, "ann"
     )
     assert "late" not in page(output, "cyn")
-    assert (
-        run("export", "canvas", "small", "--output", output)
-        == run("export", "moodle", "small", "--output", output)
-        == 0
-    )
-    assert ["ann", "", "", "ann", "", "60"] in list(csv.reader(io.StringIO((output / "canvas.csv").read_text("utf-8"))))
-    (line,) = [line for line in csv.reader(io.StringIO((output / "moodle.csv").read_text("utf-8"))) if line[0] == "ann"]
-    assert line[3:] == ["60", "graded: 60 of 100 points (2 days late: 20 points are taken off, from 80.)"]
+    (output / "gradebook.csv").write_text("Student,ID,A small assignment (5)\nAnn,ann,\n")
+    (output / "worksheet.csv").write_text("Identifier,Full name,Grade,Feedback comments\nParticipant 1,ann,-,\n")
+    for system, table in (("canvas", "gradebook"), ("moodle", "worksheet")):
+        assert run("export", system, "small", "--output", output, "--worksheet", output / f"{table}.csv") == 0
+    (*_, line) = csv.reader(io.StringIO((output / "canvas.csv").read_text("utf-8")))
+    assert line == ["Ann", "ann", "60"]
+    (*_, line) = csv.reader(io.StringIO((output / "moodle.csv").read_text("utf-8")))
+    assert line[2:] == ["60", "graded: 60 of 100 points (2 days late: 20 points are taken off, from 80.)"]
     assert run("late", "small", "100 points a day", "--output", output) == 0
     assert rows(output)["ann"]["score"] == "0" and rows(output)["ann"]["late"] == "80"
     assert run("late", "small", "none", "--output", output) == 0
@@ -125,7 +125,8 @@ def test_extensions_and_days_that_nobody_knows(output, capsys):
     capsys.readouterr()
     assert run("report", "small", "--output", output) == 0
     assert "'nobody': Stands in extensions.csv, but has no result." in capsys.readouterr().err
-    assert run("export", "canvas", "small", "--output", output) == 0
+    (output / "gradebook.csv").write_text("Student,ID,A small assignment (5)\nAnn,ann,\n")
+    assert run("export", "canvas", "small", "--output", output, "--worksheet", output / "gradebook.csv") == 0
     assert "1 late students lose nothing" in capsys.readouterr().err
 
 
