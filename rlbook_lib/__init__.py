@@ -30,6 +30,7 @@ It reads in chapter order. A module imports only modules that stand above it in 
 - ``reward_model``         Bradley-Terry, the pairwise loss, a reward model (chapter 11)
 - ``rlhf``                 PPO on a language model: shaped token rewards, four models, training (chapter 12)
 - ``grpo``                 group advantages, the GRPO objective and its variants, training, what it costs (chapter 13)
+- ``engines``              the settings of GRPO under the names of TRL, verl and OpenRLHF (chapter 13)
 - ``grpo_command``         GRPO on a model and a task of your own, from the command line (chapter 13)
 - ``evaluation``           many seeds: made here or on a cluster, and what they show (every chapter with a learning curve)
 - ``svg``                  figures as short SVG for light and dark pages (behind every figure)

@@ -2,53 +2,58 @@
 
     python -m rlbook_lib.grpo_command --model FOLDER --task PROMPTS.jsonl --rule "last number" --output RUN
 
-The model is any causal language model that transformers saved in a folder. The file holds a prompt and its answer a line:
-``{"prompt": "47+85=", "answer": "132"}``. The output folder holds settings.json, metrics.jsonl (a line an update),
-samples.jsonl (some answers), checkpoint.pt, and at the end the trained model in ``model``. The same command goes on where a
-killed run left off, and ends where it would have ended: what came after the last checkpoint is made again, the same.
+It trains by TRL's ``GRPOTrainer`` (``pip install 'rlbook-lib[engine]'``), with this book's names, rules and checks:
+``rlbook_lib.engines`` says what becomes of each setting. The model is any causal language model that transformers saved in a
+folder; nothing is downloaded. The file holds a prompt and its answer a line: ``{"prompt": "47+85=", "answer": "132"}``. The
+output folder holds settings.json, metrics.jsonl (a line an update), samples.jsonl (some answers), curves.png, the last two
+checkpoints, and at the end the trained model in ``model``. The same command goes on where a killed run left off, and ends
+where it would have ended.
 
-Several processes, one for each GPU, share the prompts of an update and write one folder:
+Several processes share the prompts of an update and write one folder:
 
-    torchrun --standalone --nproc-per-node 4 -m rlbook_lib.grpo_command --model ...
+    torchrun --standalone --nproc-per-node 2 -m rlbook_lib.grpo_command --model ...
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import math
 import os
+import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TextIO
 
 import torch
-from torch import Tensor
 
 from rlbook_lib.checks import Count, check, checked
-from rlbook_lib.data_parallel import (
-    ProcessLost,
-    any_process,
-    join,
-    leave,
-    my_part,
-    processes,
-    rank,
-    require_as_many,
-    same_everywhere,
+from rlbook_lib.engines import (
+    FIXED,
+    KNOBS,
+    METRICS,
+    EngineConfig,
+    learning_rate_schedule,
+    reward_stretch,
+    symptoms,
+    trl_arguments,
 )
-from rlbook_lib.devices import choose_device
-from rlbook_lib.grpo import GRPOConfig, train_grpo
-from rlbook_lib.language_model import Completions, HuggingFaceModel, load_hugging_face
-from rlbook_lib.text_tasks import PromptFile, evaluate_accuracy
-from rlbook_lib.training import TrainingError, Update, frozen_copy, resume_state
+from rlbook_lib.text_tasks import PromptFile, RewardError
+from rlbook_lib.training import TrainingError
 
 __all__ = ["main"]
 
 SAMPLES = 4  # answers kept a checkpoint
+EXTRA = "training needs an extra: pip install 'rlbook-lib[engine]' (trl, transformers, peft)"
+Paid = Callable[[str, str, str], float]  # prompt, completion, right answer
 
 
 @checked
@@ -63,126 +68,318 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Raises:
         SystemExit: one line that says what stopped it: a wrong argument, a file that is not there, a run that was made with other
-            settings, a loss that is no number, a process that was lost, a full disk.
+            settings, a reward or a loss that is no number, a full disk.
     """
     options = _parser().parse_args(arguments)
-    folder: _Folder | None = None
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    folder = _Folder(options.output)
     try:
-        device, config, model, task = _prepare(options)
-        folder = _Folder(options.output, _described(options, config)) if rank() == 0 else None
-        _train(options, device, config, model, task, folder)
-    except (ImportError, OSError, ValueError, TrainingError, ProcessLost) as error:
+        ended = _train(options, folder)
+    except (ImportError, OSError, ValueError, TrainingError) as error:
         nameless = isinstance(error, OSError) and error.errno is not None and error.filename is None
         raise SystemExit(f"grpo_command: {error}{f', below {options.output}' if nameless else ''}") from error
     except KeyboardInterrupt:
-        where = "the checkpoint" if (options.output / "checkpoint.pt").exists() else "the beginning"
-        print(f"grpo_command: stopped; the same command goes on from {where}", file=sys.stderr)
-        return 130
+        ended = False
     finally:
-        if folder is not None:
-            folder.close()
-    leave()
-    return 0
+        folder.close()
+    if not ended:
+        print("grpo_command: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+    return 0 if ended else 130
 
 
-def _prepare(options: argparse.Namespace) -> tuple[torch.device, GRPOConfig, HuggingFaceModel, PromptFile]:
-    """What the run needs, before anything is written; every process meets the same errors."""
-    chosen = {field.name: getattr(options, field.name) for field in dataclasses.fields(GRPOConfig)}
-    config = GRPOConfig(**chosen | {"clip": tuple(chosen["clip"])})
-    for name in ("max_new_tokens", "checkpoint_every", "evaluation_prompts"):
-        check(name, getattr(options, name), Count)
+def _train(options: argparse.Namespace, folder: _Folder) -> bool:
+    """From the last checkpoint to the end; process 0 writes. False after Ctrl-C."""
+    config, processes, first = (
+        _config(options),
+        int(os.environ.get("WORLD_SIZE", "1")),
+        os.environ.get("RANK", "0") == "0",
+    )
     if not options.model.is_dir():
         raise ValueError(
             f"--model {options.model} is no folder; expected one with a causal language model and its tokenizer"
         )
-    device = choose_device(options.device)
-    if join(device, options.minutes):
-        my_part(range(config.prompts))
-        if device.type == "cuda":
-            device = choose_device(f"cuda:{os.environ['LOCAL_RANK']}")
-    model = load_hugging_face(str(options.model), dtype=options.dtype, device=device)
-    task = PromptFile(
-        options.task, options.rule, options.max_new_tokens, model.tokenizer.chat if options.chat else None
-    )
-    for prompt in task.answers:  # now, not when it is drawn after hours
-        if (tokens := len(model.tokenizer.encode(prompt))) + options.max_new_tokens > model.max_length:
-            raise ValueError(
-                f"{options.task}: the prompt {prompt[:80]!r} has {tokens} tokens and its answer may have {options.max_new_tokens}; "
-                f"expected at most {model.max_length} together"
-            )
-    return device, config, model, task
-
-
-def _train(
-    options: argparse.Namespace,
-    device: torch.device,
-    config: GRPOConfig,
-    model: HuggingFaceModel,
-    task: PromptFile,
-    folder: _Folder | None,
-) -> None:
-    """From the last checkpoint to the end; process 0 writes."""
-    path = options.output / "checkpoint.pt"
-    reference = frozen_copy(model) if config.beta > 0 else None  # before a state is loaded
-    any_process(False)  # all are here, and process 0 has made the folder
-    state = resume_state(path, config, options.seed)
-    if state is not None:
-        require_as_many(state["generator"])
-    if not same_everywhere(0 if state is None else int(state["update"])):
+    task = PromptFile(options.task, options.rule, config.max_new_tokens)
+    if config.prompts > len(task.by_split["train"]):
         raise ValueError(
-            f"--output {options.output} shows the processes different checkpoints; expected a folder that all machines share"
+            f"prompts is {config.prompts}; expected at most {len(task.by_split['train'])}, the file's for training"
         )
-    notes: dict[str, Any] = {}
-    if folder is not None:
-        folder.go_on(state, options.checkpoint_every)
+    eos: set[int] = set()
+    rewards = [_reward(text, task) for text in options.reward or ["rule"]]
+    given = trl_arguments(config, processes, [weight for _, _, weight in rewards])
+    try:
+        import datasets
+        import transformers
+        import trl
+        from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, ProgressCallback
+    except ImportError as error:
+        raise ImportError(f"{EXTRA}; {error}") from error
+    transformers.utils.logging.disable_progress_bar()
+    # TRL 1.16 asks transformers 5.23 by an old name
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+    given |= _others(options.trl, trl.GRPOConfig, given)
+    try:  # float32 even for bfloat16: a step of 1e-6 is lost in the rounding of a 16-bit weight
+        tokenizer = AutoTokenizer.from_pretrained(options.model)
+        model: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    except Exception as error:  # its kind depends on what is missing or damaged
+        raise ValueError(f"--model {options.model}: {str(error).strip().partition(chr(10))[0]}") from error
+    _require_room(options.task, task, tokenizer, model, config)
+
+    cpu = options.device == "cpu" or not torch.cuda.is_available()
+    arguments = trl.GRPOConfig(output_dir=str(options.output), use_cpu=cpu, disable_tqdm=True, **given)
+    if first:
+        folder.open(_described(options, config, processes))
+    arguments.distributed_state.wait_for_everyone()  # the folder is there
+
+    def shown(split: str, count: int | None) -> Any:
+        prompts = task.by_split[split][:count]  # type: ignore[index]
+        said = [[{"role": "user", "content": p}] for p in prompts] if config.chat else prompts
+        return datasets.Dataset.from_dict({"prompt": said, "plain": prompts})
+
+    class Trainer(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+                optimizer or self.optimizer, learning_rate_schedule(config)
+            )
+            return self.lr_scheduler
+
+        def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+            super().log(logs, start_time)  # puts TRL's numbers into logs
+            if "loss" in logs and not math.isfinite(logs["loss"] + logs["grad_norm"]):
+                raise TrainingError(
+                    f"update {self._update()}: the loss is {logs['loss']}, the gradient {logs['grad_norm']}"
+                )
+            if self.is_world_process_zero():
+                folder.note(self._update(), logs)
+
+        def _update(self) -> int:
+            return int(self.state.global_step) // (config.epochs * config.minibatches)
+
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        processing_class=tokenizer,
+        train_dataset=shown("train", None),
+        eval_dataset=shown("eval", options.evaluation_prompts),
+        reward_funcs=[_called(task, name, paid, eos) for name, paid, _ in rewards],
+        peft_config=_adapters(config),
+    )
+    eos |= set(trainer.eos_token_ids)  # every one that the model declares, not only the tokenizer's
+
+    def watched(trainer_state: Any, log_metric: Callable[[str, float], None], **sampled: Any) -> list[float]:
+        right = _called(task, "strict", lambda p, text, _: task.strict(p, text, True), eos)(**sampled)
+        log_metric("accuracy", fmean(right))
+        earned = paid_first(**sampled)
+        update = trainer_state.global_step // steps + 1
+        if first and trainer.model.training and update % config.checkpoint_every == 0:
+            folder.sample(update, sampled["plain"], sampled["completions"], earned)
+        return earned
+
+    steps, paid_first, trainer.reward_funcs[0] = config.epochs * config.minibatches, trainer.reward_funcs[0], watched
+    trainer.reward_func_names = [name for name, _, _ in rewards]
+    for callback in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(callback)
+    last = _last_whole(options.output, processes)
+    done = 0 if last is None else int(last.name.split("-")[1]) // steps
+    seen = trainer.accelerator.gather(torch.tensor([done], device=trainer.accelerator.device))
+    if int(seen.min()) != int(seen.max()):
+        raise ValueError(
+            f"--output {options.output} shows the processes different checkpoints; expected a folder that all share"
+        )
+    if done == config.updates and (options.output / "model").exists():
+        print(f"{options.output}: all {done} updates are made", flush=True)
+        return True
+    if first:
+        folder.go_on(done, config, options.quiet)
         print(
-            f"{sum(p.numel() for p in model.parameters()):,} parameters on {device}, {processes()} process(es); {folder.folder}",
+            f"{model.num_parameters():,} parameters, {processes} process(es), {arguments.device}; {options.output}",
             flush=True,
         )
-        measured = folder.first_accuracy()
-        before = evaluate_accuracy(model, task, count=options.evaluation_prompts) if measured is None else measured
-        folder.note({"update": 0, "accuracy": before})
-        notes = {"watch": folder.watch, "stop": folder.note_update, "progress": not options.quiet}
-    train_grpo(
-        model,
-        task,
-        config,
-        seed=options.seed,
-        reference=reference,
-        state=state,
-        checkpoint=path,
-        checkpoint_every=options.checkpoint_every,
-        **notes,
+    if last is None:
+        trainer.evaluate()
+    with _stop_between_updates(trainer, steps) as interrupted:
+        trainer.train(resume_from_checkpoint=None if last is None else str(last))
+    if interrupted():
+        return False
+    if not config.evaluate_every or config.updates % config.evaluate_every:
+        trainer.evaluate()
+    if config.lora_rank and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        trainer.model = trainer.accelerator.unwrap_model(
+            trainer.model
+        ).merge_and_unload()  # checkpoints hold the adapters
+    trainer.save_model(str(options.output / "model"))
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------- the rewards
+
+
+def _reward(text: str, task: PromptFile) -> tuple[str, Paid, float]:
+    """Name, function and weight of ``rule``, ``rule=0.5``, ``file.py:function`` or ``file.py:function=0.5``."""
+    source, sign, number = text.partition("=")
+    try:
+        weight = float(number) if sign else 1.0
+    except ValueError:
+        raise ValueError(f"--reward {text}: the weight is {number!r}; expected a number") from None
+    if source == "rule":
+        return "rule", lambda prompt, completion, answer: task.reward(prompt, completion, True), weight
+    path, _, name = source.rpartition(":")
+    if not Path(path).is_file():
+        raise ValueError(f"--reward {text}: {path or source} is no file; expected rule, or file.py:function")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, name, None)):
+        raise ValueError(f"--reward {text}: {path} has no function {name!r}")
+    return name, getattr(module, name), weight
+
+
+def _called(task: PromptFile, name: str, paid: Paid, eos: set[int]) -> Callable[..., list[float]]:
+    """A reward as TRL calls it, with lists. What did not end earns nothing, and no more than nothing is taken off for it."""
+
+    def call(plain: list[str], completions: list[Any], completion_ids: list[list[int]], **_: Any) -> list[float]:
+        found = []
+        for prompt, text, tokens in zip(plain, map(_text, completions), completion_ids, strict=True):
+            where = f"prompt in line {task.lines[prompt]}, {prompt!r}, completion {text!r}"
+            try:
+                reward = paid(prompt, text, task.answers[prompt])
+            except Exception as error:
+                raise RewardError(f"the reward {name!r} raised {type(error).__name__}: {error} ({where})") from error
+            if not isinstance(reward, (int, float)) or not math.isfinite(reward):
+                raise RewardError(f"the reward {name!r} returned {reward!r}; expected a finite number ({where})")
+            found.append(float(reward) if tokens and tokens[-1] in eos else min(0.0, float(reward)))
+        return found
+
+    return call
+
+
+def _text(completion: Any) -> str:
+    """Of a plain completion, or of a list of messages."""
+    return completion if isinstance(completion, str) else str(completion[0]["content"])
+
+
+# --------------------------------------------------------------------------------------------- what must fit, at once
+
+
+def _config(options: argparse.Namespace) -> EngineConfig:
+    chosen = {field.name: getattr(options, field.name) for field in dataclasses.fields(EngineConfig)}
+    check("evaluation_prompts", options.evaluation_prompts, Count)
+    if chosen["learning_rate"] is None:
+        chosen["learning_rate"] = 1e-5 if chosen["lora_rank"] else 1e-6
+    return EngineConfig(**chosen | {"clip": tuple(chosen["clip"])})
+
+
+def _others(given: Sequence[str], trl_config: Any, decided: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of TRL's that no setting of ours decides, as name=value."""
+    found: dict[str, Any] = {}
+    known = {field.name for field in dataclasses.fields(trl_config)}
+    for text in given:
+        name, sign, value = text.partition("=")
+        ours = next((knob.ours for knob in KNOBS if name in knob.trl), None)
+        if ours is not None:
+            raise ValueError(f"--trl {text}: {name} follows from --{ours.replace('_', '-')}")
+        if not sign or name not in known or (name in decided and name not in FIXED):
+            raise ValueError(f"--trl {text}; expected name=value, an argument of trl.GRPOConfig")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    if decided["use_vllm"] and found.get("top_p", 1.0) != 1.0:  # TRL issue 6789
+        raise ValueError(f"top_p is {found['top_p']} with vLLM; expected 1: its log-probabilities leave the cut out")
+    return found
+
+
+def _require_room(path: Path, task: PromptFile, tokenizer: Any, model: Any, config: EngineConfig) -> None:
+    """Every prompt leaves room for its answer: now, not when it is drawn after hours."""
+    if tokenizer.eos_token_id is None:
+        raise ValueError("the tokenizer has no end-of-sequence token: no answer could end")
+    if config.chat and tokenizer.chat_template is None:
+        raise ValueError("--chat: the tokenizer has no chat template; a base model is trained without --chat")
+    room = getattr(model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+    for prompt in task.answers:
+        said = [{"role": "user", "content": prompt}]
+        shown = tokenizer.apply_chat_template(said, add_generation_prompt=True) if config.chat else tokenizer(prompt)
+        if (tokens := len(shown["input_ids"])) + config.max_new_tokens > room:
+            raise ValueError(
+                f"{path}: the prompt {prompt[:80]!r} has {tokens} tokens and its answer may have {config.max_new_tokens}; "
+                f"expected at most {room} together"
+            )
+
+
+def _adapters(config: EngineConfig) -> Any:
+    if not config.lora_rank:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=config.lora_rank, lora_alpha=2 * config.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
-    if folder is not None:
-        after = evaluate_accuracy(model, task, count=options.evaluation_prompts)
-        print(
-            f"accuracy on {options.evaluation_prompts} prompts that were not trained on: {before:.3f} before, {after:.3f} after"
-        )
-        model.save(folder.folder / "model")
+
+
+# ------------------------------------------------------------------------------------------------- ending and going on
+
+
+def _last_whole(folder: Path, processes: int) -> Path | None:
+    """The last checkpoint that every process wrote to its end; a kill in the middle of one costs the updates since the one before."""
+
+    def whole(path: Path) -> bool:
+        streams = ["rng_state.pth"] if processes == 1 else [f"rng_state_{number}.pth" for number in range(processes)]
+        try:
+            json.loads((path / "trainer_state.json").read_text("utf-8"))  # written last by process 0
+        except (OSError, ValueError):
+            return False
+        return all((path / stream).exists() for stream in streams)
+
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    return next((path for path in reversed(found) if whole(path)), None)
+
+
+@contextmanager
+def _stop_between_updates(trainer: Any, steps: int) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C in any process lets the update end and saves it; a second one stops at once. Whether it came."""
+    from transformers import TrainerCallback
+
+    came = [False, False]  # here; anywhere
+
+    class Stop(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % steps == 0:
+                flags = trainer.accelerator.gather(torch.tensor([came[0]], device=trainer.accelerator.device))
+                if bool(flags.any()) and state.global_step < state.max_steps:
+                    came[1] = control.should_save = control.should_training_stop = True
+
+    def hold(signum: int, frame: Any) -> None:
+        if came[0]:
+            raise KeyboardInterrupt
+        came[0] = True
+
+    trainer.add_callback(Stop())
+    before = signal.signal(signal.SIGINT, hold)
+    try:
+        yield lambda: came[1]
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+
+
+# ---------------------------------------------------------------------------------------------------------- the files
 
 
 class _Folder:
     """The files of a run, for one command at a time; lines after the last checkpoint are cut off before it goes on."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        self.folder, self.noted = folder, set[int]()
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lock, self.said = folder, None, set[str]()
         self.metrics, self.samples = folder / "metrics.jsonl", folder / "samples.jsonl"
-        folder.mkdir(parents=True, exist_ok=True)
-        self.lock = (folder / ".lock").open("a")  # freed when this process ends, however it ends
-        if not _locked(self.lock):
-            self.close()
-            raise ValueError(
-                f"--output {folder} is in use: another command writes there; wait for its end, or name another folder"
-            )
-        try:
-            self._compare(folder / "settings.json", settings)
-        except BaseException:
-            self.close()
-            raise
 
-    def _compare(self, path: Path, settings: dict[str, Any]) -> None:
-        """Write the settings of a new run; refuse a run with others."""
+    def open(self, settings: dict[str, Any]) -> None:
+        """Take the folder; write the settings of a new run, and refuse a run with others."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.lock = (self.folder / ".lock").open("a")  # freed when this process ends, however it ends
+        if not _locked(self.lock):
+            raise ValueError(
+                f"--output {self.folder} is in use: another command writes there; wait for its end, or name another folder"
+            )
+        path = self.folder / "settings.json"
         if not path.exists():
             _write(path, json.dumps(settings, indent=1) + "\n")
         try:
@@ -199,53 +396,64 @@ class _Folder:
 
     def close(self) -> None:
         """Let another command write here."""
-        self.lock.close()
+        if self.lock is not None:
+            self.lock.close()
 
-    def go_on(self, state: dict[str, Any] | None, every: int) -> None:
-        """Keep the lines up to the state's update; a line that was lost with a kill comes back from the state, without its time."""
-        self.update, self.every, self.began = 0 if state is None else int(state["update"]), every, time.perf_counter()
-        lost = {} if state is None else {row["update"]: row for row in _history(state)}
+    def go_on(self, update: int, config: EngineConfig, quiet: bool) -> None:
+        """Keep the lines up to an update."""
+        self.config, self.quiet, self.began = config, quiet, time.perf_counter()
         for path in (self.metrics, self.samples):
-            rows = [row for row in _rows(path) if row["update"] <= self.update]
-            if path == self.metrics:
-                self.noted = {row["update"] for row in rows}
-                rows = sorted(
-                    rows + [row for update, row in lost.items() if update not in self.noted],
-                    key=lambda row: row["update"],
-                )
+            rows = [row for row in _rows(path) if row["update"] <= update and (update or path == self.samples)]
             _write(path, "".join(json.dumps(row) + "\n" for row in rows))
+        self.recent = deque(_rows(self.metrics), maxlen=5)
+        self.tokens = next((row["tokens"] for row in reversed(self.recent) if "tokens" in row), 0)
+        self.at = self.began
 
-    def first_accuracy(self) -> float | None:
-        """The accuracy before training, if it was measured."""
-        return next((row["accuracy"] for row in _rows(self.metrics) if row["update"] == 0), None)
+    def note(self, update: int, logs: dict[str, float]) -> None:
+        """One line for an update, or for an evaluation."""
+        stretch, now = reward_stretch(self.config), time.perf_counter()
+        before = "eval_" if "eval_reward" in logs else ""
+        if f"{before}reward" not in logs:  # the trainer's last words
+            return
+        found = {ours: logs[before + name] for ours, name in METRICS.items() if logs.get(before + name) is not None}
+        found["reward"] /= stretch
+        parts = {
+            n.split("/")[1]: x for n, x in logs.items() if n.startswith(f"{before}rewards/") and n.endswith("/mean")
+        }
+        found |= {f"reward_{name}": x for name, x in parts.items() if len(parts) > 1}
+        if before:
+            row = {"update": update} | {
+                f"evaluation_{n}": found[n] for n in ("accuracy", "reward", "length", "truncated")
+            }
+        else:
+            rate = (found["tokens"] - self.tokens) / (now - self.at)
+            row = {"update": update, "seconds": round(now - self.began, 1), "tokens_a_second": round(rate), **found}
+            self.tokens = found["tokens"]
+        self.at = now
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        self._tell(row)
 
-    def note(self, row: dict[str, Any]) -> None:
-        """One line of metrics, unless it is there."""
-        if row["update"] not in self.noted:
-            self.noted.add(row["update"])
-            with self.metrics.open("a", encoding="utf-8") as file:
+    def _tell(self, row: dict[str, Any]) -> None:
+        """A line for who watches; a warning once, also for who does not."""
+        if not self.quiet or "evaluation_accuracy" in row:
+            wanted = ("reward", "accuracy", "length", "truncated", "entropy", "tokens_a_second", "seconds")
+            shown = [f"{n} {row[n]:.3g}" for n in (*wanted, *(f"evaluation_{n}" for n in wanted)) if n in row]
+            print(f"update {row['update']}: {', '.join(shown)}", flush=True)
+        if "reward" in row:
+            self.recent.append(row)
+            for words in symptoms([line for line in self.recent if "reward" in line]):
+                kind = words.partition(":")[2]
+                if kind not in self.said:
+                    self.said.add(kind)
+                    print(f"grpo_command: update {row['update']}: {words}", file=sys.stderr, flush=True)
+
+    def sample(self, update: int, prompts: list[str], completions: list[Any], rewards: list[float]) -> None:
+        """Some answers to the first prompt."""
+        with self.samples.open("a", encoding="utf-8") as file:
+            for prompt, completion, reward in list(zip(prompts, completions, rewards))[:SAMPLES]:
+                row = {"update": update, "prompt": prompt, "text": _text(completion), "reward": reward}
                 file.write(json.dumps(row) + "\n")
-
-    def note_update(self, record: Update) -> bool:
-        """One line for an update; never stops the run."""
-        if record.update > self.update:
-            self.update = record.update
-            seconds = round(time.perf_counter() - self.began, 1)
-            self.note({"update": record.update, "tokens": record.env_steps, "seconds": seconds, **record.metrics})
-        return False
-
-    def watch(self, batch: Completions, rewards: Tensor) -> dict[str, float]:
-        """Some answers to the first prompt, where a checkpoint is due."""
-        if (self.update + 1) % self.every == 0:
-            with self.samples.open("a", encoding="utf-8") as file:
-                for text, reward in list(zip(batch.texts, rewards.view(-1).tolist()))[:SAMPLES]:
-                    file.write(
-                        json.dumps(
-                            {"update": self.update + 1, "prompt": batch.prompts[0], "text": text, "reward": reward}
-                        )
-                        + "\n"
-                    )
-        return {}
 
 
 def _write(path: Path, text: str) -> None:
@@ -268,14 +476,6 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _history(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The lines of metrics that a state remembers."""
-    curves = {"tokens" if name == "env_steps" else name: curve.tolist() for name, curve in state["history"].items()}
-    for values in zip(*curves.values(), strict=True):
-        row = {name: value for name, value in zip(curves, values) if not math.isnan(value)}
-        yield row | {name: int(row[name]) for name in ("update", "tokens")}
-
-
 def _locked(file: TextIO) -> bool:
     """Whether this process may write; a file system without locks does not stop it."""
     if sys.platform == "win32":
@@ -291,62 +491,44 @@ def _locked(file: TextIO) -> bool:
     return True
 
 
-def _described(options: argparse.Namespace, config: GRPOConfig) -> dict[str, Any]:
+def _described(options: argparse.Namespace, config: EngineConfig, processes: int) -> dict[str, Any]:
     """What decides over the result, as JSON gives it back."""
-    kept = ("task", "rule", "max_new_tokens", "chat", "seed", "dtype")
-    return json.loads(
-        json.dumps(
-            {
-                "model": str(options.model),
-                **{name: str(getattr(options, name)) for name in kept},
-                "config": dataclasses.asdict(config),
-            }
-        )
-    )  # type: ignore[no-any-return]
+    kept = {name: str(getattr(options, name)) for name in ("model", "task", "rule", "reward", "trl")}
+    said = {**kept, "processes": processes, "config": dataclasses.asdict(config)}
+    return json.loads(json.dumps(said))  # type: ignore[no-any-return]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rlbook_lib.grpo_command", description="GRPO on a model of your own."
+        prog="python -m rlbook_lib.grpo_command", description="GRPO on a model of your own, by TRL's GRPOTrainer."
     )
-    parser.add_argument(
-        "--model", type=Path, required=True, help="folder with a causal language model and its tokenizer"
+    add = parser.add_argument
+    add("--model", type=Path, required=True, help="folder with a causal language model and its tokenizer")
+    add("--task", type=Path, required=True, help='JSON lines: {"prompt": ..., "answer": ...}')
+    add("--rule", default="equal", choices=["equal", "contains", "last number"], help="when an answer is right")
+    add("--output", type=Path, required=True, help="folder of the run")
+    add(
+        "--reward",
+        action="append",
+        help="rule, or file.py:function (of prompt, completion, answer), =weight if you like; several are added up",
     )
-    parser.add_argument("--task", type=Path, required=True, help='JSON lines: {"prompt": ..., "answer": ...}')
-    parser.add_argument(
-        "--rule", default="equal", choices=["equal", "contains", "last number"], help="when an answer is right"
+    add("--trl", action="append", default=[], metavar="NAME=VALUE", help="any other argument of trl.GRPOConfig")
+    add("--device", default="auto", choices=["auto", "cpu"])
+    add("--evaluation-prompts", type=int, default=128, help="of the evaluation split, sampled before and after")
+    add("--quiet", action="store_true", help="no line an update")
+    group = parser.add_argument_group(
+        "settings", "what they mean: rlbook_lib.engines.EngineConfig; in brackets: TRL's names"
     )
-    parser.add_argument("--output", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--max-new-tokens", type=int, default=64, help="longest answer")
-    parser.add_argument("--chat", action="store_true", help="put each prompt into the tokenizer's chat template")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
-    parser.add_argument(
-        "--dtype",
-        default="float32",
-        choices=["float32", "bfloat16"],
-        help="of the weights while they are used; the optimizer keeps them in float32 besides",
-    )
-    parser.add_argument("--checkpoint-every", type=int, default=10, help="updates")
-    parser.add_argument(
-        "--evaluation-prompts", type=int, default=128, help="drawn from the evaluation split, before and after"
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=30.0,
-        help="with several processes: how long one waits for the others before it gives up",
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    group = parser.add_argument_group("settings of GRPO", "what they mean: rlbook_lib.grpo.GRPOConfig")
-    for name, default in dataclasses.asdict(GRPOConfig()).items():
+    names = {knob.ours: ", ".join(knob.trl) for knob in KNOBS}
+    for name, default in dataclasses.asdict(EngineConfig()).items():
         first, *more = default if isinstance(default, tuple) else (default,)
+        said = "1e-06, with LoRA 1e-05" if name == "learning_rate" else str(default)
+        how: dict[str, Any] = {"type": type(first), "default": None if name == "learning_rate" else default}
+        how |= {"nargs": 1 + len(more)} if more else {}
         group.add_argument(
             f"--{name.replace('_', '-')}",
-            type=type(first),
-            default=default,
-            nargs=1 + len(more) if more else None,
-            help=f"default: {default}",
+            help=f"default: {said}" + (f" ({names[name]})" if names[name] else ""),
+            **{"action": "store_true"} if default is False else how,
         )
     return parser
 

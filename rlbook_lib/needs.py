@@ -17,7 +17,7 @@ NUMPY = (2, 0)
 NEED_TORCH = frozenset(
     """
     devices networks environments data_parallel training replay_buffer dqn rollout gradient_estimators
-    policy_gradient trpo ppo language_model text_tasks fine_tuning reward_model rlhf grpo grpo_command
+    policy_gradient trpo ppo language_model text_tasks fine_tuning reward_model rlhf grpo engines grpo_command
     """.split()
 )
 

@@ -243,6 +243,7 @@ class PromptFile:
     ) -> None:
         self.rule, self.longest = rule, max_new_tokens
         self.answers: dict[str, str] = {}
+        self.lines: dict[str, int] = {}  # of the file, from 1: what an error names
         self.by_split: dict[str, list[str]] = {"train": [], "eval": []}
         try:
             lines = Path(path).read_text("utf-8").split("\n")  # splitlines would also split at what a text may hold
@@ -259,7 +260,7 @@ class PromptFile:
             shown = prompt if template is None else template(prompt)
             if shown not in self.answers:
                 self.by_split[split_of(prompt)].append(shown)
-            self.answers[shown] = answer
+            self.answers[shown], self.lines[shown] = answer, number
         for split, prompts in self.by_split.items():
             if not prompts:
                 raise ValueError(
@@ -290,6 +291,16 @@ class PromptFile:
         if self.rule == "contains" and _holds(text, answer):
             text = answer
         return correctness_reward(answer, text, finished)
+
+    @checked
+    def strict(self, prompt: str, text: str, finished: bool) -> float:
+        """As ``reward``, but an answer that is only contained must be the end: a list of all answers earns nothing."""
+        if self.rule != "contains":
+            return self.reward(prompt, text, finished)
+        text, answer = text.rstrip(" \n.!*"), self.answers[prompt].strip()
+        if _number(answer) is not None:
+            return float(finished and _last_number(text) == _number(answer))
+        return float(finished and re.search(rf"(?<!\w){re.escape(answer)}$", text) is not None)
 
 
 def _prompt_and_answer(place: str, line: str) -> tuple[str, str]:

@@ -1,8 +1,10 @@
-"""GRPO from the command line: its files, its errors, and a run that is killed and goes on as if nothing had happened."""
+"""GRPO from the command line: its files, its errors, its rewards, and a run that is killed and goes on as if nothing had happened."""
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,239 +15,368 @@ import torch
 
 import rlbook_lib.grpo_command as grpo_command
 from rlbook_lib.grpo_command import main
-from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig
-from rlbook_lib.training import load_checkpoint
-from tests.full_disk import no_file_longer_than
+from rlbook_lib.language_model import generate, load_hugging_face
+from rlbook_lib.text_tasks import PromptFile, RewardError
 from tests.tiny_llama import save_tiny_llama
+from tests.two_processes import fix_completions
 
-SETTINGS = [
-    "--updates",
-    "7",
-    "--checkpoint-every",
-    "3",
-    "--prompts",
-    "4",
-    "--group",
-    "4",
-    "--minibatches",
-    "2",
-    "--quiet",
-    "--max-new-tokens",
-    "3",
-    "--evaluation-prompts",
-    "16",
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # what the engine's packages say about each other
+SETTINGS = """--updates 5 --checkpoint-every 2 --prompts 4 --group 4 --minibatches 2 --max-new-tokens 3
+    --evaluation-prompts 8 --learning-rate 3e-3 --warmup 0 --quiet --device cpu""".split()
+DIGITS = "0123456789+="
 
 
-@pytest.fixture
-def task(tmp_path: Path) -> Path:
-    path = tmp_path / "sums.jsonl"
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_llama(tmp_path_factory.mktemp("models") / "llama", DIGITS)
+
+
+@pytest.fixture(scope="session")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tasks") / "sums.jsonl"
     rows = [{"prompt": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(9) for b in range(9)]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n")
     return path
 
 
-class Small(Transformer):
-    """A model of this book that is saved and chats as one of transformers does."""
+@pytest.fixture(scope="session")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rewards") / "own.py"
+    path.write_text(
+        "import math, os\n"
+        "def digits(prompt, completion, answer):\n    return len(set(completion)) / 3\n"
+        "def raises(prompt, completion, answer):\n    return 1 / 0\n"
+        "def nan(prompt, completion, answer):\n    return math.nan\n"
+        "def infinite(prompt, completion, answer):\n    return math.inf\n"
+        "def later(prompt, completion, answer, calls=[]):\n"  # eight evaluations, then updates of sixteen
+        "    calls.append(1)\n    return math.nan if len(calls) > 8 + 3 * 16 else 0.1 * len(completion)\n"
+        "def second_process(prompt, completion, answer):\n"
+        "    return math.nan if os.environ['RANK'] == '1' else 0.0\n"
+    )
+    return path
 
-    def save(self, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        torch.save(self.state_dict(), folder / "weights.pt")
+
+def arguments(llama: Path, task: Path, *more: str) -> list[str]:
+    return [*SETTINGS, "--model", str(llama), "--task", str(task), *more]
 
 
 @pytest.fixture
-def command(tmp_path: Path, task: Path, monkeypatch: pytest.MonkeyPatch):
-    """Run the command in this process, on a small model that is the same each time."""
-
-    def load(folder: str, *, dtype: str, device: torch.device) -> Small:
-        return Small(
-            CharTokenizer("0123456789+="), TransformerConfig(width=16, layers=1, heads=2, max_length=16), seed=0
-        )
-
-    monkeypatch.setattr(grpo_command, "load_hugging_face", load)
+def command(llama, task, tmp_path):
+    """Run the command in this process."""
+    pytest.importorskip("trl", reason="an optional engine")
 
     def run(output: str, *more: str) -> Path:
-        (tmp_path / "small").mkdir(exist_ok=True)
-        assert main([*run.arguments, "--output", str(tmp_path / output), *more]) == 0
+        assert main([*arguments(llama, task, "--output", str(tmp_path / output)), *more]) == 0
         return tmp_path / output
 
-    run.arguments = ["--model", str(tmp_path / "small"), "--task", str(task), *SETTINGS]
     return run
+
+
+@pytest.fixture(scope="session")
+def whole(llama, task, own, tmp_path_factory):
+    """A run from beginning to end, paid by a function of one's own, so that groups differ."""
+    pytest.importorskip("trl", reason="an optional engine")
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert (
+        main(arguments(llama, task, "--output", str(folder), "--reward", f"{own}:digits", "--reward", "rule=0.5")) == 0
+    )
+    return folder
 
 
 def lines(path: Path) -> list[dict]:
     """The lines of a file, without the time they took."""
-    return [
-        {key: value for key, value in json.loads(line).items() if key != "seconds"}
-        for line in path.read_text().splitlines()
-    ]
+    timed = ("seconds", "tokens_a_second")
+    return [{k: v for k, v in json.loads(line).items() if k not in timed} for line in path.read_text().splitlines()]
 
 
-def test_a_run_leaves_settings_metrics_samples_and_a_model(command):
-    folder = command("run")
-    assert [row["update"] for row in lines(folder / "metrics.jsonl")] == list(range(8))
-    assert {"reward", "length", "entropy", "tokens"} <= lines(folder / "metrics.jsonl")[-1].keys()
-    assert [row["update"] for row in lines(folder / "samples.jsonl")] == [3] * 4 + [6] * 4
-    assert json.loads((folder / "settings.json").read_text())["config"]["group"] == 4
-    assert (folder / "model" / "weights.pt").exists()
+def weights(folder: Path) -> dict:
+    from safetensors.torch import load_file
+
+    return load_file(next(path for path in (folder / "model", folder) if path.exists()) / "model.safetensors")
 
 
-@pytest.mark.parametrize("settings", [[], ["--beta", "0.1"]])
-def test_a_run_that_was_cut_off_ends_as_if_nothing_had_happened(command, monkeypatch, settings):
-    whole = command("whole", *settings)
-    watch = grpo_command._Folder.watch
+def distance(one: Path, other: Path) -> float:
+    """The largest difference of a weight."""
+    first, second = weights(one), weights(other)
+    return max(float((first[name] - second[name]).abs().max()) for name in first | second)
 
-    def dies(self, batch, rewards):
-        if self.update == 4:
+
+def same(one: Path, other: Path) -> bool:
+    return distance(one, other) == 0
+
+
+# ----------------------------------------------------------------------------------------------------- what it leaves
+
+
+def test_a_run_leaves_settings_metrics_samples_and_a_model(whole, llama):
+    rows = lines(whole / "metrics.jsonl")
+    assert [row["update"] for row in rows] == [0, 1, 2, 3, 4, 5, 5]
+    assert {"evaluation_accuracy", "evaluation_reward"} < rows[0].keys() == rows[-1].keys()
+    numbers = """reward accuracy length truncated zero_variance entropy clipped clipped_low clipped_high gradient_norm loss
+        learning_rate tokens reward_digits reward_rule""".split()
+    assert set(numbers) == rows[1].keys() - {"update"}
+    for row in rows[1:-1]:
+        assert row["reward"] == pytest.approx(row["reward_digits"] + 0.5 * row["reward_rule"], abs=1e-6)
+        assert row["accuracy"] == pytest.approx(row["reward_rule"])  # strict, beside whatever else is paid
+    assert max(row["gradient_norm"] for row in rows[1:-1]) > 0 and rows[4]["tokens"] > rows[1]["tokens"]
+    assert [row["update"] for row in lines(whole / "samples.jsonl")] == [2] * 4 + [4] * 4
+    settings = json.loads((whole / "settings.json").read_text())
+    assert settings["config"]["group"] == 4 and settings["processes"] == 1
+    model = load_hugging_face(str(whole / "model"))
+    assert generate(model, ["1+2="], max_new_tokens=3, greedy=True).texts
+    before = load_hugging_face(str(llama))
+    assert any(not torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
+
+
+def test_a_run_that_was_cut_off_ends_as_if_nothing_had_happened(whole, command, own, tmp_path, monkeypatch):
+    note, paid = grpo_command._Folder.note, ["--reward", f"{own}:digits", "--reward", "rule=0.5"]
+
+    def dies(self, update, logs):
+        note(self, update, logs)
+        if update == 3:
             raise RuntimeError("the lights go out")
-        return watch(self, batch, rewards)
 
     with monkeypatch.context() as patch:
-        patch.setattr(grpo_command._Folder, "watch", dies)
+        patch.setattr(grpo_command._Folder, "note", dies)
         with pytest.raises(RuntimeError, match="lights"):
-            command("cut", *settings)
-    folder = command("cut", *settings)
-    assert lines(folder / "metrics.jsonl") == lines(whole / "metrics.jsonl")
-    assert lines(folder / "samples.jsonl") == lines(whole / "samples.jsonl")
-    trained, again = (torch.load(run / "model" / "weights.pt") for run in (whole, folder))
-    assert all(torch.equal(trained[name], again[name]) for name in trained)
+            command("cut", *paid)
+    cut = tmp_path / "cut"
+    with (cut / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 4, "rew')  # a kill in the middle of a line
+    torn = cut / "checkpoint-6"  # and one in the middle of a checkpoint
+    torn.mkdir()
+    (torn / "trainer_state.json").write_text('{"global_st')
+    command("cut", *paid)
+    assert lines(cut / "metrics.jsonl") == lines(whole / "metrics.jsonl")
+    assert lines(cut / "samples.jsonl") == lines(whole / "samples.jsonl")
+    assert same(cut, whole)
 
 
-def test_a_folder_of_another_run_is_left_alone(command):
-    folder = command("run")
-    before = (folder / "metrics.jsonl").read_bytes()
+def test_after_ctrl_c_the_run_goes_on_and_no_line_is_missing(whole, llama, task, own, tmp_path, monkeypatch, capsys):
+    sample = grpo_command._Folder.sample
+    words = arguments(
+        llama, task, "--output", str(tmp_path / "cut"), "--reward", f"{own}:digits", "--reward", "rule=0.5"
+    )
+
+    def interrupted(self, *what):
+        sample(self, *what)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(grpo_command._Folder, "sample", interrupted)
+        assert main(words) == 130
+    assert "goes on from the last checkpoint" in capsys.readouterr().err
+    assert lines(tmp_path / "cut" / "metrics.jsonl")[-1]["update"] == 2
+    assert main(words) == 0
+    assert lines(tmp_path / "cut" / "metrics.jsonl") == lines(whole / "metrics.jsonl")
+
+
+# ------------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_a_folder_of_another_run_or_in_use_is_left_alone(whole, llama, task, own):
+    before = (whole / "metrics.jsonl").read_bytes()
+    words = arguments(llama, task, "--output", str(whole), "--reward", f"{own}:digits", "--reward", "rule=0.5")
     with pytest.raises(SystemExit, match="other settings \\(config\\)"):
-        command("run", "--group", "2")
-    assert (folder / "metrics.jsonl").read_bytes() == before
+        main([*words, "--group", "2"])
+    with pytest.raises(SystemExit, match="other settings \\(reward\\)"):
+        main([*words, "--reward", "rule"])
+    other = grpo_command._Folder(whole)
+    other.open(json.loads((whole / "settings.json").read_text()))
+    with pytest.raises(SystemExit, match="whole is in use: another command writes there"):
+        main(words)
+    other.close()
+    assert main(words) == 0  # nothing left to do
+    assert (whole / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("--model nowhere", "--model nowhere is no folder"),
+        ("--task nowhere.jsonl", "nowhere.jsonl"),
+        ("--group 1", "group is 1"),
+        ("--minibatches 3", "minibatches is 3"),
+        ("--ddof 0", "ddof is 0, which TRL does not have"),
+        ("--beta 0.1 --kl k1", "kl is 'k1', which TRL does not have"),
+        ("--prompts 90", "prompts is 90; expected at most"),
+        ("--checkpoint-every 0", "checkpoint_every is 0"),
+        ("--reward own.py", "expected rule, or file.py:function"),
+        ("--reward rule=much", "the weight is 'much'"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(llama, task, tmp_path, more, words):
+    """Without the engine, too: it is imported last."""
+    with pytest.raises(SystemExit, match=f"^grpo_command: .*{re.escape(words)}") as caught:
+        main([*arguments(llama, task, "--output", str(tmp_path / "run")), *more.split()])
+    assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("--max-new-tokens 62", "the prompt '0+0=' has 4 tokens and its answer may have 62; expected at most 64"),
+        ("--chat", "the tokenizer has no chat template"),
+        ("--trl num_generations=3", "num_generations follows from --group"),
+        ("--trl num_generation=3", "expected name=value, an argument of trl.GRPOConfig"),
+        ("--trl top_p=0.9 --vllm", "top_p is 0.9 with vLLM"),
+    ],
+)
+def test_what_the_engine_or_the_model_cannot_do_is_said_at_once(command, tmp_path, more, words):
+    with pytest.raises(SystemExit, match=re.escape(words)):
+        command("run", *more.split())
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("{", "line 1: '{'; expected a JSON object"),
-        ('{"prompt": "1"}', "expected a JSON object"),
         ('{"prompt": "", "answer": "1"}', "texts"),
         ('{"prompt": "1", "answer": "one"}', "expected a number"),
         ('{"prompt": "1", "answer": "1"}', "has no prompt for the"),
     ],
 )
-def test_a_task_file_that_cannot_be_used_is_named(command, task, line, words):
-    task.write_text(line + "\n")
+def test_a_task_file_that_cannot_be_used_is_named(llama, tmp_path, line, words):
+    (tmp_path / "task.jsonl").write_text(line + "\n")
     with pytest.raises(SystemExit, match=words):
-        command("run", "--rule", "last number")
+        main(arguments(llama, tmp_path / "task.jsonl", "--output", str(tmp_path / "run"), "--rule", "last number"))
+
+
+@pytest.mark.parametrize("name", ["settings.json", "metrics.jsonl"])
+def test_a_damaged_file_is_named(tmp_path, name):
+    (tmp_path / name).write_text("\0}\n{}\n")
+    folder = grpo_command._Folder(tmp_path)
+    with pytest.raises(ValueError, match=f"{name}.* is damaged"):
+        folder.open({})
+        folder.go_on(0, None, True)
+    folder.close()
+    assert (tmp_path / name).read_text() == "\0}\n{}\n"
+
+
+# ------------------------------------------------------------------------------------------------------------ rewards
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--task", "nowhere.jsonl"], ["--group", "1"], ["--minibatches", "3"], ["--device", "abacus"]]
+    ("name", "words"), [("raises", "raised ZeroDivisionError"), ("nan", "returned nan"), ("infinite", "returned inf")]
 )
-def test_what_cannot_work_is_said_in_one_line(command, arguments):
-    with pytest.raises(SystemExit, match="^grpo_command: ") as caught:
-        command("run", *arguments)
-    assert "\n" not in str(caught.value)
+def test_a_reward_that_is_no_number_names_the_prompt_by_its_line(task, own, name, words):
+    prompts = PromptFile(task)
+    called = grpo_command._called(prompts, *grpo_command._reward(f"{own}:{name}", prompts)[:2], {1})
+    with pytest.raises(RewardError, match=f"{words}.*prompt in line 12, '1\\+2=', completion '4'"):
+        called(plain=["1+2="], completions=["4"], completion_ids=[[6, 1]])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--model", "nowhere"], "--model nowhere is no folder; expected one with a causal language model"),
-        (["--checkpoint-every", "0"], "checkpoint_every is 0"),
-        (
-            ["--max-new-tokens", "15"],
-            "the prompt '0\\+0=' has 4 tokens and its answer may have 15; expected at most 16 together",
-        ),
-    ],
-)
-def test_what_would_stop_the_run_later_is_said_at_once(command, tmp_path, arguments, words):
-    with pytest.raises(SystemExit, match=words):
-        command("run", *arguments)
-    assert not (tmp_path / "run").exists()
+def test_a_reward_that_breaks_late_stops_the_run_and_loses_nothing(command, own, tmp_path):
+    with pytest.raises(SystemExit, match="^grpo_command: the reward 'later' returned nan.*prompt in line"):
+        command("run", "--reward", f"{own}:later")
+    assert [row["update"] for row in lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2, 3]
+    assert grpo_command._last_whole(tmp_path / "run", 1).name == "checkpoint-4"
 
 
-def test_two_commands_cannot_write_one_folder(command, tmp_path):
-    folder = command("run")
-    other = grpo_command._Folder(folder, json.loads((folder / "settings.json").read_text()))
-    with pytest.raises(SystemExit, match="run is in use: another command writes there"):
-        command("run")
-    other.close()
-    command("run")
+def test_what_did_not_end_earns_nothing_by_either_end_token(task):
+    prompts = PromptFile(task)
+    rows = {
+        "plain": ["1+2="] * 5,
+        "completions": ["3", "3", "3", [{"role": "assistant", "content": "3"}], "3"],
+        "completion_ids": [[5, 1], [5], [5, 9], [5, 9], []],
+    }
+    for paid, wanted in ((0.5, [0.5, 0, 0.5, 0.5, 0]), (-0.5, [-0.5] * 5)):
+        assert grpo_command._called(prompts, "own", lambda p, c, a, paid=paid: paid, {1, 9})(**rows) == wanted
+    rule = grpo_command._reward("rule=2", prompts)
+    assert rule[2] == 2 and grpo_command._called(prompts, *rule[:2], {1, 9})(**rows) == [1, 0, 1, 1, 0]
 
 
-def test_after_ctrl_c_the_run_goes_on_and_no_line_is_missing(command, monkeypatch, tmp_path, capsys):
-    whole, watch = command("whole"), grpo_command._Folder.watch
-
-    def interrupted(self, batch, rewards):
-        if self.update == 4:
-            os.kill(os.getpid(), signal.SIGINT)
-        return watch(self, batch, rewards)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(grpo_command._Folder, "watch", interrupted)
-        assert main([*command.arguments, "--output", str(tmp_path / "cut")]) == 130
-    assert "the same command goes on from the checkpoint" in capsys.readouterr().err
-    assert (
-        load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["update"]
-        == 5
-        == lines(tmp_path / "cut" / "metrics.jsonl")[-1]["update"]
-    )
-    assert lines(command("cut") / "metrics.jsonl") == lines(whole / "metrics.jsonl")
+# ---------------------------------------------------------------------------------------- several processes, and a kill
 
 
-def test_lines_of_metrics_that_were_cut_off_or_lost_come_back(command):
-    folder = command("run")
-    path, before = folder / "metrics.jsonl", lines(folder / "metrics.jsonl")
-    text = path.read_text().splitlines(keepends=True)
-    path.write_text(
-        "".join(text[:5]) + text[5][:20]
-    )  # a kill between the checkpoint and its line, and one in the middle of a line
-    assert lines(command("run") / "metrics.jsonl") == before
+def started(processes: int, words: list[str], module: str = "rlbook_lib.grpo_command") -> subprocess.Popen:
+    """The real command, in one process or under torchrun, with no way to a network."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    run = ["-m", "torch.distributed.run", "--master-port", str(port), "--nproc-per-node", str(processes)]
+    way = [*(run if processes > 1 else []), "-m", module]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+    return subprocess.Popen([sys.executable, *way, *words], env=environment, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "damage", "words"),
-    [
-        ("settings.json", "", "settings.json is damaged"),
-        ("metrics.jsonl", "\0}\n{}\n", "metrics.jsonl, line 1 is damaged: .*; remove this line"),
-        ("checkpoint.pt", "PK", "checkpoint.pt is not a checkpoint, or is damaged: .*; remove this file to start anew"),
-    ],
-)
-def test_a_damaged_file_is_named(command, name, damage, words):
-    folder = command("run")
-    (folder / name).write_text(damage)
-    with pytest.raises(SystemExit, match=words):
-        command("run")
-    assert (folder / name).read_text() == damage
-
-
-def test_a_full_disk_ends_the_run_in_one_line_and_with_room_it_goes_on(command, tmp_path):
-    whole = command("whole")
-    size = (whole / "checkpoint.pt").stat().st_size
-    with (
-        no_file_longer_than(size // 2),
-        pytest.raises(SystemExit, match="the checkpoint before this one stays: .*checkpoint.pt"),
-    ):
-        command("cut")
-    assert not list((tmp_path / "cut").glob(".checkpoint*"))
-    assert lines(command("cut") / "metrics.jsonl") == lines(whole / "metrics.jsonl")
-
-
-def test_a_killed_process_goes_on(tmp_path, task):
-    """The real command on a tiny Llama: killed in the middle, started again, the same lines as undisturbed."""
-    model = save_tiny_llama(tmp_path / "llama", "0123456789+=")
-    settings = [*SETTINGS, "--updates", "40", "--model", str(model), "--task", str(task), "--device", "cpu"]
-
-    def start(output: str) -> subprocess.Popen:
-        return subprocess.Popen(
-            [sys.executable, "-m", "rlbook_lib.grpo_command", *settings, "--output", str(tmp_path / output)]
-        )
-
-    assert start("whole").wait() == 0
-    victim, checkpoint = start("killed"), tmp_path / "killed" / "checkpoint.pt"
-    while not checkpoint.exists():
-        assert victim.poll() is None
+@pytest.mark.slow
+def test_a_killed_process_goes_on(command, llama, task, own, tmp_path):
+    words = arguments(llama, task, "--updates", "30", "--reward", f"{own}:digits", "--output")
+    victim, saved = started(1, [*words, str(tmp_path / "killed")]), tmp_path / "killed" / "checkpoint-8"
+    while not saved.exists():
+        assert victim.poll() is None, victim.communicate()[1]
         time.sleep(0.02)
-    time.sleep(0.2)
     victim.send_signal(signal.SIGKILL)
     assert victim.wait() == -signal.SIGKILL
-    assert start("killed").wait() == 0
+    for name in ("killed", "whole"):
+        assert main([*words, str(tmp_path / name)]) == 0
     assert lines(tmp_path / "killed" / "metrics.jsonl") == lines(tmp_path / "whole" / "metrics.jsonl")
-    assert lines(tmp_path / "killed" / "samples.jsonl") == lines(tmp_path / "whole" / "samples.jsonl")
+    assert same(tmp_path / "killed", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("normalize", ["sequence", "token"])
+def test_accumulated_gradients_are_those_of_the_whole(command, own, monkeypatch, normalize):
+    fix_completions(monkeypatch.setattr)
+    more = ["--updates", "3", "--normalize", normalize, "--reward", f"{own}:digits"]
+    one, four = command("one", *more, "--rows-at-once", "8"), command("four", *more, "--rows-at-once", "2")
+    assert 0 < distance(one, four) < 3e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("normalize", ["sequence", "token"])
+def test_two_processes_train_as_one(command, llama, task, own, tmp_path, monkeypatch, normalize):
+    # one minibatch: two would be made of other answers
+    more = [
+        *"--updates 3 --minibatches 1 --beta 0.05 --normalize".split(),
+        normalize,
+        "--reward",
+        f"{own}:digits",
+        "--output",
+    ]
+    run = started(2, arguments(llama, task, *more, str(tmp_path / "two")), "tests.two_processes")
+    said = run.communicate(timeout=300)[1]
+    assert run.returncode == 0, said
+    fix_completions(monkeypatch.setattr)
+    one = command("one", *more[:-1])
+    assert 0 < distance(one, tmp_path / "two") < 3e-5 < distance(one, llama)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [0, 4])
+def test_two_processes_end_with_the_same_model_and_go_on(command, llama, task, own, tmp_path, lora):
+    more = ["--lora-rank", str(lora), "--reward", f"{own}:digits", "--output", str(tmp_path / "two")]
+    done = started(2, arguments(llama, task, *more))
+    said = done.communicate(timeout=300)[1]
+    assert done.returncode == 0, said
+    rows = lines(tmp_path / "two" / "metrics.jsonl")
+    assert [row["update"] for row in rows] == [0, 1, 2, 3, 4, 5, 5]
+    assert max(row["gradient_norm"] for row in rows[1:-1]) > 0
+    assert (tmp_path / "two" / "checkpoint-10" / "rng_state_1.pth").exists()
+    assert generate(load_hugging_face(str(tmp_path / "two" / "model")), ["1+2="], max_new_tokens=3).texts
+    before, again = (tmp_path / "two" / "metrics.jsonl").read_bytes(), started(2, arguments(llama, task, *more))
+    assert again.wait(timeout=300) == 0 and (tmp_path / "two" / "metrics.jsonl").read_bytes() == before
+    with pytest.raises(SystemExit, match="other settings \\(processes\\)"):
+        command("two", *more[:4])
+
+
+@pytest.mark.slow
+def test_a_reward_that_breaks_in_one_of_two_processes_stops_both(llama, task, own, tmp_path):
+    pytest.importorskip("trl", reason="an optional engine")
+    run = started(2, arguments(llama, task, "--reward", f"{own}:second_process", "--output", str(tmp_path / "two")))
+    said = run.communicate(timeout=300)[1]
+    assert run.returncode != 0 and "the reward 'second_process' returned nan" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", ["--lora-rank 4 --beta 0.05", "--dtype bfloat16", "--scale leave_one_out"])
+def test_adapters_a_reference_and_half_precision_train_what_they_should(command, llama, own, more):
+    folder = command("run", *more.split(), "--reward", f"{own}:digits", "--learning-rate", "1e-6")
+    before, after = load_hugging_face(str(llama)).state_dict(), load_hugging_face(str(folder / "model")).state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == ({name for name in before if "proj" in name} if "lora" in more else set(before))
+    assert all(after[name].dtype == torch.float32 for name in after)
+    rows = lines(folder / "metrics.jsonl")[1:-1]
+    assert all("kl" in row for row in rows) == ("beta" in more)
+    assert all(row["reward"] <= 1 for row in rows)  # not the stretched one
