@@ -14,7 +14,6 @@ It reads in chapter order. A module imports only modules that stand above it in 
 - ``devices``              where tensors live, how many threads work, what a run costs; recorded GPU runs (chapters 5 on)
 - ``networks``             small networks: policies, values, action values (chapter 5)
 - ``environments``         many copies of an environment side by side; a batched CartPole (chapter 5)
-- ``data_parallel``        several processes train one model (chapters 12, 13)
 - ``training``             what every trainer shares: one record per update, checkpoints, evaluation (chapter 5)
 - ``replay_buffer``        a finite first-in-first-out memory of transitions (chapter 5)
 - ``dqn``                  DQN and double DQN: targets, loss, target networks, training (chapter 5)

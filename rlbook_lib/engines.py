@@ -22,7 +22,7 @@ class EngineConfig(GRPOConfig):
     updates: Count = 200  #: rounds of sampling and training
     prompts: Count = 16  #: P, prompts a round; 8 to 512
     minibatches: Count = 1  #: gradient steps a pass; must divide P G
-    rows_at_once: Natural = 8  #: answers that one process reads at once; the gradients of more are added up
+    rows_at_once: Natural = 8  #: answers that one process reads at once
     learning_rate: Positive = 1e-6  #: of AdamW at its highest; 1e-5 with LoRA
     ddof: Literal[0, 1] = 1  #: 1, the only one that TRL has
     max_new_tokens: Count = 512  #: longest answer; what has not ended there earns nothing

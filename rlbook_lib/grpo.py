@@ -16,6 +16,7 @@ from typing import Annotated, Literal, TypeAlias, Unpack
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rlbook_lib.checks import (
@@ -33,7 +34,6 @@ from rlbook_lib.checks import (
     checked,
     settings,
 )
-from rlbook_lib.data_parallel import PerProcess, largest, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_estimate
 from rlbook_lib.fine_tuning import masked_mean
 from rlbook_lib.language_model import Completions, LanguageModel, PerToken, RealTokens, completion_log_probs, generate
@@ -70,6 +70,7 @@ class GRPOConfig:
     group: GroupSize = 8  #: G, completions a prompt; 4 to 64; small groups are often all right or all wrong
     epochs: Count = 1  #: passes over a round's completions; 1 is usual
     minibatches: Count = 4  #: gradient steps a pass; must divide P G
+    rows_at_once: Natural = 0  #: completions that are read at once, the gradients of more are added up; 0 for all
     learning_rate: Positive = 5e-4  #: of AdamW at its highest; about 1e-6 for large models
     warmup: Natural = 5  #: updates until the learning rate is at its highest
     final_share: UnitInterval = 0.1  #: share of the learning rate that is left at the end
@@ -242,7 +243,7 @@ class GRPORun(Run):
     model: LanguageModel
     optimizer: Optimizer
     rng: np.random.Generator  # of prompts and minibatches
-    generator: PerProcess  # of the sampling
+    generator: torch.Generator  # of the sampling
 
 
 @checked
@@ -270,7 +271,7 @@ def iterate_grpo(
 
     Yields:
         One record an update; ``env_steps`` counts sampled tokens. Metrics: reward (mean), length (tokens),
-        zero_variance (share of groups with equal rewards), entropy (nats a token), clipped (share of tokens
+        truncated (share of completions cut off), zero_variance (share of groups with equal rewards), entropy (nats a token), clipped (share of tokens
         out of range), kl (of the reference, nats a token, if beta is above 0), gradient_norm, and accuracy
         where it was evaluated.
 
@@ -281,7 +282,7 @@ def iterate_grpo(
     config = config or GRPOConfig()
     reward = task.reward if reward is None else reward
     rng = np.random.default_rng(seed)
-    draws = PerProcess(int(rng.integers(2**62)), next(model.parameters()).device)
+    draws = torch.Generator(next(model.parameters()).device).manual_seed(int(rng.integers(2**62)))
     optimizer = Adam(model.parameters(), config.learning_rate, betas=(0.9, 0.99), fused=False)
     if config.beta > 0 and reference is None:
         if state is not None:
@@ -289,23 +290,17 @@ def iterate_grpo(
                 "reference is missing: a run with beta above 0 goes on only with the reference it began with"
             )
         reference = frozen_copy(model)
-    share = config.prompts // processes() * config.group
-    if share % config.minibatches:
-        raise ValueError(
-            f"minibatches is {config.minibatches}; expected a divisor of the {share} completions of each of "
-            f"{processes()} processes"
-        )
     run = GRPORun(config, seed, model, model, optimizer, rng, draws)
     yield from run.go_on(state)
     while not run.ended:
         # sample G completions of each prompt
-        drawn = my_part(task.prompts(config.prompts, rng, "train"))
+        drawn = task.prompts(config.prompts, rng, "train")
         batch = generate(
             model,
             [prompt for prompt in drawn for _ in range(config.group)],
             max_new_tokens=task.max_new_tokens,
             temperature=config.temperature,
-            generator=draws.generator,
+            generator=draws,
         )
         # compare each reward with those of its group
         rewards = score_with(reward, batch).view(len(drawn), config.group)  # (P, G)
@@ -313,6 +308,7 @@ def iterate_grpo(
         metrics = {
             "reward": float(rewards.mean()),
             "length": float(batch.lengths.float().mean()),
+            "truncated": float((~batch.finished).float().mean()),
             "zero_variance": float((rewards.amax(1) == rewards.amin(1)).float().mean()),
         }
         if watch is not None:
@@ -324,7 +320,7 @@ def iterate_grpo(
         metrics |= _learn(run, batch, advantages, reference, learning_rate)
         if config.evaluate_every and (run.update + 1) % config.evaluate_every == 0:
             metrics["accuracy"] = evaluate_accuracy(model, task)
-        yield run.record(mean_of_metrics(metrics), int(total(float(batch.mask.sum()))))
+        yield run.record(metrics, int(batch.mask.sum()))
 
 
 def _learn(
@@ -335,51 +331,66 @@ def _learn(
     log_prob_ref = None
     if config.beta > 0 and reference is not None:
         with torch.no_grad():
-            log_prob_ref, _ = completion_log_probs(reference, batch, config.temperature)  # (B, N)
-    rows = []
+            rows = torch.arange(len(batch)).split(config.rows_at_once or len(batch))
+            parts = [completion_log_probs(reference, batch.take(r), config.temperature)[0] for r in rows]
+            log_prob_ref = torch.cat([F.pad(p, (0, batch.mask.shape[1] - p.shape[1])) for p in parts])  # (B, N)
+    steps = []
     for _ in range(config.epochs):
         order = torch.from_numpy(run.rng.permutation(len(batch))).to(batch.tokens.device)
         for index in order.chunk(config.minibatches):
-            part = batch.take(index)
-            ref = None if log_prob_ref is None else log_prob_ref[index, : part.mask.shape[1]]
-            log_prob, entropy = completion_log_probs(run.model, part, config.temperature)
-            loss = grpo_loss(
-                log_prob,
-                part.log_probs,
-                advantages[index],
-                part.mask,
-                log_prob_ref=ref,
-                clip=config.clip,
-                beta=config.beta,
-                kl=config.kl,
-                normalize=config.normalize,
-                denominator=_whole_denominator(part.mask, config.normalize),
-            )
-            norm = gradient_step(run.optimizer, loss, learning_rate, config.max_gradient_norm)
-            found = _diagnose(log_prob.detach(), entropy.detach(), part, ref, config)
-            rows.append(found | {"gradient_norm": norm})
-    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+            found: list[dict[str, float]] = []
+            losses = _losses(run, batch, index, advantages, log_prob_ref, found)
+            norm = gradient_step(run.optimizer, losses, learning_rate, config.max_gradient_norm)
+            steps.append(_mean_over_tokens(found) | {"gradient_norm": norm})
+    return {name: float(np.mean([step[name] for step in steps])) for name in steps[0]}
 
 
-def _whole_denominator(mask: Tensor, normalize: Normalization) -> float | None:
-    """What divides the loss of a minibatch that is shared by several processes; None for one process, which divides by its own."""
-    if processes() == 1:
-        return None
-    if normalize == "token":
-        return total(float(mask.sum()))
-    return total(float(len(mask))) * (largest(float(mask.shape[1])) if normalize == "constant" else 1.0)
+def _losses(
+    run: GRPORun,
+    batch: Completions,
+    index: Tensor,
+    advantages: Tensor,
+    log_prob_ref: Tensor | None,
+    found: list[dict[str, float]],
+) -> Iterator[Tensor]:
+    """The loss of a minibatch in parts that add up to it, one after another, and what each of them shows."""
+    config: GRPOConfig = run.config
+    whole = batch.take(index).mask
+    count = float({"sequence": len(whole), "token": whole.sum(), "constant": whole.numel()}[config.normalize])
+    for rows in index.split(config.rows_at_once or len(index)):
+        part = batch.take(rows)
+        ref = None if log_prob_ref is None else log_prob_ref[rows, : part.mask.shape[1]]
+        log_prob, entropy = completion_log_probs(run.model, part, config.temperature)
+        found.append(_diagnose(log_prob.detach(), entropy.detach(), part, ref, config))
+        yield grpo_loss(
+            log_prob,
+            part.log_probs,
+            advantages[rows],
+            part.mask,
+            log_prob_ref=ref,
+            clip=config.clip,
+            beta=config.beta,
+            kl=config.kl,
+            normalize=config.normalize,
+            denominator=count,
+        )
+
+
+def _mean_over_tokens(parts: list[dict[str, float]]) -> dict[str, float]:
+    tokens = [part.pop("tokens") for part in parts]
+    return {name: float(np.average([part[name] for part in parts], weights=tokens)) for name in parts[0]}
 
 
 def _diagnose(
     log_prob: Tensor, entropy: Tensor, part: Completions, ref: Tensor | None, config: GRPOConfig
 ) -> dict[str, float]:
-    """What a minibatch shows before its gradient step."""
+    """What rows show before the gradient step: means over their tokens, and how many."""
     ratio = (log_prob - part.log_probs).exp()
     outside = (ratio < 1 - config.clip[0]) | (ratio > 1 + config.clip[1])
     shown = {"entropy": entropy, "clipped": outside.float()}
     if ref is not None:
         shown["kl"] = token_kl(log_prob, ref)
-    return {name: float(masked_mean(x, part.mask)) for name, x in shown.items()}
+    return {name: float(masked_mean(x, part.mask)) for name, x in shown.items()} | {"tokens": float(part.mask.sum())}
 
 
 @checked

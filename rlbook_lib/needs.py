@@ -16,7 +16,7 @@ NUMPY = (2, 0)
 # Chapters 1 to 4 need no torch; these modules do.
 NEED_TORCH = frozenset(
     """
-    devices networks environments data_parallel training replay_buffer dqn rollout gradient_estimators
+    devices networks environments training replay_buffer dqn rollout gradient_estimators
     policy_gradient trpo ppo language_model text_tasks fine_tuning reward_model rlhf grpo engines grpo_command
     """.split()
 )

@@ -40,7 +40,6 @@ from rlbook_lib.checks import (
     checked,
     settings,
 )
-from rlbook_lib.data_parallel import PerProcess, mean_of_metrics, my_part, processes, total
 from rlbook_lib.divergences import kl_divergence, kl_estimate
 from rlbook_lib.fine_tuning import demonstrations, masked_mean, sft_loss
 from rlbook_lib.language_model import (
@@ -174,26 +173,14 @@ def completion_gae(
 
 @checked(arrays="tensors")
 def whiten(advantages: PerToken, mask: RealTokens) -> Array:
-    """Advantages with mean 0 and standard deviation 1 over the real tokens of a batch, that of all processes; 0 elsewhere.
+    """Advantages with mean 0 and standard deviation 1 over the real tokens of a batch; 0 elsewhere.
 
     Equation: eq-whitening
 
     The standard deviation divides by the number of tokens (ddof 0), plus 1e-8.
     """
-    centered = (advantages - _mean_of_all(advantages, mask)).masked_fill(~mask, 0.0)
-    return centered / (_mean_of_all(centered**2, mask).sqrt() + 1e-8)
-
-
-def _mean_of_all(x: Tensor, mask: Tensor) -> Tensor:
-    """``masked_mean`` over the tokens of all processes."""
-    mean = masked_mean(x, mask)
-    return mean if processes() == 1 else mean.new_tensor(total(_share(mask) * float(mean)))
-
-
-def _share(mask: Tensor) -> float:
-    """The share of this process in the tokens that all processes hold together: it weighs a mean over tokens."""
-    count = float(mask.sum())
-    return count / total(count)
+    centered = (advantages - masked_mean(advantages, mask)).masked_fill(~mask, 0.0)
+    return centered / (masked_mean(centered**2, mask).sqrt() + 1e-8)
 
 
 # ------------------------------------------------------------------------------------------------- the losses
@@ -261,7 +248,7 @@ class RLHFRun(Run):
     optimizer: Optimizer
     value_optimizer: Optimizer
     rng: np.random.Generator  # of prompts and minibatches
-    generator: PerProcess  # of the sampling
+    generator: torch.Generator  # of the sampling
     beta: float  # the price of the divergence
 
 
@@ -302,17 +289,8 @@ def iterate_rlhf(
     config = config or RLHFConfig()
     if state is not None and reference is None:
         raise ValueError("reference is missing: a run goes on only with the reference it began with")
-    if config.pretraining_coefficient > 0 and processes() > 1:
-        raise ValueError(
-            f"pretraining_coefficient is {config.pretraining_coefficient}; expected 0 with several processes"
-        )
-    if config.batch_size // processes() % config.minibatches:
-        raise ValueError(
-            f"minibatches is {config.minibatches}; expected a divisor of the {config.batch_size // processes()} completions "
-            f"of each of {processes()} processes"
-        )
     rng = np.random.default_rng(seed)
-    draws = PerProcess(int(rng.integers(2**62)), next(model.parameters()).device)
+    draws = torch.Generator(next(model.parameters()).device).manual_seed(int(rng.integers(2**62)))
     value_model = RewardModel(model) if value_model is None else value_model
     reference = frozen_copy(model) if reference is None else reference
     reward = task.reward if reward is None else reward
@@ -324,10 +302,10 @@ def iterate_rlhf(
         # sample a completion of each prompt, score it, and say of each token how good it was
         batch = generate(
             model,
-            my_part(task.prompts(config.batch_size, rng, "train")),
+            task.prompts(config.batch_size, rng, "train"),
             max_new_tokens=task.max_new_tokens,
             temperature=config.temperature,
-            generator=draws.generator,
+            generator=draws,
         )
         scores = score_with(reward, batch)  # (B,)
         samples, metrics = _judge(run, batch, scores, reference)
@@ -346,12 +324,11 @@ def iterate_rlhf(
                 rows += [row] if row is not None else []
         metrics |= {name: float(np.mean([row[name] for row in rows])) for name in (rows[0] if rows else {})}
         metrics |= {"policy_steps": float(len(rows)), "value_loss": float(np.mean(errors))}
-        metrics = mean_of_metrics(metrics)
         if config.kl_target is not None:
             run.beta = adapt_beta(run.beta, metrics["kl"], config.kl_target)
         if config.evaluate_every and (run.update + 1) % config.evaluate_every == 0:
             metrics["accuracy"] = evaluate_accuracy(model, task)
-        yield run.record(metrics, int(total(float(batch.mask.sum()))))
+        yield run.record(metrics, int(batch.mask.sum()))
 
 
 @dataclass(frozen=True)
@@ -395,7 +372,7 @@ def _value_step(run: RLHFRun, part: _Samples, share: float) -> float:
     config: RLHFConfig = run.config
     values, mask = run.value_model.values(part.completions), part.completions.mask
     old = None if config.value_clip is None else part.values
-    loss = rlhf_value_loss(values, part.targets, mask, old, config.value_clip) * _share(mask)
+    loss = rlhf_value_loss(values, part.targets, mask, old, config.value_clip)
     gradient_step(run.value_optimizer, loss, config.value_learning_rate * share, config.max_gradient_norm)
     return float(rlhf_value_loss(values.detach(), part.targets, mask))
 
@@ -406,8 +383,7 @@ def _policy_step(run: RLHFRun, part: _Samples, share: float, task: TextTask) -> 
     batch = part.completions
     log_prob, entropies = completion_log_probs(run.model, batch, config.temperature)
     new, old = log_prob.detach()[batch.mask], batch.log_probs[batch.mask]
-    share_of_tokens = _share(batch.mask)
-    step_kl = total(share_of_tokens * float(kl_estimate(old, new, "k3").mean()))  # KL(old || new): the old one sampled
+    step_kl = float(kl_estimate(old, new, "k3").mean())  # KL(old || new): the old one sampled
     if config.step_kl_limit is not None and step_kl > config.step_kl_limit:
         return None
     entropy = masked_mean(entropies, batch.mask)
@@ -422,7 +398,7 @@ def _policy_step(run: RLHFRun, part: _Samples, share: float, task: TextTask) -> 
         pretraining_loss=pretraining_loss,
         pretraining_coefficient=config.pretraining_coefficient,
     )
-    gradient_step(run.optimizer, loss * share_of_tokens, config.learning_rate * share, config.max_gradient_norm)
+    gradient_step(run.optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
     clipped = float((torch.expm1(new - old).abs() > config.clip).float().mean())
     return {"entropy": entropy.item(), "clipped": clipped, "step_kl": step_kl}
 

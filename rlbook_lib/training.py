@@ -52,7 +52,6 @@ from rlbook_lib.checks import (
     UnitInterval,
     checked,
 )
-from rlbook_lib.data_parallel import add_gradients, any_process, rank
 from rlbook_lib.environments import opened
 
 State = dict[str, Any]
@@ -185,7 +184,7 @@ def train(
             file; the trainer made no update.
     """
     checkpoint, stop = options.get("checkpoint"), options.get("stop")
-    if checkpoint is not None and rank() == 0 and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
+    if checkpoint is not None and (Path(checkpoint).is_dir() or not Path(checkpoint).parent.is_dir()):
         raise ValueError(f"checkpoint is {str(checkpoint)!r}; expected a file in a folder that exists")
     state = options.get("state")
     if state is None:
@@ -203,7 +202,7 @@ def train(
             if checkpoint is not None and last.update % options.get("checkpoint_every", 10) == 0:
                 _save(checkpoint, last, history)
                 saved = last.update
-            ends = any_process(interrupted())  # all processes of a run end after the same update
+            ends = interrupted()
             if (stop is not None and stop(last)) or ends:  # stop sees the last record of an interrupted run too
                 break
         if last is None:
@@ -221,8 +220,7 @@ def _save(path: str | Path, record: Update, history: History) -> None:
     """A checkpoint of a record, unless something in the state is NaN: such a state is not worth keeping."""
     state = record.state()
     _stop_at_nan_inside(state, f"update {record.update}: state")
-    if rank() == 0:
-        save_checkpoint(path, history.into(state))
+    save_checkpoint(path, history.into(state))
 
 
 class History:
@@ -687,13 +685,16 @@ Optimizer: TypeAlias = Adam | torch.optim.Optimizer
 
 @checked
 def gradient_step(
-    optimizer: Optimizer, loss: Tensor, learning_rate: NotNegative | None = None, max_norm: Positive | None = None
+    optimizer: Optimizer,
+    loss: Tensor | Iterator[Tensor],
+    learning_rate: NotNegative | None = None,
+    max_norm: Positive | None = None,
 ) -> float:
     """One step of an optimizer down the gradient of a loss; a loss that is no number changes nothing.
 
     Args:
         optimizer: of the parameters that are trained.
-        loss: a scalar with a gradient.
+        loss: a scalar with a gradient; or its parts, made one after another, so that only one is held at a time.
         learning_rate: of this step and the next ones; None leaves the optimizer's.
         max_norm: a longer gradient is scaled down to this length; None leaves it, and does not measure it.
 
@@ -703,15 +704,15 @@ def gradient_step(
     Raises:
         TrainingError: the loss is not finite.
     """
-    if not math.isfinite(loss.item()):
-        raise TrainingError(f"the loss is {loss.item()}; the networks are broken (a lower learning rate may help)")
+    optimizer.zero_grad()
+    for part in [loss] if isinstance(loss, Tensor) else loss:
+        if not math.isfinite(part.item()):
+            raise TrainingError(f"the loss is {part.item()}; the networks are broken (a lower learning rate may help)")
+        part.backward()
     if learning_rate is not None:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
-    optimizer.zero_grad()
-    loss.backward()
     norm, parameters = math.nan, [p for group in optimizer.param_groups for p in group["params"]]
-    add_gradients(parameters)
     if max_norm is not None:
         norm = float(nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True))
     optimizer.step()

@@ -324,6 +324,20 @@ def test_loss_and_gradient_equal_those_of_trl(loss_type, normalize, beta):
 # ------------------------------------------------------------------------------------------------ the training
 
 
+@pytest.mark.parametrize("normalize", ["sequence", "token", "constant"])
+def test_rows_read_in_parts_train_as_all_at_once(normalize):
+    config = dict(updates=2, prompts=4, group=4, minibatches=2, beta=0.05, normalize=normalize, learning_rate=1e-2)
+    ends = []
+    for rows in (0, 3):
+        model, settings = small_model().double(), GRPOConfig(**config, rows_at_once=rows)
+        run = train_grpo(model, Sorting(), settings, seed=0, reward=lambda prompt, text, finished: len(set(text)))
+        ends.append((model, run.history))
+    (one, whole), (other, parts) = ends
+    assert same_weights(one, other)
+    for name in whole:
+        assert np.allclose(whole[name], parts[name], rtol=1e-5), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", ["std", "none", "leave_one_out"])
 def test_it_learns_a_bandit(scale):

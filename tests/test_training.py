@@ -325,11 +325,9 @@ def test_stop_sees_the_last_record_of_an_interrupted_run():
     assert seen == [1, 2, 3, 4, 5]
 
 
-def test_only_process_0_writes_and_so_only_it_needs_the_folder(tmp_path, monkeypatch):
+def test_a_checkpoint_needs_a_folder(tmp_path):
     with pytest.raises(ValueError, match="expected a file in a folder that exists"):
         train_toy(checkpoint=tmp_path / "new" / "run.pt")
-    monkeypatch.setattr(training, "rank", lambda: 1)  # process 0 may still be about to make it
-    assert train_toy(checkpoint=tmp_path / "new" / "run.pt").updates == 10
     assert not (tmp_path / "new").exists()
 
 
