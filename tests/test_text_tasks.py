@@ -34,27 +34,6 @@ def small_model(task, seed: int = 0) -> Transformer:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("split", ["train", "eval"])
-@pytest.mark.parametrize(
-    ("rule", "answer", "text", "paid", "right"),
-    [
-        ("contains", "7", "0 1 2 3 4 5 6 7 8 9", 1, 0),  # the list of all answers
-        ("contains", "7", "3 + 4 = 7.", 1, 1),
-        ("contains", "7", "73", 0, 0),
-        ("contains", "Bern", "Zurich, or Bern, or Basel", 1, 0),
-        ("contains", "Bern", "It is Bern!", 1, 1),
-        ("equal", "7", "7", 1, 1),
-        ("last number", "1/2", "so 0.5", 1, 1),
-    ],
-)
-def test_the_strict_measure_beside_the_reward(tmp_path, rule, answer, text, paid, right):
-    prompts = [f"question {k}" for k in range(8)]
-    (tmp_path / "task.jsonl").write_text("\n".join(json.dumps({"prompt": p, "answer": answer}) for p in prompts))
-    task = PromptFile(tmp_path / "task.jsonl", rule)
-    assert (task.reward(prompts[0], text, True), task.strict(prompts[0], text, True)) == (paid, right)
-    assert task.strict(prompts[0], text, False) == task.reward(prompts[0], text, False) == 0
-    assert task.lines[prompts[2]] == 3
-
-
 def test_prompts_belong_to_their_split_and_can_be_written(task, split):
     prompts = task.prompts(200, np.random.default_rng(0), split)
     tokenizer = CharTokenizer(task.alphabet)
@@ -179,6 +158,27 @@ def test_rewards():
     assert Arithmetic().reward("47+85=", "132", True) == 1.0
     assert Arithmetic().reward("47+85=", "99", True) == pytest.approx(0.1)
     assert Arithmetic().reward("47+85=", "9+9", True) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rule", "answer", "text", "paid", "right"),
+    [
+        ("contains", "7", "0 1 2 3 4 5 6 7 8 9", 1, 0),  # the list of all answers
+        ("contains", "7", "3 + 4 = 7.", 1, 1),
+        ("contains", "7", "73", 0, 0),
+        ("contains", "Bern", "Zurich, or Bern, or Basel", 1, 0),
+        ("contains", "Bern", "It is Bern!", 1, 1),
+        ("equal", "7", "7", 1, 1),
+        ("last number", "1/2", "so 0.5", 1, 1),
+    ],
+)
+def test_the_strict_measure_beside_the_reward(tmp_path, rule, answer, text, paid, right):
+    prompts = [f"question {k}" for k in range(8)]
+    (tmp_path / "task.jsonl").write_text("\n".join(json.dumps({"prompt": p, "answer": answer}) for p in prompts))
+    task = PromptFile(tmp_path / "task.jsonl", rule)
+    assert (task.reward(prompts[0], text, True), task.strict(prompts[0], text, True)) == (paid, right)
+    assert task.strict(prompts[0], text, False) == task.reward(prompts[0], text, False) == 0
+    assert task.lines[prompts[2]] == 3
 
 
 def file_of(tmp_path, answer, rule):
