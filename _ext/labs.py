@@ -37,7 +37,10 @@ LABS = {  # each lab's modes, with title and first button; the first is the whol
         "learn": ("Four learners in a maze of yours", "Let all four learn"),
     },
     "cartpole": {"": ("Train it", "Train both")},
-    "language": {"": ("Teach it to write its work", "Train")},
+    "language": {
+        "": ("Teach it to write its work", "Train"),
+        "judge": ("Your thumbs make a judge", "Train it to please the judge"),
+    },
     "agent": {
         "": ("You are the agent", "Let someone else walk"),
         "learn": ("Learning from your walks", "Learn from the walks"),
@@ -47,7 +50,7 @@ LABS = {  # each lab's modes, with title and first button; the first is the whol
 OPTIONS = {
     "maze": {"mode", "layout", "slip", "gamma"},
     "cartpole": {"left", "right", "seeds"},
-    "language": {"digits", "price", "rule"},
+    "language": {"digits", "mode", "price", "rule"},
     "agent": {"mode"},
 }
 # how a lab looks before it is touched; lab.css comes with the touch

@@ -44,6 +44,7 @@ from rlbook_lib.networks import CategoricalPolicy, QNetwork, ValueNetwork
 from rlbook_lib.ppo import Learner, PPOConfig, clip_gradient, prepare_batch
 from rlbook_lib.replay_buffer import Batch
 from rlbook_lib.returns import discounted_returns, gae, lambda_returns, normalize_advantages
+from rlbook_lib.reward_model import preference_loss
 from rlbook_lib.rollout import open_actors
 from rlbook_lib.temporal_difference import q_learning, sarsa, td_prediction
 from rlbook_lib.text_tasks import CheckDigit, split_of
@@ -55,7 +56,7 @@ sys.path.append(str(ROOT / "tools"))
 from lab_weights import SIZE, TASK, flat  # noqa: E402
 
 LAB = ROOT / "_static" / "lab"
-MODULES = "random network returns maze tabular tabular_policy cartpole rollout policy_gradient dqn ppo text_tasks transformer grpo".split()
+MODULES = "random network returns maze tabular tabular_policy cartpole rollout policy_gradient dqn ppo text_tasks reward_model transformer grpo".split()
 TABLE, NETWORK = 1e-9, 1e-5  # how far the two may be apart
 
 # What the checks call: arrays come as lists, and go as lists.
@@ -103,6 +104,7 @@ const calls = {
     const { probabilities, returnsOf, WEIGHTS, pullOf } = lab.use("tabular_policy"), G = returnsOf(walk, gamma);
     return plain([probabilities(f64(theta)), G, pullOf(f64(theta), walk, Object.values(WEIGHTS)[weight](G, walk, means))]);
   },
+  judge: (w, pairs, ridge) => { const r = lab.use("reward_model"); return [r.preferenceGradient(w, pairs, ridge), r.fitJudge(pairs, ridge)]; },
   predict(nStates, walks, gamma, alpha) {
     const t = lab.use("tabular");
     return plain([t.monteCarloPrediction(nStates, walks, gamma), t.tdPrediction(nStates, walks, { gamma, alpha })]);
@@ -383,6 +385,23 @@ def check_pull(engine: Engine) -> None:
         near(found[0], torch.softmax(torch.tensor(theta), -1).numpy(), TABLE)
         near(found[1], G, TABLE)
         near(found[2], -logits.grad.numpy(), TABLE)
+
+
+def check_judge(engine: Engine) -> None:
+    """The gradient of the judge's loss is autograd's, and at the judge that it finds the gradient is 0."""
+    rng, ridge = np.random.default_rng(3), 0.05
+    pairs, w = rng.random((12, 2, 4)), rng.normal(size=4)
+
+    def gradient(at: np.ndarray) -> np.ndarray:
+        weights = torch.tensor(at, requires_grad=True)
+        scores = torch.tensor(pairs) @ weights
+        (preference_loss(scores[:, 0], scores[:, 1]) + ridge / 2 * (weights**2).sum()).backward()
+        return weights.grad.numpy()
+
+    found, fitted = engine("judge", w, pairs, ridge)
+    near(found, gradient(w), TABLE)
+    near(gradient(np.array(fitted)), np.zeros(4), TABLE)
+    assert np.abs(fitted).max() > 0.1
 
 
 def check_prediction(engine: Engine) -> None:
@@ -915,6 +934,12 @@ MUTANTS = [
     ("tabular", "if (terminated) this.forgetEpisode();", "", "traces"),
     ("tabular_policy", "((a === action) - pi", "((a === action) - 0.25 * pi", "pull"),
     ("tabular_policy", "t + 1 < walk.length ? gamma * returns[t + 1]", "t + 1 < walk.length ? returns[t + 1]", "pull"),
+    (
+        "reward_model",
+        "gradient[k] -= x / (1 + Math.exp(margin))",
+        "gradient[k] -= x / (1 + Math.exp(-margin))",
+        "judge",
+    ),
     ("cartpole", "0.05 * turn * turn * sin", "0.5 * turn * turn * sin", "cartpole"),
     (
         "returns",

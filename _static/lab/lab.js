@@ -17,7 +17,8 @@ lab.needs = {
   maze: ["random", "maze", "tabular", "page", "maze_picture", "lab_maze"],
   cartpole: ["random", "network", "returns", "cartpole", "rollout", "policy_gradient", "dqn", "ppo", "worker", "page",
     "lab_cartpole"],
-  language: ["random", "network", "returns", "text_tasks", "transformer", "grpo", "worker", "page", "lab_language"],
+  language: ["random", "network", "returns", "text_tasks", "reward_model", "transformer", "grpo", "worker", "page",
+    "lab_language"],
   agent: ["random", "network", "maze", "tabular", "tabular_policy", "page", "maze_picture", "walks", "lab_walks", "lab_agent"],
 };
 

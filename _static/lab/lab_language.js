@@ -1,14 +1,41 @@
 "use strict";
 lab.define("lab_language", function (use) {
   const { TASKS, MODELS, GRPO, groupAdvantages, grpoBackward, sampleGroup } = use("grpo");
-  const { RULES, readRule } = use("text_tasks"), { launch } = use("worker");
-  const { el, button, knob, choice, group, code, curves, figure, Panel } = use("page");
+  const { RULES, readRule } = use("text_tasks"), { FEATURES, featuresOf, fitJudge, pairFor } = use("reward_model");
+  const { launch } = use("worker"), { generator } = use("random");
+  const { el, button, knob, choice, group, code, nice, curves, figure, Panel } = use("page");
   const OWN = "one of your own";
   /** Each model: how many digits its numbers have, its weights' file, how many weights, and how many starts there are. */
   const FILES = { "5 digits, 27,648 weights": { digits: 5, file: "weights", starts: 2 }, "12 digits, 104,448 weights (0.2 MB more)": { digits: 12, file: "weights_twelve", starts: 1 } };
 
+  /** Pairs of answers for the reader's thumb, and the judge that fits the thumbs, handed on as a rule. */
+  function thumbs(hand) {
+    const task = TASKS[5], rng = generator(4), pairs = [], said = el("p", { class: "lab-small", role: "status" });
+    const asked = el("p"), answers = [0, 1].map(k => button("", () => { pairs.push([featuresOf(pair[k]), featuresOf(pair[1 - k])]); ask(); fit(); }, { class: "lab-answer" }));
+    let pair;
+    const node = group("Which answer is better? Press it", asked, ...answers, button("Neither", () => ask()), said);
+    function ask() {
+      const prompt = task.prompt(rng);
+      pair = pairFor(task, prompt, rng);
+      asked.textContent = prompt;
+      answers.forEach((answer, k) => { answer.textContent = pair[k].text; answer.setAttribute("aria-label", `${"AB"[k]}: ${pair[k].text}`); });
+    }
+    /** Ten thumbs of a stranger who likes long answers stand in for none. The judge is scaled to pay from 0 to 1 for such answers. */
+    function fit() {
+      const draw = generator(9), some = Array.from({ length: 40 }, () => pairFor(task, task.prompt(draw), draw)), own = pairs.length;
+      const longer = ([a, b]) => (a.text.length > b.text.length ? [a, b] : [b, a]).map(featuresOf);
+      const w = fitJudge(own ? pairs : some.slice(0, 10).map(longer));
+      const scores = some.flat().map(answer => featuresOf(answer).reduce((sum, x, k) => sum + w[k] * x, 0));
+      const low = Math.min(...scores), wide = Math.max(1e-6, Math.max(...scores) - low), number = x => (x / wide).toFixed(2);
+      said.textContent = `${own ? `After ${own} thumb${own === 1 ? "" : "s"} your judge pays` : "No thumb yet; the judge of a stranger pays"} for ${Object.keys(FEATURES).map((name, k) => `${name} ${number(w[k])}`).join(", ")}.`;
+      hand(`${(-low / wide).toFixed(2)} + ${Object.values(FEATURES).map((rule, k) => `${number(w[k])} * (${rule})`).join(" + ")}`);
+    }
+    ask();
+    return { node, fit };
+  }
+
   async function build(root) {
-    const { digits = "5", price = "0", rule: paid = Object.keys(RULES)[0] } = root.dataset;
+    const { mode, digits = "5", price = "0", rule: paid = mode === "judge" ? OWN : Object.keys(RULES)[0] } = root.dataset;
     const sizes = Object.keys(FILES), size = choice("Model", sizes, { value: sizes.find(name => FILES[name].digits === +digits), onchange: () => bring() });
     const rule = choice("Rewarded is", [...Object.keys(RULES), OWN], { value: paid, onchange: () => { own.hidden = rule.value !== OWN; } });
     const text = el("textarea", { "aria-label": "The rule, as an expression in JavaScript", spellcheck: "false" });
@@ -30,12 +57,15 @@ lab.define("lab_language", function (use) {
     let job = null, points = [], first = null, began = 0, reached = null;
     const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go() });
 
-    root.replaceChildren(group("Run", runButton, button("Five updates", step), button("Stop", stop), size.node, start.node, seed.node),
+    const judging = mode === "judge" ? thumbs(rule => { text.value = rule; own.hidden = false; }) : null;
+    root.replaceChildren(...judging ? [judging.node] : [], group("Run", runButton, button("Five updates", step), button("Stop", stop), size.node, start.node, seed.node),
       group("Reward", rule.node, knobs.price.node, own), group("GRPO", knobs.group.node, scale.node, knobs.clip.node, knobs.epochs.node, knobs.learningRate.node),
       panel.status, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
       code(sampleGroup, groupAdvantages, grpoBackward));
     panel.state = "stopped";
     await bring();
+    judging?.fit();
+    own.hidden = rule.value !== OWN;
 
     /** The weights of the model that is chosen; they are loaded when it is first wanted. */
     async function bring() {
@@ -59,6 +89,7 @@ lab.define("lab_language", function (use) {
     }
     function begin() {
       points = []; first = null; reached = null; began = performance.now();
+      judging?.fit();
       const set = settings();
       try { readRule(set.rule); } catch (error) { panel.say(`The rule cannot be read: ${error.message}.`); return false; }
       job = launch("grpo", set, show);
@@ -68,10 +99,10 @@ lab.define("lab_language", function (use) {
       if (error) { job = null; panel.state = "stopped"; runButton.textContent = "Train"; return panel.say(`The run broke off: ${error}`); }
       if (over) {
         job = null;
-        panel.state = reached === null ? "stopped" : "solved";
+        panel.state = reached === null && !(judging && points.at(-1)[2] > points[0][2]) ? "stopped" : "solved";
         runButton.textContent = "Train";
         const [update, right, , length] = points.at(-1);
-        return panel.say(`After ${update} updates ${Math.round(100 * right)} % of ${GRPO.held} unseen prompts are right, with ${length.toFixed(1)} tokens an answer.${reached ? ` Four in five were right after ${reached.update} updates, ${reached.seconds} s.` : ""}`);
+        return panel.say(`After ${update} updates ${judging ? `the judge pays ${points.at(-1)[2].toFixed(2)}, at first ${points[0][2].toFixed(2)}; ` : ""}${Math.round(100 * right)} % of ${GRPO.held} unseen prompts are right, with ${length.toFixed(1)} tokens an answer.${reached ? ` Four in five were right after ${reached.update} updates, ${reached.seconds} s.` : ""}`);
       }
       if (!record) return;
       const { update, right, reward, length, answers, metrics } = record;
@@ -90,11 +121,11 @@ lab.define("lab_language", function (use) {
     }
     function draw() {
       const last = points.at(-1) ?? [0, 0, 0, 0], chosen = rule.value !== Object.keys(RULES)[0];
-      const column = k => points.map(p => [p[0], p[k]]);
+      const room = FILES[size.value].digits === 12 ? 20 : 10, column = k => points.map(p => [p[0], p[k]]);
       curves(chart, [{ name: "share right", points: column(1), tone: "blue" },
         ...(chosen ? [{ name: "what the rule pays", points: column(2), tone: "green", dash: "2 3" }] : []),
-        { name: "length / 10 tokens", points: points.map(p => [p[0], p[3] / 10]), tone: "red", dash: "7 4" }],
-        { xMax: GRPO.updates, yMax: 1, x: "updates", y: "unseen prompts", marks: [{ at: 0.8, what: "" }],
+        { name: `length / ${room} tokens`, points: points.map(p => [p[0], p[3] / room]), tone: "red", dash: "7 4" }],
+        { xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: [{ at: 0.8, what: "" }],
           words: `After ${last[0]} updates: share right ${last[1].toFixed(2)}, reward ${last[2].toFixed(2)}, ${last[3].toFixed(1)} tokens an answer.` });
     }
     function press() {

@@ -90,7 +90,7 @@ lab.define("lab_walks", function (use) {
   // ------------------------------------------------------------------ lesson 6: choices are the samples that pull
   function buildPull(root) {
     const maze = new Maze(WORLDS[WORLD]), n = maze.nStates;
-    const weight = choice("Each choice is weighted by", Object.keys(WEIGHTS), { value: Object.keys(WEIGHTS)[1] });
+    const weight = choice("Each choice is weighted by", Object.keys(WEIGHTS));
     const rate = knob("Learning rate", { min: 0.01, max: 1, step: 0.01, value: 0.1 }), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 1 });
     const runButton = button("Let the walks pull", run, { class: "lab-run" });
     const picture = mazePicture({}), line = el("p", { class: "lab-small lab-line" }), chart = figure();

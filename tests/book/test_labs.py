@@ -389,6 +389,19 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
         assert walks.locator("svg.lab-maze").nth(1).get_attribute("aria-label") != once
         assert 0.9 * 8.1 < solved("agent", "pull") < 8.1
 
+        judge = lab("language", "judge")  # thumbs for the longer answer make a judge that pays for length
+        judge.locator(".lab-open").click()
+        judge.locator(".lab-code").wait_for()
+        for _ in range(6):
+            judge.locator(".lab-answer").evaluate_all(
+                "([a, b]) => (a.textContent.length > b.textContent.length ? a : b).click()"
+            )
+        assert re.search(r"After 6 thumbs your judge pays for length 0\.[3-9]", judge.inner_text())
+        judge.locator(".lab-run").click()
+        judge.get_by_text("Update 10:").wait_for()
+        assert float(re.search(r"reward (-?[\d.]+)", judge.locator(".lab-status").first.inner_text())[1]) > 0.2
+        judge.get_by_role("button", name="Stop").click()
+
         # one walk of the reader's own takes their place: right, right, down
         step = lambda state, action, after, pays: (
             f'{{"state":{state},"action":{action},"reward":{pays},"nextState":{after},"terminated":{str(pays > 0).lower()},"truncated":false}}'
@@ -480,14 +493,19 @@ def test_with_less_motion_the_maze_is_swept_at_once_and_carts_stand_still(browse
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_lab_is_open_to_assistive_technology(browser: Any, page_of_labs: str, theme: Any) -> None:
+def test_every_lab_is_open_to_assistive_technology(
+    browser: Any, page_of_labs: str, page_of_modes: str, theme: Any
+) -> None:
     axe = (Path(__file__).parent / "vendor" / "axe.min.js").read_text("utf-8")
-    for viewport in (WIDE, NARROW):
-        with opened(browser, page_of_labs, color_scheme=theme, viewport=viewport) as seen:
+    for address, viewport in ((page_of_labs, WIDE), (page_of_labs, NARROW), (page_of_modes, NARROW)):
+        with opened(browser, address, color_scheme=theme, viewport=viewport) as seen:
             colors = "#14181e;color:#ced6dd" if theme == "dark" else "#fff;color:#222"
             seen.page.add_style_tag(content=f"body{{background:{colors}}}")
-            for name in LABS:
-                seen.open(name)
+            while seen.page.locator(".lab-open").count():
+                lab = seen.page.locator("[data-lab]:has(.lab-open)").first
+                run = lab.locator(".lab-open").element_handle()
+                lab.locator(".lab-open").click()
+                seen.page.wait_for_function("node => !node.isConnected", arg=run)
             seen.page.evaluate(axe)
             found = seen.page.evaluate(
                 "axe.run(document, { preload: false }).then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 120))]))"
@@ -616,7 +634,8 @@ def test_firefox_solves_every_lab_and_computes_the_same(tmp_path: Path, parity: 
 @pytest.mark.site
 def test_the_page_of_the_book_holds_every_lab_and_runs_it(browser: Any, site: Path) -> None:
     with opened(browser, (site / "chapters" / "laboratory.html").as_uri()) as seen:
-        assert seen.page.locator("[data-lab]").count() == len(LABS)
+        held = seen.page.locator("[data-lab]").evaluate_all("nodes => nodes.map(node => node.dataset.lab)")
+        assert set(held) == set(LABS)
         assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)
 
 

@@ -1,19 +1,20 @@
 """What the labs cost in the page, beside the same work in the library: CPU seconds, one thread.
 
-    python tools/bench/labs.py                 ten seeds of PPO, three of the language model; two minutes
+    python tools/bench/labs.py                 ten seeds of each in the page, three of GRPO in the library; five minutes
     python tools/bench/labs.py --seeds 2       a short form
     python tools/bench/labs.py --save          keep the record in tools/bench/results/labs.json
 
 In the page means: in a worker of a page in Chromium, opened from the disk; what is counted is the time of all of the
 browser's processes from the launch of the run to the record that ends it. Both sides stop by the same rule: PPO when the
 last 20 episodes lasted 475 steps on average, the language model when four fifths of 128 sampled answers to unseen prompts
-are right, asked every five updates. The seeds of the two are not the same streams, so compare medians. A sweep is timed
+are right, asked every five updates (that of chapter 13, with twelve digits: nine tenths). The seeds of the two are not the same streams, so compare medians. A sweep is timed
 inside the page, and has no process of its own.
 """
 
 from common import machine, save, table  # isort: skip  (first: it fixes the threads)
 
 import argparse
+import gzip
 import os
 import re
 import shutil
@@ -43,9 +44,17 @@ from rlbook_lib.text_tasks import score_completions  # noqa: E402
 
 LAB = ROOT / "_static" / "lab"
 FIRST_SEED = 1000  # these seeds chose no setting
+WORKS: dict[str, tuple[str, dict[str, Any], str | float, str]] = {  # module, settings, goal, what is counted
+    "ppo": ("ppo", {}, "solved", "PPO to 475, steps"),
+    "a2c": ("policy_gradient", {"method": "a2c"}, "solved", "A2C to 475, steps"),
+    "reinforce": ("policy_gradient", {"method": "reinforce"}, "solved", "REINFORCE to 475, steps"),
+    "dqn": ("dqn", {}, "solved", "DQN to 475, steps"),
+    "grpo": ("grpo", {"digits": 5}, 0.8, "27,648 weights to 0.8 right, updates"),
+    "twelve": ("grpo", {"digits": 12}, 0.9, "104,448 weights to 0.9 right, updates"),
+}
 RUN = """([module, settings, goal]) => new Promise(done => {
   const began = performance.now();
-  if (module === "grpo") settings.weights = lab.weights[0].weights;
+  if (module === "grpo") settings.weights = lab.weights[settings.digits][0].weights;
   const reached = record => goal === "solved" ? record.solved : record.right >= goal;
   const job = lab.use("worker").launch(module, settings, ({ record, over }) => {
     if (record && reached(record)) { job.stop(); done([(performance.now() - began) / 1000, record.steps ?? record.update]); }
@@ -118,10 +127,14 @@ def main() -> None:
 
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
     few = seeds[: max(1, options.seeds // 3)]
-    found: dict[str, dict[str, list[Any]]] = {"ppo": {"page": [], "library": []}, "grpo": {"page": [], "library": []}}
-    scripts = re.findall(
-        r'"(\w+)"', re.search(r"lab\.needs = \{(.*?)\n\};", (LAB / "lab.js").read_text(), re.DOTALL)[1]
+    found: dict[str, dict[str, list[Any]]] = {name: {"page": [], "library": []} for name in WORKS}
+    lists = re.findall(
+        r"(\w+): \[(.*?)\]",
+        re.search(r"lab\.needs = \{(.*?)\n\};", (LAB / "lab.js").read_text(), re.DOTALL)[1],
+        re.DOTALL,
     )
+    needs = {name: re.findall(r'"(\w+)"', words) for name, words in lists}
+    scripts = [script for names in needs.values() for script in names] + ["weights", "weights_twelve"]
     engine = [name for name in dict.fromkeys(scripts) if not name.startswith(("lab_", "page", "maze_picture"))]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         page_file = Path(folder, "index.html")
@@ -133,10 +146,11 @@ def main() -> None:
         page = chromium.new_page()
         page.goto(page_file.as_uri())
         sweep_ms = {f"sweep of {len(m)} x {len(m[0])}, ms": page.evaluate(SWEEPS, m) for m in (["S..", ".TG"], BIG)}
-        for module, goal, some in (("ppo", "solved", seeds), ("grpo", 0.8, few)):
-            for seed in some:
-                cpu, (wall, count) = timed(lambda: page.evaluate(RUN, [module, {"seed": seed}, goal]), children_cpu)
-                found[module]["page"].append(
+        for name, (module, settings, goal, _) in WORKS.items():
+            for seed in seeds:
+                order = [module, settings | {"seed": seed}, goal]
+                cpu, (wall, count) = timed(lambda: page.evaluate(RUN, order), children_cpu)
+                found[name]["page"].append(
                     {"seed": seed, "cpu_s": round(cpu, 2), "wall_s": round(wall, 2), "count": count}
                 )
         chromium.close()
@@ -155,8 +169,10 @@ def main() -> None:
         sweep_ms[f"library, {len(layout)} x {len(layout[0])}, ms"] = (time.process_time() - begin) / 500 * 1000
 
     rows = []
-    for module, words in (("ppo", "PPO to 475, steps"), ("grpo", "model to 0.8 right, updates")):
-        for where, runs in found[module].items():
+    for name, (*_, words) in WORKS.items():
+        for where, runs in found[name].items():
+            if not runs:
+                continue
             cpu = [run["cpu_s"] for run in runs]
             rows.append(
                 {
@@ -167,10 +183,16 @@ def main() -> None:
                     "min": f"{min(cpu):.2f}",
                     "max": f"{max(cpu):.2f}",
                     "count, median": f"{statistics.median(run['count'] for run in runs):.0f}",
+                    "not reached": str(sum(run["count"] != run["count"] or run["count"] < 0 for run in runs)),
                 }
             )
     print(table(rows))
     print(", ".join(f"{name}: {value:.4f}" for name, value in sweep_ms.items()))
+    packed = lambda names: sum(len(gzip.compress((LAB / name).read_bytes())) for name in names) / 1000
+    print(f"first load, gzip: {packed(['lab.js']):.1f} KB; on touch, KB:", end=" ")
+    kb = {name: packed([*(f"{script}.js" for script in scripts), "lab.css"]) for name, scripts in needs.items()}
+    kb["weights"], kb["twelve digits"] = packed(["weights.js"]), packed(["weights_twelve.js"])
+    print(", ".join(f"{name} {value:.1f}" for name, value in kb.items()))
     if options.save:
         save("labs", {"machine": machine(["torch", "playwright"]), "runs": found, "sweeps": sweep_ms})
 
