@@ -37,7 +37,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONPATH PYTHONHOME
 
 # What the built pages are made from.
-SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproject.toml README.md LICENSE tools/plain_sphinx.txt \
+SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproject.toml README.md LICENSE tools/plain_sphinx.txt tools/lab_copy.py \
 	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 

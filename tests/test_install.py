@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +20,8 @@ sys.path.append(str(ROOT / "tools"))
 
 import lock  # noqa: E402
 import outdated  # noqa: E402
+
+import rlbook_lib  # noqa: E402
 
 SUPPORTED = ["3.11.0", "3.12.0", "3.13.0", "3.14.0"]
 
@@ -266,3 +269,26 @@ def test_what_changed_is_told_by_version():
     before = {"numpy": "2.4.6", "torch": "2.13.0", "anyio": "4.0"}
     rows = outdated.changes(before, {"numpy": "2.5.0", "torch": "2.13.0+cpu", "new": "1"})
     assert [row.split() for row in rows] == [["new", "-", "->", "1"], ["numpy", "2.4.6", "->", "2.5.0"]]
+
+
+# ---------------------------------------------------------------- the version, and how to cite it
+
+
+def test_the_version_is_one_wherever_it_is_said():
+    page = (ROOT / "chapters" / "run_it_yourself.md").read_text("utf-8")
+    cited = dict(re.findall(r"^  (\w+) += \{+(.*?)\}+,?$", page, re.MULTILINE))
+    file = dict(re.findall(r"^(\S[\w-]+): \"?(.*?)\"?$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE))
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert rlbook_lib.__version__ == version == file["version"] == cited["version"]
+    assert set(re.findall(r"rlbook_lib-([\d.]+)-py3", page)) == {version}
+    assert (cited["title"], cited["year"]) == (file["title"], file["date-released"][:4])
+    assert f"name: {cited['author']}" in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "chapters/run_it_yourself.md", "chapters/instructors_guide.md", "CONTRIBUTING.md"]
+)
+def test_every_make_command_is_there(page):
+    told = set(re.findall(r"(?:^|`)make ([a-z-]+)", (ROOT / page).read_text("utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert told and told <= targets

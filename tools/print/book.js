@@ -55,8 +55,9 @@ function joinPages() {
 
 // ---- what paper cannot do
 
+// Folded code draws the pictures; the notebooks have it.
 function dropTools() {
-  all(".headerlink, .viewcode-link, .book-run, .book-noscript, script:not([type='application/json']), .rlx-room, .rlx-handle").forEach(one => one.remove());
+  all("details.hide, .headerlink, .viewcode-link, .book-run, .book-noscript, script:not([type='application/json']), .rlx-room, .rlx-handle").forEach(one => one.remove());
   all("[tabindex]").forEach(one => one.removeAttribute("tabindex"));
 }
 
@@ -230,26 +231,6 @@ function gatherSolutions(article) {
   gather(article, "solutions", "Solutions of the exercises", entries);
 }
 
-let listings = 0;
-function gatherCode(article) {
-  const entries = [];
-  for (const folded of all("details.hide", article)) {
-    const number = ++listings, there = `listing-${number}`, here = `at-listing-${number}`;
-    const link = make("p", {class: "print-see print-to-code", id: here}, make("a", {href: `#${there}`}, `Code: listing ${number}`));
-    const body = [...folded.childNodes].filter(node => node.nodeName !== "SUMMARY");
-    const title = make("p", {class: "print-entry-title"}, make("a", {href: `#${here}`}, `Listing ${number}`));
-    entries.push(make("div", {id: there, class: "print-entry"}, title, ...body));
-    const cell = folded.closest("div.cell"), picture = cell && all(".rlx", cell).at(-1);
-    if (picture) {                                                         // in the line below the picture, which is there anyway
-      picture.append(link);
-      folded.remove();
-    } else {
-      folded.replaceWith(link);
-    }
-  }
-  gather(article, "code", "Folded code of these pages", entries);
-}
-
 // ---- headings: a chapter is one bookmark with its sections below it, its Deeper page among them
 
 function nestDeeper() {
@@ -306,7 +287,7 @@ function fit() {
 // Share of a page up to which a block stays whole: where it would be longer, the white space before it costs more than the split.
 const WHOLE = {
   "p, li, dl.py > dt, div.math": 0.2, "pre": 0.16, "table": 0.3, "figure, .rlx": 0.7, "div.cell, .cell_output": 0.25, ".sd-row": 0.5,
-  ".admonition, .exercise, .proof, .print-box, .print-answers .print-entry": 0.25, ".print-code .print-entry": 0.1,
+  ".admonition, .exercise, .proof, .print-box, .print-answers .print-entry": 0.25,
 };
 
 // Up to here, the words below a heading and the question before a picture stay with what follows; before a higher picture they
@@ -352,7 +333,6 @@ window.preparePrint = pageHeight => {
   for (const article of articles) {
     gatherQuizzes(article);
     gatherSolutions(article);
-    gatherCode(article);
   }
   nestDeeper();
   fillContents();
