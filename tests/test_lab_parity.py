@@ -985,7 +985,7 @@ def test_a_fault_in_the_engine_is_noticed(module: str, old: str, new: str, check
 
 
 def test_each_module_of_the_engine_is_checked_and_short() -> None:
-    pages = {"lab", "weights", "weights_twelve", "worker", "page", "maze_picture", "walks"}
+    pages = {"lab", "weights", "weights_twelve", "worker", "page", "maze_picture", "walks", "python"}
     files = {path.stem for path in LAB.glob("*.js") if not path.stem.startswith("lab_")} - pages
     assert files == set(MODULES) == {module for module, *_ in MUTANTS}
     lines = sum(source(name).count("\n") for name in [*MODULES, "lab", "worker"])
