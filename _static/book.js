@@ -251,7 +251,7 @@
         }
         catch { button.disabled = false; button.textContent = "Python could not be loaded: try again"; }
       });
-      cell.querySelector(".cell_input").after(button);
+      cell.querySelector(":scope > .cell_input").after(button);
     }
   }
 

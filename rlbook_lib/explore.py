@@ -11,14 +11,18 @@ notebooks of the book are stored without it, and a page of the book loads it onc
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import html
 import importlib.util
+import inspect
 import itertools
 import json
+import linecache
 import math
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
@@ -555,7 +559,11 @@ class LiveExplore(Explore):
                 rows[-1] = ipywidgets.HBox([box, player])
 
         def show(_change: Any = None) -> None:
-            readout = self._move([box.value for box in boxes], self._fine)
+            try:
+                readout = self._move([box.value for box in boxes], self._fine)
+            except ReadersMistake as mistake:
+                line.value = f'<p class="rlx-readout" role="status">{html.escape(str(mistake))}</p>'
+                return
             drawn, _ = self._picture.draw()
             svg = self._picture.svg(self._order, drawn, self._definitions, self.alt)
             picture.value = _named(f'<div class="rlx">{_picture_html(svg)}</div>')
@@ -711,6 +719,77 @@ def _require_handle(control: _Control, where: Any) -> None:
     elif np.shape(place) != (len(control.values), 2):
         wanted = f'"x", "y" or {len(control.values)} points (x, y), one per value'
         raise ValueError(f"handle[{control.name!r}] is {where!r}; expected {wanted}")
+
+
+class ReadersMistake(Exception):
+    """What a reader's own function did wrong, in one sentence; a notebook shows it without a trace."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+@checked
+def your_turn(picture_of: Callable[..., Any]) -> Callable[..., Any]:
+    """A lesson's ``picture_of(mine)``, so that a mistake in the reader's ``mine`` is told in one sentence.
+
+    Args:
+        picture_of: takes the reader's function; returns the arguments of ``explore``, by name.
+    """
+
+    def told(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except ReadersMistake:
+                raise
+            except Exception as error:
+                what = f"{type(error).__name__}: {error}"
+                raise ReadersMistake(f"The picture cannot be drawn with what `mine` returns. {what}") from error
+
+        return call
+
+    def picture(mine: Callable[..., Any]) -> dict[str, Any]:
+        asked = told(picture_of)(_watched(mine))
+        return {**asked, "setup": told(asked["setup"]), "update": told(asked["update"])}
+
+    return picture
+
+
+def _watched(mine: Callable[..., Any]) -> Callable[..., Any]:
+    """The reader's function; what it raises becomes a sentence with its line, and so does a result that is no number."""
+
+    @functools.wraps(mine)
+    def call(*given: Any) -> Any:
+        try:
+            with np.errstate(all="ignore"):
+                found = mine(*given)
+        except Exception as error:
+            file, what = inspect.getfile(mine), f"{type(error).__name__}: {error}"
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+            if not lines or lines[-1] is None:
+                raise ReadersMistake(f"`mine` cannot be called with {len(given)} arguments. {what}.") from error
+            written = linecache.getline(file, lines[-1]).strip()
+            raise ReadersMistake(f"Line {lines[-1]}, `{written}`: {what}.") from error
+        where = " and ".join(
+            f"{name} = {value:g}" if isinstance(value, (int, float)) else f"an array {name}"
+            for name, value in zip(inspect.signature(mine).parameters, given, strict=True)
+        )
+        if found is None:
+            raise ReadersMistake(f"`mine` returned None for {where}: is a `return` missing?")
+        if _finite(found) is False and False not in map(_finite, given):
+            raise ReadersMistake(f"`mine` returned a value that is no finite number for {where}.")
+        return found
+
+    return call
+
+
+def _finite(found: Any) -> bool | None:
+    """Whether all numbers are finite; None where there are no numbers, as in a maze."""
+    try:
+        return bool(np.isfinite(np.asarray(found.detach() if hasattr(found, "detach") else found, dtype=float)).all())
+    except (TypeError, ValueError):
+        return None
 
 
 class StaticFigure:

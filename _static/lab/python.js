@@ -136,7 +136,7 @@ const bookPython = (() => {
       catch { area.select(); say("The browser does not allow it: the lines are selected, to be copied by hand."); }
     });
     const box = el("div", { className: "python-box" }, label, area, el("p", {}, run, halt, reset, copy), said, output);
-    cell.querySelector(".cell_input").replaceWith(box);
+    cell.querySelector(":scope > .cell_input").replaceWith(box);
     const figure = cell.querySelector("rlx-figure"), controls = figure ? [...figure.querySelectorAll("[data-control]")] : [];
     const stored = figure?.querySelector(".rlx-picture > svg"), line = figure?.querySelector(".rlx-readout");
     const shown = el("div", { className: "python-picture", hidden: true }), sentence = el("p", { className: "python-sentence", hidden: true });
@@ -250,7 +250,7 @@ const bookPython = (() => {
     }
     return kept;
   }
-  const codeOf = cell => cell.querySelector(".cell_input pre").textContent.replace(/Copy$/, "").trimEnd();
+  const codeOf = cell => cell.querySelector(":scope > .cell_input pre").textContent.replace(/Copy$/, "").trimEnd();
 
   // ---------------------------------------------------------------------------------------------- the picture
 
@@ -304,5 +304,5 @@ const bookPython = (() => {
     return out;
   }
 
-  return { open };
+  return { open, machine, engine };
 })();

@@ -19,7 +19,7 @@ from notebook_checks import Notebook
 from conftest import ROOT
 from stored_figures import n_states
 
-from rlbook_lib.explore import _options, explore
+from rlbook_lib.explore import ReadersMistake, _options, explore, your_turn as told
 
 FIRST_LINE = "# Your turn: in a running notebook the sliders are finer, and `mine` is yours to change."
 
@@ -169,3 +169,36 @@ def with_function(source: str, expression: str) -> str:
     (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     function.body = [function.body[0], *ast.parse(f"return {expression}").body]
     return ast.unparse(tree)
+
+
+# ---------------------------------------------------------------------------- a reader's mistake
+
+
+def test_a_mistake_of_the_readers_is_one_sentence_with_their_line() -> None:
+    """In a notebook, too: no trace through the book's code."""
+
+    @told
+    def picture_of(mine: Callable[..., Any]) -> dict[str, Any]:
+        return {"setup": lambda: None, "update": lambda _, step: f"{mine(step, 2.0):.1f}"}
+
+    def sentence(source: str, step: float = 0) -> str:
+        from IPython.core.interactiveshell import InteractiveShell
+
+        shell = InteractiveShell.instance()
+        shell.user_ns["show"] = lambda mine: picture_of(mine)["update"](None, step)
+        result = shell.run_cell(f"def mine(step, first):\n{source}\nshow(mine)", silent=True)
+        error = result.error_in_exec
+        assert isinstance(error, ReadersMistake), error
+        assert error._render_traceback_() == [str(error)]
+        return str(error)
+
+    assert sentence("    first + step") == "`mine` returned None for step = 0 and first = 2: is a `return` missing?"
+    assert (
+        sentence("    a = 1\n    return first / step")
+        == "Line 3, `return first / step`: ZeroDivisionError: division by zero."
+    )
+    assert "no finite number for step = 0" in sentence("    return float('nan')")
+    assert sentence("    return 'two'").startswith("The picture cannot be drawn with what `mine` returns. ValueError")
+    mistake = pytest.raises(ReadersMistake, match="cannot be called with 2 arguments")
+    with mistake:
+        picture_of(lambda step: step)["update"](None, 1)

@@ -8,7 +8,6 @@ precision = {"digits": 4}
 
 
 class ndarray:  # without __float__: this Python would take it in ``0.9 * array``
-
     def __init__(self, data, shape, of=None):
         self.data, self.shape, self.ndim, self.size, self.of = data, shape, len(shape), len(data), of
 
@@ -42,7 +41,13 @@ class ndarray:  # without __float__: this Python would take it in ``0.9 * array`
     def _places(self, key):
         """Where the elements of self[key] stand, and the shape of it."""
         key = key if isinstance(key, tuple) else (key,)
-        if len(key) == 1 and isinstance(key[0], ndarray) and key[0].shape == self.shape and self.size and _is_mask(key[0]):
+        if (
+            len(key) == 1
+            and isinstance(key[0], ndarray)
+            and key[0].shape == self.shape
+            and self.size
+            and _is_mask(key[0])
+        ):
             places = [k for k, chosen in enumerate(key[0].data) if chosen]
             return places, (len(places),)
         lists = [k for k in key if isinstance(k, (list, ndarray))]
@@ -187,8 +192,13 @@ def _rows(words, shape, indent):
     if len(shape) < 2:
         return "[" + " ".join(words) + "]" if shape else words[0]
     part = len(words) // shape[0]
-    return "[" + ("\n" + " " * indent).join(
-        _rows(words[k * part : (k + 1) * part], shape[1:], indent + 1) for k in range(shape[0])) + "]"
+    return (
+        "["
+        + ("\n" + " " * indent).join(
+            _rows(words[k * part : (k + 1) * part], shape[1:], indent + 1) for k in range(shape[0])
+        )
+        + "]"
+    )
 
 
 def array(x, dtype=None):
@@ -419,7 +429,9 @@ class Generator:
         return draw() if size is None else self._many(draw, size)
 
     def normal(self, mean=0.0, deviation=1.0, size=None):
-        draw = lambda: mean + deviation * math.sqrt(-2 * math.log(1 - random.random())) * math.cos(2 * math.pi * random.random())
+        draw = lambda: (
+            mean + deviation * math.sqrt(-2 * math.log(1 - random.random())) * math.cos(2 * math.pi * random.random())
+        )
         return draw() if size is None else self._many(draw, size)
 
 

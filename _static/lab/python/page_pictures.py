@@ -45,13 +45,20 @@ def lesson_01(mine):
         total = [n * (better + worse) + (100 - 2 * n) * (worse + (better - worse) * c) for n, c in enumerate(chance)]
         top, n, x = 100 * better, int(tries), range(51)
         lines = [
-            [mark("line", "green", [0, 50], [top, top], "dashed"), mark("line", "blue", x, total), mark("dot", "orange", [n], [total[n]])],
+            [
+                mark("line", "green", [0, 50], [top, top], "dashed"),
+                mark("line", "blue", x, total),
+                mark("dot", "orange", [n], [total[n]]),
+            ],
             [mark("line", "blue", x, chance), mark("dot", "orange", [n], [chance[n]])],
         ]
-        return [
-            panel([0, 50], [48, 82], "tries of each arm", "mean total of 100 pulls", lines[0]),
-            panel([0, 50], [0.48, 1.02], "tries of each arm", "chance to choose the better arm", lines[1]),
-        ], f"{n} tries of each arm: {total[n]:.1f} of 100 on average; the better arm is chosen with probability {chance[n]:.2f}. Who knows it gets {top:.0f} (dashed)."
+        return (
+            [
+                panel([0, 50], [48, 82], "tries of each arm", "mean total of 100 pulls", lines[0]),
+                panel([0, 50], [0.48, 1.02], "tries of each arm", "chance to choose the better arm", lines[1]),
+            ],
+            f"{n} tries of each arm: {total[n]:.1f} of 100 on average; the better arm is chosen with probability {chance[n]:.2f}. Who knows it gets {top:.0f} (dashed).",
+        )
 
     return at
 
@@ -69,12 +76,18 @@ def lesson_02(mine):
     def at(fresh, tired):
         x, y = value_point(fresh, tired)
         marks = [mark("points", "gray", xs, ys)]
-        for p, q, name in ((1, 1, "diligent"), (1, 0, "careful"), (0, 1, "rest fresh, work tired"), (0, 0, "always rest")):
+        for p, q, name in (
+            (1, 1, "diligent"),
+            (1, 0, "careful"),
+            (0, 1, "rest fresh, work tired"),
+            (0, 0, "always rest"),
+        ):
             cx, cy = value_point(p, q)
             marks += [mark("square", "orange", [cx], [cy]), mark("word", "text", [cx], [cy], name)]
         marks.append(mark("dot", "blue", [x], [y]))
         return [panel([min(xs) - 0.4, max(xs) + 0.5], [min(ys) - 0.4, max(ys) + 0.4], "V(fresh)", "V(tired)", marks)], (
-            f"V(fresh) = {x:.3f}, V(tired) = {y:.3f}")
+            f"V(fresh) = {x:.3f}, V(tired) = {y:.3f}"
+        )
 
     return at
 
@@ -93,22 +106,36 @@ def lesson_03(mine):
 
     def at(slip, gamma):
         found = solved(slip, gamma)
-        best = [[a for a in range(4) if abs(q[a] - max(q.data)) <= 1e-8 + 1e-5 * abs(max(q.data))] for q in found.q_values]
+        best = [
+            [a for a in range(4) if abs(q[a] - max(q.data)) <= 1e-8 + 1e-5 * abs(max(q.data))] for q in found.q_values
+        ]
         cells = []
         for s, kind in enumerate(world.cells):
             x, y = s % world.columns + 0.5, rows - 0.5 - s // world.columns
             cells.append(mark("cell", {"G": "green", "T": "red", "#": "gray"}.get(kind, "none"), [x], [y], kind))
             if kind not in "GT#":
-                cells.append(mark("word", "text", [x], [y], "".join("↑↓←→"[a] for a in best[s]) + f" {found.values[s]:.2f}"))
+                cells.append(
+                    mark("word", "text", [x], [y], "".join("↑↓←→"[a] for a in best[s]) + f" {found.values[s]:.2f}")
+                )
         names = zip("ABCD", range(4)) if world.layout == LAYOUTS["L1"] else [("S", here)]
         lowest = min(worth[0.9] + worth[0.99])
         value = found.values[here]
         return [
             panel([0, world.columns], [0, rows], "", "", cells, "values and best moves", []),
-            panel([-0.03, 1.03], [min(0, lowest - 0.6), 10.6], "slip p", "V*(S)", [
-                mark("line", "blue", slips, worth[0.9], "γ = 0.9"), mark("line", "blue", slips, worth[0.99], "dashed: γ = 0.99"),
-                mark("dot", "orange", [slip], [value])]),
-        ], f"V*(S) = {value:.2f}; best: " + ", ".join(f"{name} " + "/".join(ACTIONS[a] for a in best[s]) for name, s in names)
+            panel(
+                [-0.03, 1.03],
+                [min(0, lowest - 0.6), 10.6],
+                "slip p",
+                "V*(S)",
+                [
+                    mark("line", "blue", slips, worth[0.9], "γ = 0.9"),
+                    mark("line", "blue", slips, worth[0.99], "dashed: γ = 0.99"),
+                    mark("dot", "orange", [slip], [value]),
+                ],
+            ),
+        ], f"V*(S) = {value:.2f}; best: " + ", ".join(
+            f"{name} " + "/".join(ACTIONS[a] for a in best[s]) for name, s in names
+        )
 
     return at
 
@@ -176,7 +203,8 @@ def lesson_05(mine):
         marks += [mark("line thin", "gray", [12 + 12 * z for z in x], [vk * max(0.0, wk * z + bk) for z in x])
                   for wk, bk, vk in zip(w, b, v)]  # fmt: skip
         return [panel([0.4, 23.6], [-10.5, 10.5], "cell", "value", marks)], (
-            f"{3 * H + 1} weights, {len(inside)} bends in the corridor; typical error {error:.2f}.")
+            f"{3 * H + 1} weights, {len(inside)} bends in the corridor; typical error {error:.2f}."
+        )
 
     return at
 
@@ -194,7 +222,8 @@ def lesson_06(mine):
         marks = [mark("line", "gray", grid, [expected(x)[0] for x in grid], "J(m)"), mark("line thin", "blue", path, j, "steps so far"),
                  mark("dot small", "blue", path, j), mark("dot", "red", path[-1:], j[-1:], "now")]  # fmt: skip
         return [panel([-3, 10], [-0.05, 0.85], "mean dose m", "expected reward J", marks)], (
-            f"After {int(step)} steps: m = {path[-1]:.2f}, J = {j[-1]:.3f} (top: {expected(1)[0]:.3f}).")
+            f"After {int(step)} steps: m = {path[-1]:.2f}, J = {j[-1]:.3f} (top: {expected(1)[0]:.3f})."
+        )
 
     return at
 
@@ -216,7 +245,14 @@ def lesson_07(mine):
         right += [mark("word", "text", [j], [2.5], f"{weights[j]:.2f}") for j in range(5)]
         right.append(mark("line", "blue", [-0.6, 4.6], [height] * 2, "dashed"))
         return [
-            panel([0.4, 5.7], [-0.15, 2.75], "k: steps before the critic is asked", "estimate of the advantage", left, "area: share"),
+            panel(
+                [0.4, 5.7],
+                [-0.15, 2.75],
+                "k: steps before the critic is asked",
+                "estimate of the advantage",
+                left,
+                "area: share",
+            ),
             panel([-0.6, 4.6], [-0.15, 2.75], "l: steps later", "", right, "stacked: (γλ)ˡ δₗ, and its weight"),
         ], f"λ = {lam:g}: shares " + ", ".join(f"{x:.2f}" for x in shares) + f"; both sides give {tops[5]:.3f}."
 
@@ -279,7 +315,10 @@ def lesson_09(mine):
         left = [mark("line", "gray", x, mine(x)), mark("line thick", "orange", along, mine(along))]
         for z, kind, color, shift in ends:
             p = prob(z)
-            left += [mark(kind, color, [z], [p]), mark("word", "text", [z + shift], [p + (0.06 if p < 0.9 else -0.1)], f"{p:.3f}")]
+            left += [
+                mark(kind, color, [z], [p]),
+                mark("word", "text", [z + shift], [p + (0.06 if p < 0.9 else -0.1)], f"{p:.3f}"),
+            ]
         right = [mark("line", "orange", starts, known[ruler]), mark("dot", "blue", [theta], [cost])]
         return [panel([-6, 9], [-0.05, 1.08], "logit θ", "", left, "probability of the first action"),
                 panel([-5.4, 5.4], [-0.004, max(0.15, 1.1 * highest)], "logit θ before", "", right, "KL of the step, nats")], (
@@ -306,12 +345,17 @@ def lesson_10(mine):
                 marks += [mark("area", "gray", [(edge + last) / 2] * 2, y, abs(edge - last) / 2),
                           mark("word", "text", [(edge + last) / 2], [y[0] * 0.75 + y[1] * 0.25], "no gradient"),
                           mark("square", "blue", [edge], [value(edge, a, epsilon)])]  # fmt: skip
-            marks += [mark("line thin", "gray", [0, 2.2], [0, 2.2 * a], "dashed"), mark("line", "blue", grid, mine(array(grid), a, epsilon))]
+            marks += [
+                mark("line thin", "gray", [0, 2.2], [0, 2.2 * a], "dashed"),
+                mark("line", "blue", grid, mine(array(grid), a, epsilon)),
+            ]
             if abs(here) > 1e-6:
                 way = [rho, rho + 0.22 * (1 if here > 0 else -1)]
                 marks.append(mark("line thick", "red", way, [value(x, a, epsilon) for x in way]))
             marks.append(mark("dot", "red", [rho], [value(rho, a, epsilon)]))
-            panels.append(panel([0.1, 2.1], y, "ratio ρ", "", marks, "good action, A = +1" if a > 0 else "bad action, A = −1"))
+            panels.append(
+                panel([0.1, 2.1], y, "ratio ρ", "", marks, "good action, A = +1" if a > 0 else "bad action, A = −1")
+            )
             words.append(f"gradient {here:+.2g}" if abs(here) >= 1e-6 else "no gradient")
         return panels, f"ρ = {rho:.2f}: good action {words[0]}; bad action {words[1]}. [stored]"
 
@@ -326,9 +370,14 @@ def lesson_11(mine):
         margin = paris - london
         p = float(mine(margin))
         odds = f"{p / (1 - p):.2f}" if p < 1 else "∞"
-        marks = [curve, mark("line", "gray", [margin, margin, -6.3], [-0.03, p, p], "dashed"), mark("dot", "red", [margin], [p])]
-        return [panel([-6.3, 6.3], [-0.03, 1.03], "margin: score of Paris − score of London", "probability of Paris", marks)], (
-            f"Margin {margin:+.1f}: Paris is chosen with probability {p:.3f}, odds {odds} to 1.")
+        marks = [
+            curve,
+            mark("line", "gray", [margin, margin, -6.3], [-0.03, p, p], "dashed"),
+            mark("dot", "red", [margin], [p]),
+        ]
+        return [
+            panel([-6.3, 6.3], [-0.03, 1.03], "margin: score of Paris − score of London", "probability of Paris", marks)
+        ], (f"Margin {margin:+.1f}: Paris is chosen with probability {p:.3f}, odds {odds} to 1.")
 
     return at
 
@@ -345,7 +394,8 @@ def lesson_12(mine):
                   mark("line thin", "text", [-0.5, 4.5], [0, 0])]  # fmt: skip
         ticks = [[k, token] for k, token in enumerate("1133$")]
         return [panel([-0.5, 4.5], [-1.0, 1.35], "token of the answer", "reward", marks, "", ticks)], (
-            f"Return: {sum(paid):.2f}. The score less the fines: {score:g} - {beta:.2f} x {sum(ratio):.2f} = {score - beta * sum(ratio):.2f}")
+            f"Return: {sum(paid):.2f}. The score less the fines: {score:g} - {beta:.2f} x {sum(ratio):.2f} = {score - beta * sum(ratio):.2f}"
+        )
 
     return at
 
@@ -368,12 +418,20 @@ def lesson_13(mine):
             rule = terms(kind, A) if len(panels) < 3 else lambda log_pi: mine(log_pi, zeros(3), A)
             found = [0.0 if abs(g) < 1e-7 else g for g in gradient(rule, [math.log(x) for x in ratios])]
             marks = [mark("bar", "green" if A > 0 else "red", [k, k], [0, g], 0.3) for k, g in enumerate(found)]
-            marks += [mark("word", "text", [k], [g + (0.28 if A > 0 else -0.28)], f"{g:+.2f}" if g else "0") for k, g in enumerate(found)]
+            marks += [
+                mark("word", "text", [k], [g + (0.28 if A > 0 else -0.28)], f"{g:+.2f}" if g else "0")
+                for k, g in enumerate(found)
+            ]
             marks.append(mark("line thin", "gray", [-0.6, 2.6], [0, 0]))
-            panels.append(panel([-0.6, 2.6], [-2.7, 2.7], "", "", marks, kind, [[0, "first"], [1, "middle"], [2, "last"]]))
+            panels.append(
+                panel([-0.6, 2.6], [-2.7, 2.7], "", "", marks, kind, [[0, "first"], [1, "middle"], [2, "last"]])
+            )
             lost.append(f"{kind} {found.count(0.0)}")
         s = (1.05 * middle * 0.9) ** (1 / 3)
-        return panels, f"Ratios 1.05, {middle:.2f}, 0.90; of the whole answer {s:.2f}. Tokens without a gradient: {', '.join(lost)}."
+        return (
+            panels,
+            f"Ratios 1.05, {middle:.2f}, 0.90; of the whole answer {s:.2f}. Tokens without a gradient: {', '.join(lost)}.",
+        )
 
     return at
 
@@ -394,7 +452,9 @@ def watched(function, source):
         found = function(*given)
         if isinstance(found, Maze):
             return found
-        where = " and ".join(f"{name} = {x:g}" if isinstance(x, (int, float)) else f"an array {name}" for name, x in zip(names, given))
+        where = " and ".join(
+            f"{name} = {x:g}" if isinstance(x, (int, float)) else f"an array {name}" for name, x in zip(names, given)
+        )
         if found is None:
             raise Mistake(f"`mine` returned None for {where}: is a `return` missing?")
         if any(not isinstance(x, (bool, int, float)) for x in array(found).data):
@@ -412,7 +472,11 @@ def sentence(error, source, name="mine"):
         return str(error)
     told = io.StringIO()
     sys.print_exception(error, told)
-    lines = [int(line.split(", line ")[1].split(",")[0]) for line in told.getvalue().split("\n") if f'File "{name}", line ' in line]
+    lines = [
+        int(line.split(", line ")[1].split(",")[0])
+        for line in told.getvalue().split("\n")
+        if f'File "{name}", line ' in line
+    ]
     what = f"{type(error).__name__}: {error}" if str(error) != type(error).__name__ else str(error)
     if not lines:
         return f"The picture cannot be drawn with this. {what}."

@@ -68,7 +68,9 @@ class Maze:
             for a in range(4):
                 for push, chance in [(a, 1 - self.slip)] + [(b, self.slip / 2) for b in ((2, 3) if a < 2 else (0, 1))]:
                     moves.data[(4 * s + a) * n + self.lead(s, push)] += chance
-        paid = ndarray([0.0 if ends[s] else self.pays(t) for s in range(n) for _ in range(4) for t in range(n)], (n, 4, n))
+        paid = ndarray(
+            [0.0 if ends[s] else self.pays(t) for s in range(n) for _ in range(4) for t in range(n)], (n, 4, n)
+        )
         return MDP(moves, paid, gamma, ends, eye(n)[self.start_state])
 
     def reset(self, seed=None):
