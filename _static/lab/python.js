@@ -183,7 +183,10 @@ const bookPython = (() => {
         python ??= machine(print);
         if (own) {
           const fault = await python.ask("begin", lesson, area.value);
-          if (fault) { show(false); say(fault); } else await draw();
+          ready = !fault;
+          if (ready) await draw();
+          else { show(false); say(fault); }
+          if (ready) say("The picture below is drawn with your lines. The controls go on working.");
         } else {
           output.hidden = false;
           output.textContent = "";
@@ -208,7 +211,6 @@ const bookPython = (() => {
       shown.innerHTML = picture(found.panels, figure.clientWidth < 480);
       shown.firstChild.setAttribute("aria-label", `Drawn with your lines. With the book's: ${stored.getAttribute("aria-label")}`);
       sentence.textContent = found.said.replace("[stored]", line.textContent.split(/(?=The real batch)/)[1] ?? "");
-      if (!ready) say("The picture below is drawn with your lines. The controls go on working.");
       show(true);
     }
 
@@ -234,7 +236,7 @@ const bookPython = (() => {
     });
     area.addEventListener("input", () => { area.rows = area.value.split("\n").length + 1; });
     area.focus();
-    if (own && /torch|log_pi/.test(mine)) say("PyTorch is not here: the page has the few of its functions that these lines need, and finds gradients by differences. For more, take the notebook.");
+    if (own && lesson === "13") said.before(el("p", {}, "PyTorch is not here: the page has the few of its functions that such lines need, and finds gradients by differences. For more, copy the cell into the notebook."));
     return { box, start };
   }
 

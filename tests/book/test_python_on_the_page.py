@@ -171,7 +171,7 @@ def test_a_reader_changes_lines_makes_mistakes_and_stops(browser: Any, folder: P
         assert "good action gradient +1; bad action gradient -1. The real batch" in sentence.inner_text()
         page.locator("rlx-figure input[type=range]").first.press("ArrowLeft")
         page.wait_for_function("document.querySelector('.python-sentence').textContent.startsWith('ρ = 1.40')")
-        assert run("return rho +") == "Line 2, `return rho +`: invalid syntax."
+        assert run("return rho +") == "Line 2, `return rho +`: SyntaxError: invalid syntax."
         assert page.locator(".python-picture").is_hidden() and page.locator(".rlx-picture > svg").is_visible()
         assert run("return rho * apples").startswith("Line 2, `return rho * apples`: NameError")
         assert run("rho * A").startswith("`mine` returned None for rho =") and "`return`" in said.inner_text()

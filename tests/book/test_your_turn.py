@@ -193,10 +193,8 @@ def test_a_mistake_of_the_readers_is_one_sentence_with_their_line() -> None:
         return str(error)
 
     assert sentence("    first + step") == "`mine` returned None for step = 0 and first = 2: is a `return` missing?"
-    assert (
-        sentence("    a = 1\n    return first / step")
-        == "Line 3, `return first / step`: ZeroDivisionError: division by zero."
-    )
+    divided = sentence("    a = 1\n    return first / step")
+    assert divided.startswith("Line 3, `return first / step`: ZeroDivisionError: ")
     assert "no finite number for step = 0" in sentence("    return float('nan')")
     assert sentence("    return 'two'").startswith("The picture cannot be drawn with what `mine` returns. ValueError")
     mistake = pytest.raises(ReadersMistake, match="cannot be called with 2 arguments")
