@@ -83,7 +83,7 @@ def lesson_02(mine):
             (0, 0, "always rest"),
         ):
             cx, cy = value_point(p, q)
-            marks += [mark("square", "orange", [cx], [cy]), mark("word", "text", [cx], [cy], name)]
+            marks += [mark("square", "orange", [cx], [cy]), mark("word above", "text", [cx], [cy], name)]
         marks.append(mark("dot", "blue", [x], [y]))
         return [panel([min(xs) - 0.4, max(xs) + 0.5], [min(ys) - 0.4, max(ys) + 0.4], "V(fresh)", "V(tired)", marks)], (
             f"V(fresh) = {x:.3f}, V(tired) = {y:.3f}"
