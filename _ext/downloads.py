@@ -212,7 +212,8 @@ def add_line(app: Sphinx, page: str, template: str, context: dict[str, Any], doc
     else:
         return
     context["body"] += (
-        f'<p class="book-run">{line} installs the book\'s library, {library}, where it is missing.</p>\n{SCRIPT}'
+        f'<p class="book-run">{line} installs the book\'s library, {library}, where it is missing. '
+        f'<a href="{context["pathto"]("chapters/run_it_yourself")}">All ways to run it.</a></p>\n{SCRIPT}'
     )
 
 

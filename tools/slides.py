@@ -104,7 +104,7 @@ def alone(element: HtmlElement) -> HtmlElement:
 def slides_of(section: HtmlElement) -> Iterator[Slide]:
     """The slides of a section and of those in it.
 
-    One for its first paragraph and its numbered formulas, two of these at a time, each with the sentence that leads to it; one for each
+    One for its first paragraph and its numbered formulas, two or three of these at a time, each with the sentence that leads to it; one for each
     picture, with the question before it and, folded, what is said after it; one for each box, table and function.
     """
     blocks = [one for one in section if isinstance(one.tag, str) and one.tag != "span"]
@@ -131,7 +131,8 @@ def slides_of(section: HtmlElement) -> Iterator[Slide]:
             if waiting[:1] == [first] and asked <= 0:
                 first = None  # it stands beside the picture
         elif has(block, "cell") and re.search(r"^(def|class) ", "".join(block.xpath("./*[1]//text()")), re.MULTILINE):
-            shown.append(Slide(heading, [block]))
+            lead = [sentences(one, -2) for one in waiting[-1:] if one.tag == "p" and one is not first]
+            shown.append(Slide(heading, [*lead, block]))
         elif has(block, "quiz", "tip", "mistake", "table-wrapper") or block.tag == "ol":
             shown.append(Slide(heading, [block]))
         elif has(block, "exercise"):
@@ -139,15 +140,16 @@ def slides_of(section: HtmlElement) -> Iterator[Slide]:
         elif block.tag == "section":
             shown += slides_of(block)
         waiting = []
+    most = 3 if len(formulas) == 3 else 2
     if first is not None:
         goes_on = [one for one in blocks[1:3] if (one.tag == "ul" or has(one, "math-wrapper")) and one not in numbered]
         opening = [sentences(first, 0, 5), *(one for one in goes_on if one.getprevious() in (first, *goes_on))]
         if not formulas and shown and has(shown[0].body[0], "cell"):
             opening += shown.pop(0).body  # a program
-        yield Slide(heading, opening + formulas[:2])
-        formulas = formulas[2:]
-    for number in range(0, len(formulas), 2):
-        yield Slide(heading, formulas[number : number + 2])
+        yield Slide(heading, opening + formulas[:most])
+        formulas = formulas[most:]
+    for number in range(0, len(formulas), most):
+        yield Slide(heading, formulas[number : number + most])
     yield from shown
 
 

@@ -53,7 +53,6 @@ def test_a_chapter_is_offered_in_plain_markdown(site: Path) -> None:
         text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
         raw = re.findall(r"(?m)\{[\w:]+\}`|^(?:> )*`{3,}\{[\w-]+\}|^(?:> )*:\w[\w-]*:|^\([\w-]+\)=", text)
         assert raw == [], path.name
-        assert "$$" in text or "$" not in text
     assert len(offered) == len([*ROOT.glob("chapters/*.ipynb")])
 
 
