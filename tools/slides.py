@@ -137,7 +137,7 @@ def slides_of(section: HtmlElement) -> Iterator[Slide]:
             shown.append(Slide(heading, [block]))
         elif has(block, "exercise"):
             shown.append(Slide(heading, [block, *(one for one in after[:1] if has(one, "solution"))]))
-        elif block.tag == "section":
+        elif block.tag == "section" and not has(block, "lab"):
             shown += slides_of(block)
         waiting = []
     most = 3 if len(formulas) == 3 else 2
