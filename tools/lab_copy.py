@@ -310,8 +310,8 @@ def contents(book: Book, root: Path = ROOT) -> str:
             number += bool(part["numbered"])
             for page in (entry, *entry.get("sections", [])):
                 name = Path(page["file"]).name
-                start = "  - " if page is not entry else f"- {number}. " if part["numbered"] else "- "
-                lines.append(start + _link(book.titles[name], _file(name)))
+                first = f"{number}. " if page is entry and part["numbered"] else ""
+                lines.append(("- " if page is entry else "  - ") + _link(first + book.titles[name], _file(name)))
     return "\n".join(lines) + "\n"
 
 
