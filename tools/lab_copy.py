@@ -51,7 +51,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "docmanager-extension/plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
 }
 
-ROLE = re.compile(r"\{(eq|ref|doc|download|cite|cite:t)\}`([^`]+)`")
+ROLE = re.compile(r"\{(eq|ref|doc|download|cite|cite:t|term)\}`([^`]+)`")
 TITLED = re.compile(r"^(.*?)\s*<([^<>]+)>$", re.DOTALL)  # words <target>
 TARGET = re.compile(r"^\(([\w-]+)\)=[ \t]*\n+(?:#+ +(.*))?", re.MULTILINE)
 PLAIN = re.compile(r"^[\w ,;:.?'()-]+$")
@@ -119,6 +119,8 @@ class Book:
             return ", ".join(cited) if role == "cite:t" else f"({'; '.join(cited)})"
         titled = TITLED.match(words)
         text, target = (titled[1], titled[2]) if titled else ("", words)
+        if role == "term":  # its meaning is shown on the site
+            return text or target
         if role in ("doc", "download"):
             page = Path(target).name
             name = page.partition(".")[0]
