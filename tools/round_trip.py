@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from assignments.grader import notebooks  # noqa: E402
 from assignments.grader.batch import grade  # noqa: E402
 from assignments.grader.checking import mark_namespace, mark_solution, solutions  # noqa: E402
+from assignments.grader.marking import mark  # noqa: E402
 from assignments.grader.preparing import prepare  # noqa: E402
 from assignments.grader.questions import Assignment, as_solution, load, names  # noqa: E402
 
@@ -52,8 +53,12 @@ def pieces(assignment: Assignment) -> dict[str, list[tuple[str | None, float]]]:
     for question in assignment.questions:
         prepared = prepare(question, SEED)
         found[question.name] = [(None, 0.0), (texts[question.name], mark_namespace(prepared, solved).points)]
-        for solution in (*question.alternatives, *(mistake.solution for mistake in question.mistakes)):
+        for solution in question.alternatives:
             found[question.name].append((as_solution(question, solution), mark_solution(prepared, solution).points))
+        for mistake, known in zip(question.mistakes, prepared.mistakes, strict=True):
+            given = iter(known)  # what it gave when the question was prepared
+            points = mark(prepared, lambda question, case, given=given: next(given)).points
+            found[question.name].append((as_solution(question, mistake.solution), points))
     return found
 
 

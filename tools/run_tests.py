@@ -44,7 +44,8 @@ def unit_stage(processes: str, quick: bool) -> Stage:
 
 
 def grader_stage(processes: str, slow: bool) -> Stage:
-    command = [*PYTEST, "tests/assignments", "-n", processes, "--durations=5", "-m", "slow" if slow else "not slow"]
+    selection = ["-m", "slow" if slow else "not slow"]
+    command = [*PYTEST, "tests/assignments", "-n", processes, "--dist", "loadfile", "--durations=5", *selection]
     return Stage(
         "grader", "the grader's tests" + (", the slow ones: attacks, kills, full disks" if slow else ""), command
     )

@@ -24,6 +24,7 @@ UNMATCHED = "unmatched.csv"  # what lay among the submissions and could not be m
 UNGRADED = "The written answer has no points yet."
 UNKNOWN_DAYS = "Late, but late.csv does not say by how many days: nothing is taken off yet."
 ABOVE = "Above the maximum."
+GROUP = "Handed in by {} for the group."
 SET_ALL = "Your instructor has given all points."
 SET = "Your instructor has set these points. What the tests said is below for your information."
 MEANINGS = {
@@ -106,10 +107,29 @@ def grades(output: Path, assignment: Assignment) -> list[Grade]:
     decisions = overrides.read(output, assignment, [result.student for result in everybody])
     days, policy = late.counted(output), late.policy_of(output)
     roster = read_roster(output)
-    return [
-        replace(combine(assignment, result, decisions, days, policy), name=name_in(roster, result.student))
-        for result in everybody
-    ]
+    by = handed_in_by(everybody, roster)
+    of = {result.student: result for result in everybody}
+    made = []
+    for result in everybody:
+        if (one := by.get(result.student)) is not None:
+            known = {(result.student, what): said for (student, what), said in decisions.items() if student == one}
+            decisions = known | decisions  # what is decided about one of the group stays with that one
+            days |= {result.student: days[one]} if one in days else {}
+            note = GROUP.format(called(one, name_in(roster, one)))
+            result = replace(of[one], student=result.student, note=" ".join(filter(None, [note, of[one].note])))
+        made.append(replace(combine(assignment, result, decisions, days, policy), name=name_in(roster, result.student)))
+    return made
+
+
+def handed_in_by(everybody: list[Result], roster: Roster) -> dict[str, str]:
+    """By students who handed in nothing, the one of their group who did; nobody where several did."""
+    groups: dict[str, list[str]] = {}
+    for result in everybody:
+        if result.status != results.NOT_SUBMITTED and (group := roster.get(result.student, {}).get("group")):
+            groups.setdefault(group, []).append(result.student)
+    waiting = [result.student for result in everybody if result.status == results.NOT_SUBMITTED]
+    worked = {student: groups.get(roster.get(student, {}).get("group", ""), []) for student in waiting}
+    return {student: ones[0] for student, ones in worked.items() if len(ones) == 1}
 
 
 def name_in(roster: Roster, student: str) -> str:

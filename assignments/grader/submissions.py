@@ -47,7 +47,15 @@ LEFT_BY_SYSTEMS = (
 )
 MIXED = "The name mixes alphabets whose letters look alike: is it another student's name?"
 JOINERS = "\u200c\u200d"  # between letters, in the scripts that need them
-ROSTER_COLUMNS = ("name", "email", "id", "sis_user_id", "sis_login_id", "section")  # next to "student", all optional
+ROSTER_COLUMNS = (
+    "name",
+    "email",
+    "id",
+    "sis_user_id",
+    "sis_login_id",
+    "section",
+    "group",
+)  # next to "student", all optional
 
 Roster = dict[str, dict[str, str]]
 

@@ -214,6 +214,32 @@ def test_the_wrong_python_is_told_which_is_right():
     assert "tqdm is not installed" in ended.stderr and ".venv/bin/python -m assignments.grader" in ended.stderr
 
 
+def test_a_group_has_one_submission(output, small):
+    """Who handed in nothing gets the grade of the one of the group who did, decisions and late days included."""
+    group = {"group": "7"}
+    known = {
+        "ann": {"name": "A., Ann", **group},
+        "lee": group,
+        "zoe": group,
+        "kit": {"group": "8"},
+        "max": {},
+        "eve": {},
+    }
+    (output / "roster.json").write_text(json.dumps(known))
+    (output / "late.csv").write_text("student,days\nann,1\n")
+    assert run("late", "small", "5 points a day", "--output", output) == 0
+    assert run("override", "small", "ann", "written", 12, "--output", output) == 0
+    assert run("override", "small", "zoe", "q1", 1, "--output", output) == 0
+    found = {grade.result.student: grade for grade in everybody(output, small)}
+    assert found["ann"].score == found["lee"].score == 92 - 5 > found["zoe"].score is not None
+    assert found["zoe"].questions["q1"] == 1 and found["ann"].questions["q1"] == small.questions[0].points
+    assert found["kit"].score is None and found["kit"].result.status == results.NOT_SUBMITTED
+    assert "Handed in by A., Ann (ann) for the group." in page(output, "lee")
+    assert results.load(results.path_of(output, "lee")).status == results.NOT_SUBMITTED  # what is stored stays
+    (output / "roster.json").write_text(json.dumps(known | {"bob": group}))  # two of the group handed in
+    assert {grade.result.student: grade.score for grade in everybody(output, small)}["lee"] is None
+
+
 # --- exports
 
 CANVAS = """Student,ID,SIS User ID,SIS Login ID,Section,Assignment 1 (551),A small assignment (555),Final Score
