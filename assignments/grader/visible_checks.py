@@ -19,6 +19,9 @@ from .questions import Case, Question
 
 PASS = "The visible checks of this question pass with this answer."
 STOP = "The visible checks of this question stop with this answer"
+RAISED_AT = (
+    "The visible checks of this question end with an exception at `{}`. Run their cell in the notebook: it says which."
+)
 LONGEST = 400  # characters of a quotation
 TELLING = 20  # characters that a message must have besides what it fills in, or the condition is quoted instead
 FILE = "<visible checks>"
@@ -28,20 +31,19 @@ OWN = re.compile(r"(?:; yours| Yours): \.\.\.(?: and \.\.\.)?$")  # how a check 
 def stopped_at(
     function: "Callable[..., Any]", helpers: str, text: str, file: str
 ) -> int:  # in quotes: the sandbox has not these names
-    """Runs in the sandbox: the line of the check whose assertion failed, 0 if none did, -1 after anything else."""
+    """Runs in the sandbox: the line of the check whose assertion failed, the negative line after another exception, 0 after none."""
     import sys
 
     names = dict(vars(sys.modules["__main__"]))
     try:
         exec(helpers, names)
         exec(compile(text, file, "exec"), names)
-    except AssertionError as error:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        return trace.tb_lineno if trace is not None and trace.tb_frame.f_code.co_filename == file else -1
-    except BaseException:
-        return -1
+    except BaseException as error:
+        line, innermost, trace = 0, False, error.__traceback__
+        while trace is not None:
+            innermost = trace.tb_frame.f_code.co_filename == file
+            line, trace = trace.tb_lineno if innermost else line, trace.tb_next
+        return line if innermost and isinstance(error, AssertionError) else -line or 2**62  # a line that no cell has
     return 0
 
 
@@ -76,17 +78,25 @@ def add(
 
 
 def sentences(text: str) -> dict[int, str]:
-    """What may be quoted of a cell of checks, by the lines of its assertions; 0 is the line where none failed."""
+    """What may be quoted of a cell of checks, by the lines of its assertions, and of what raised otherwise, by negative lines.
+
+    0 is the line where nothing failed.
+    """
     found = {0: PASS}
     for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assert | ast.Assign | ast.Expr):
+            shown = node.test if isinstance(node, ast.Assert) else node
+            condition = " ".join((ast.get_source_segment(text, shown) or "").split())
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            found |= dict.fromkeys((-line for line in lines), RAISED_AT.format(shortened(condition)))
         if isinstance(node, ast.Assert):
-            message, condition = literal(node.msg), " ".join((ast.get_source_segment(text, node.test) or "").split())
+            message = literal(node.msg)
             said = (
                 f": “{shortened(message)}”"
                 if len(message.replace("...", "")) >= TELLING
                 else f" at `{shortened(condition)}`."
             )
-            found |= dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), STOP + said)
+            found |= dict.fromkeys(lines, STOP + said)
     return found
 
 

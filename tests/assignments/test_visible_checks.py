@@ -11,11 +11,10 @@ import pytest
 from assignments.grader import batch, cells, notebooks, questions, visible_checks
 from assignments.grader.outcomes import CRASHED, RETURNED, Outcome, QuestionResult
 from assignments.grader.sandbox import Student
-from assignments.grader.visible_checks import FILE, PASS, STOP
+from assignments.grader.visible_checks import FILE, PASS, RAISED_AT, STOP
 
 NAMES = questions.names()
 FIRST = STOP + ": “the second reward counts half”"
-SAID = {PASS, FIRST}
 
 
 @pytest.fixture(scope="module")
@@ -132,19 +131,31 @@ def test_forged_endings_say_nothing_but_our_own_sentences(course, shop, before, 
         before,
     )
     assert result.points == 0 and status == "graded"
-    assert set(quoted(result)) <= SAID and not any("731" in message for message in result.messages)
+    text = course.given.quoted[result.name][1]
+    assert set(quoted(result)) <= set(visible_checks.sentences(text).values()) and not any(
+        "731" in message for message in result.messages
+    )
 
 
 def test_what_a_forged_answer_may_say(small):
     """The parent looks only for a line of ours: a number that is none, another type or another kind says nothing."""
     (question, *_), checks = small.questions, {"q1": ("", 'assert f(), "the second reward counts half"')}
-    for value in (7, -1, 2**80, True, False, 1.0, "1", None, [1], {"1": 1}):
+    for value in (7, -7, 2**62, 2**80, True, False, 1.0, "1", None, [1], {"1": 1}):
         result = QuestionResult("q1", "", 0.0, 10.0, RETURNED)
         visible_checks.add([result], [question], checks, lambda question, case, value=value: Outcome(RETURNED, value))
         assert result.messages == [] and result.points == 0
-    result = QuestionResult("q1", "", 0.0, 10.0, RETURNED)
-    visible_checks.add([result], [question], checks, lambda question, case: Outcome(RETURNED, 1))
-    assert result.messages == [FIRST] and result.points == 0
+    for value, says in ((1, FIRST), (-1, RAISED_AT.format("f()"))):
+        result = QuestionResult("q1", "", 0.0, 10.0, RETURNED)
+        visible_checks.add([result], [question], checks, lambda question, case, value=value: Outcome(RETURNED, value))
+        assert result.messages == [says] and result.points == 0
+
+
+def test_where_the_checks_end_with_an_exception_is_said(course, shop, small):
+    """An argument that the answer does not take: the checks never come to a number."""
+    text = course.given.quoted[small.questions[0].name][1]
+    (says,) = quoted(answered(course, shop, "def FUNCTION(rewards):\n    return 0.0\n")[0])
+    assert says.startswith("The visible checks of this question end with an exception at `")
+    assert says in visible_checks.sentences(text).values() and "discounted_sum(" in says
 
 
 def test_the_checks_of_a_right_answer_are_not_run(small):
