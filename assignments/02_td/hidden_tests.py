@@ -696,6 +696,14 @@ Q4 = Question(
             "When it does not explore, the function draws from a softmax of the values. A greedy choice takes a best"
             " action, however close the others are.",
         ),
+        Mistake(
+            edit(
+                epsilon_greedy_action_plain,
+                "action_values == action_values.max()",
+                "action_values > action_values.max() - 0.3",
+            ),
+            "Actions that are nearly as good count as best. Only those tie whose value equals the largest one.",
+        ),
     ),
 )
 

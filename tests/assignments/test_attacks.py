@@ -496,7 +496,7 @@ def test_rows_without_columns_are_no_array(shape):
     ],
 )
 def test_large_answers_take_no_time_from_others(name, answer):
-    """All comparisons, diagnoses and suppositions together: other students' time limits run meanwhile."""
+    """All comparisons, and diagnoses together: other students' time limits run meanwhile."""
     came = through_the_wire(ANSWERS[answer]())
     for prepared in without_mistakes(name):
         for whole in (False, True):
@@ -524,7 +524,8 @@ def seconds(prepared, outcomes):
     ids=["a large action", "large actions of an agent", "large actions of a network", "a column and a row"],
 )
 def test_small_answers_do_not_become_large(question, answer):
-    prepared = next(one for one in without_mistakes(question[0]) if one.question.name == f"q{question[1]}")
+    asked = questions.load(question[0]).questions[question[1] - 1]
+    prepared = preparing.prepare(replace(asked, mistakes=()), 7)
     for want in prepared.wanted:
         tracemalloc.start()
         wrong = marking.verdict(prepared.question, Outcome(outcomes.RETURNED, answer), want)
