@@ -35,6 +35,7 @@ from rlbook_lib.training import Update, frozen_copy
 SEEDS = range(5)
 TAUGHT, SHOWN = 0.5, 0.03  # share of demonstrators who write their work, in the first stage and in the second
 GRPO = {"learning_rate": 1e-4, "prompts": 32}
+GROUPS = [0, 8, 10, 12, 14, 20, 40]  # updates of which eight answers to one prompt are kept
 FRAMES = [0, 2, 5, 8, 10, 12, 14, 16, 18, 20, 25, 30, 40, 60, 80]  # updates of which answers are kept
 ROOM = CheckDigit().max_new_tokens
 
@@ -58,11 +59,27 @@ CASES: dict[str, dict[str, Any]] = {
     "KL in the loss, no division": {"updates": 30, "beta": 0.1, "scale": "none"},
     "KL in the reward, no division": {"updates": 30, "leash": 0.1, "scale": "none"},
     "never taught, 3 % shown": {"updates": 60, "taught": 0.0},
+    # one healthy run, and what breaks it
+    "healthy": {"updates": 40, "groups": True},
+    "learning rate 1e-2": {"updates": 40, "learning_rate": 1e-2},
+    "another form asked for": {"updates": 40, "rule": "another form"},
+    "KL price 3": {"updates": 40, "beta": 3.0},
+    "room for 10 tokens": {"updates": 40, "room": 10},
+    "a point a token": {"updates": 40, "price": -1.0},
+    "the neighbor's reward": {"updates": 40, "rule": "the neighbor's"},
 }
 
 TASK = CheckDigit(written=SHOWN)
 WATCHED = ["978026203924:", *TASK.prompts(5, np.random.default_rng(3), "eval")]
 UNSEEN = TASK.prompts(256, np.random.default_rng(1_000_000), "eval")
+
+
+class Cramped(CheckDigit):
+    """The same prompts, and no room for all sums."""
+
+    @property
+    def max_new_tokens(self) -> int:
+        return 10
 
 
 def start(seed: int, taught: float, shown: float) -> Transformer:
@@ -95,27 +112,39 @@ def run(
     price: float = 0.0,
     leash: float = 0.0,
     ppo: int = 0,
+    rule: str = "the last digit",
+    room: int = ROOM,
+    groups: bool = False,
     all_of_it: bool = False,
     **settings: Any,
 ) -> dict[str, list[float]]:
     """Train from a supervised start; a curve has one number an update, or is named for what it holds."""
     model = start(seed, taught, shown)
     before, answers, once = frozen_copy(model), [tokens_of_answers(model)], [answers_at_once(model)]
+    eight = [group_of_eight(model)]
     rows: list[dict[str, float]] = []
     tokens, seconds = [], 0.0
     began = time.process_time()
-    for update in iterate(model, seed, updates, price, leash, ppo, before, settings):
+    for update in iterate(model, seed, updates, price, leash, ppo, rule, room, before, settings):
         seconds += time.process_time() - began
         rows.append(update.metrics)
         tokens.append(update.env_steps)
         once.append(answers_at_once(model))
         if update.update in FRAMES:
             answers.append(tokens_of_answers(model))
+        if update.update in GROUPS:
+            eight.append(group_of_eight(model))
         began = time.process_time()
     names = ("right", "length", "worked", "length_wrong", "entropy", "zero_variance", "paid", "kl")
+    names += ("cut_off", "from_start", "clipped", "gradient_norm")
     curves = {name: [row[name] for row in rows] for name in names if all(name in row for row in rows)}
     curves |= {"tokens": tokens, "train_seconds": [seconds], "once": np.mean(once, 1).tolist()}
     curves |= {"end": [*accuracy(model), sequence_kl(model, before)]}  # right, right and greedy, length; nats an answer
+    if groups:
+        curves |= {"group_tokens": [], "group_chances": []}
+        for tokens, chances in eight:
+            curves["group_tokens"] += tokens
+            curves["group_chances"] += chances
     if all_of_it:
         curves |= {
             "answers": np.concatenate(answers).ravel().tolist(),
@@ -135,6 +164,8 @@ def iterate(
     price: float,
     leash: float,
     ppo: int,
+    rule: str,
+    room: int,
     before: Any,
     settings: dict[str, Any],
 ) -> Iterator[Update]:
@@ -143,7 +174,10 @@ def iterate(
     class Paid:  # the rule, minus a price for each token and for each nat by which the answer left the reference
         def scores(self, batch: Completions) -> torch.Tensor:
             self.right = score_completions(TASK.reward, batch)
-            paid = self.right - price * batch.lengths
+            paid = {"another form": torch.zeros_like, "the neighbor's": lambda x: x.roll(1)}.get(rule, torch.clone)(
+                self.right
+            )
+            paid = paid - price * batch.lengths
             if leash:
                 paid -= leash * (batch.log_probs - completion_log_probs(before, batch)[0]).sum(1)
             return paid
@@ -158,6 +192,8 @@ def iterate(
             "length": float(batch.lengths.float().mean()),
             "worked": float(np.mean([not text.startswith("=") for text in batch.texts])),
             "length_wrong": float(wrong.mean()) if len(wrong) else float("nan"),
+            "cut_off": float(1 - batch.finished.float().mean()),
+            "from_start": nats_from(before, batch),
         }
 
     if ppo:
@@ -165,7 +201,7 @@ def iterate(
         return iterate_rlhf(model, TASK, options, seed=seed, reference=before, reward=reward, watch=watch)
     return iterate_grpo(
         model,
-        TASK,
+        TASK if room == ROOM else Cramped(written=SHOWN),
         GRPOConfig(updates=updates, **(GRPO | settings)),
         seed=seed,
         reference=before,
@@ -187,6 +223,15 @@ def tokens_of_answers(model: LanguageModel) -> np.ndarray:
     return np.pad(written, ((0, 0), (0, ROOM - written.shape[1])), constant_values=model.tokenizer.pad)
 
 
+def group_of_eight(model: LanguageModel) -> tuple[list[float], list[float]]:
+    """Eight sampled answers to the first watched prompt: token numbers, and the probability of each (0 where there is none)."""
+    written = generate(model, WATCHED[:1] * 8, max_new_tokens=ROOM, seed=0)
+    room = ((0, 0), (0, ROOM - written.tokens.shape[1]))
+    tokens = np.pad(written.tokens.numpy(), room, constant_values=model.tokenizer.pad)
+    chances = np.pad(np.where(written.mask, written.log_probs.exp(), 0.0), room)
+    return tokens.ravel().tolist(), chances.ravel().round(4).tolist()
+
+
 def accuracy(model: LanguageModel) -> list[float]:
     """Share of unseen prompts that are answered right, sampled and greedily; mean length of the sampled."""
     sampled, greedy = (generate(model, UNSEEN, max_new_tokens=ROOM, seed=11, greedy=g) for g in (False, True))
@@ -197,7 +242,12 @@ def accuracy(model: LanguageModel) -> list[float]:
 @torch.no_grad()
 def sequence_kl(model: LanguageModel, before: LanguageModel) -> float:
     """KL(model || before) in nats an answer, from samples of the model."""
-    written = generate(model, UNSEEN, max_new_tokens=ROOM, seed=12)
+    return nats_from(before, generate(model, UNSEEN, max_new_tokens=ROOM, seed=12))
+
+
+@torch.no_grad()
+def nats_from(before: LanguageModel, written: Completions) -> float:
+    """How far the policy that wrote these answers is from an earlier one, in nats an answer."""
     return float((written.log_probs - completion_log_probs(before, written)[0]).sum(1).mean())
 
 
