@@ -1,0 +1,67 @@
+import numpy as np
+import torch
+
+from rlbook_lib import reward_model as rm
+from rlbook_lib.fine_tuning import SFTConfig, train_sft
+from rlbook_lib.language_model import CharTokenizer, Transformer, generate, temperature_log_probs
+from rlbook_lib.text_tasks import Sorting
+
+
+def _table(rng, items=3):
+    return rng.integers(1, 13, (items, items)) * (1 - np.eye(items, dtype=int))
+
+
+def more_wins_of_b_over_c_move_a_against_b(seed):
+    """the more of them B wins, the stronger B looks next to A too, and $p_A/p_B$ falls"""
+    table = _table(np.random.default_rng(seed))
+    games, quotients = table[1, 2] + table[2, 1], []
+    for won in range(1, games):
+        table[1, 2], table[2, 1] = won, games - won
+        p = rm.bradley_terry_mle(table)
+        quotients.append(p[0] / p[1])
+    return np.all(np.diff(quotients) < 0)
+
+
+def as_many_wins_as_expected(seed):
+    """At the maximum, each item has *exactly as many wins as the model expects*."""
+    wins = _table(np.random.default_rng(seed), items=5)
+    p = rm.bradley_terry_mle(wins)
+    expected = ((wins + wins.T) * rm.bradley_terry_probability(p[:, None], p[None, :])).sum(1)
+    return np.allclose(wins.sum(1), expected, atol=1e-4)
+
+
+def temperature_keeps_the_order(seed):
+    """The order of two bars never changes, since dividing by a positive number keeps the order of the logits."""
+    logits = torch.from_numpy(np.random.default_rng(seed).normal(0, 3, (50, 13)))
+    orders = [temperature_log_probs(logits, kappa).argsort(-1) for kappa in (0.2, 1.0, 4.0)]
+    return torch.equal(orders[0], orders[1]) and torch.equal(orders[1], orders[2])
+
+
+def the_likelier_answer_may_lose_by_cooling(seed):
+    """For whole answers there is no such rule: temperature acts on each step"""
+    # among random two-step answers the likeliest of all is sometimes overtaken when it gets cooler
+    rng = np.random.default_rng(seed)
+    overtaken = 0
+    for _ in range(300):
+        first, then = (torch.from_numpy(rng.normal(0, 1, shape)) for shape in ((3,), (3, 3)))
+        best = [
+            (temperature_log_probs(first, k)[:, None] + temperature_log_probs(then, k)).argmax().item()
+            for k in (1.0, 0.25)
+        ]
+        overtaken += best[0] != best[1]
+    return 0 < overtaken < 300
+
+
+def imitation_takes_over_what_most_teachers_do(seed):
+    """Imitation takes over what *most* teachers do."""
+    # 200 updates of fine-tuning: half of the page's, so that a seed takes seconds
+    task = Sorting()
+    model = Transformer(CharTokenizer(task.alphabet), seed=seed)
+    train_sft(model, task, SFTConfig(updates=200), seed=seed)
+    asked = [q for q in task.prompts(300, np.random.default_rng(seed), "eval") if len(set(q)) < len(q)]
+    written = generate(model, asked, max_new_tokens=task.max_new_tokens, greedy=True).texts
+    once, right = (
+        np.mean([text == wanted for text, wanted in zip(written, texts, strict=True)])
+        for texts in (["".join(sorted(set(q[:-1]))) for q in asked], [task.answer(q) for q in asked])
+    )
+    return once > 0.4 and once > right
