@@ -24,6 +24,9 @@ FOLDER = Path(__file__).parent / "search"
 WEIGHTS = [
     (r"chapters/\d\d_.*_deeper", 0.3),
     (r"chapters/\d\d_", 1.0),
+    (r"chapters/appendix_questions", 0.12),
+    (r"chapters/appendix_what_is_next", 0.4),
+    (r"chapters/appendix_glossary", 0.05),
     (r"chapters/appendix_api", 0.12),
     (r"chapters/appendix_", 0.3),
     (r"", 0.5),
@@ -116,6 +119,11 @@ def collect(app: Sphinx, doctree: nodes.document, page: str) -> None:
         number = ".".join(map(str, numbers.get("" if top else f"#{anchor}") or ()))
         weight = base * (0.4 if MINOR.search(title) and not top else 1.0)
         rows.append([page, anchor, number, title, terms_of(app, section, own), text_of(app, own), round(weight, 3)])
+    for item in doctree.findall(nodes.definition_list_item):
+        if isinstance(item.parent.parent, addnodes.glossary):
+            rows.append(
+                [page, item[0]["ids"][0], "", text_of(app, item[0].children), "", text_of(app, item[-1].children), base]
+            )
     for signature in doctree.findall(addnodes.desc_signature):
         if signature["ids"] and not signature.get("class"):
             body = [child for child in signature.parent.children if isinstance(child, addnodes.desc_content)]

@@ -7,6 +7,7 @@ style in ``style.py``, and what is the theme's in ``frame.py``.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 from pathlib import Path
@@ -185,6 +186,29 @@ def drop_duplicates(app: Sphinx, config: Config) -> None:
     config.html_js_files = list(dict.fromkeys(config.html_js_files))
 
 
+# ---------------------------------------------------------------- words of the glossary
+
+
+def meanings(env: Any) -> dict[str, str]:
+    """The id of each term of a glossary, and its meaning: its definition up to the first link, which leads to its place."""
+    pages = {page for *_, kind, page, _, _ in env.get_domain("std").get_objects() if kind == "term"}
+    items = [item for page in pages for item in env.get_doctree(page).findall(nodes.definition_list_item)]
+    found = {}
+    for item in items:
+        parts = itertools.takewhile(lambda part: isinstance(part, nodes.Text), item[-1][0])
+        found |= dict.fromkeys(item[0]["ids"], "".join(map(str, parts)).strip())
+    return found
+
+
+def show_meanings(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """A link to a term carries its meaning; ``_static/book.js`` shows it to pointers, fingers and keyboards."""
+    links = [link.parent for link in doctree.findall(nodes.inline) if "std-term" in link["classes"]]
+    if links and not hasattr(app, "meanings"):
+        app.meanings = meanings(app.env)  # type: ignore[attr-defined]
+    for link in links:
+        link["reftitle"] = app.meanings[link.get("refid") or link["refuri"].rpartition("#")[2]]  # type: ignore[attr-defined]
+
+
 # ---------------------------------------------------------------- strictness
 
 
@@ -218,6 +242,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-updated", find_lessons)
     app.connect("source-read", check_notebooks)
     app.connect("doctree-resolved", check_pictures)
+    app.connect("doctree-resolved", show_meanings)
     app.connect("html-page-context", add_ways)
     app.connect("html-page-context", lighten, priority=990)
     app.add_post_transform(GatherCode)

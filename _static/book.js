@@ -280,6 +280,41 @@
     }
   });
 
+  // A word of the glossary shows its meaning to a pointer, to the keyboard, and to a finger, whose second touch follows the link.
+  function meanings() {
+    const words = every("a[title]:has(> .std-term)"), box = document.createElement("div");
+    if (!words.length) return;
+    Object.assign(box, {id: "meaning", className: "book-meaning", role: "tooltip", hidden: true});
+    document.body.append(box);
+    let shown = null, fresh = false;
+    const hide = () => { shown?.removeAttribute("aria-describedby"); shown = null; box.hidden = true; };
+    for (const word of words) {
+      const meaning = word.title;
+      word.removeAttribute("title");
+      const explain = () => {
+        fresh = shown !== word;
+        hide();
+        shown = word;
+        word.setAttribute("aria-describedby", box.id);
+        box.textContent = meaning;
+        box.hidden = false;
+        const at = word.getClientRects()[0];
+        box.style.left = scrollX + Math.max(8, Math.min(at.left, root.clientWidth - box.offsetWidth - 8)) + "px";
+        box.style.top = scrollY + at.bottom + 3 + "px";
+      };
+      word.addEventListener("focus", () => { if (shown !== word) explain(); });
+      word.addEventListener("pointerenter", explain);
+      word.addEventListener("blur", hide);
+      word.addEventListener("pointerleave", event => {
+        if (event.pointerType === "mouse") setTimeout(() => { if (shown === word && !box.matches(":hover")) hide(); }, 150);
+      });
+      word.addEventListener("click", event => { if (event.pointerType === "touch" && fresh) { event.preventDefault(); fresh = false; } });
+    }
+    box.addEventListener("pointerleave", hide);
+    document.addEventListener("keydown", event => { if (event.key === "Escape") hide(); });
+    document.addEventListener("pointerdown", event => { if (shown && !shown.contains(event.target) && !box.contains(event.target)) hide(); });
+  }
+
   addEventListener("DOMContentLoaded", () => {
     show(["light", "dark"].includes(root.dataset.mode) ? root.dataset.mode : "auto");
     root.classList.remove("no-js");
@@ -295,6 +330,7 @@
     quizzes();
     copyButtons();
     runnable();
+    meanings();
     followReader();
     followReading();
     if (location.hash) openTarget();

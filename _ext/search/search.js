@@ -11,11 +11,14 @@ const bookSearch = (() => {
   };
   const EMPTY = new Set(("a about am an and are as at be between book by can chapter could did do does explain for from has " +
     "have how i in into is it its learn me mean means my of or should so than that the then there this to use was we what when " +
-    "where which why will with work works would you your").split(" "));
+    "where which why will with work works would you your anyone apply applied but during happen happens issue please question really " +
+    "sometimes still tell usage used using very we've while").split(" "));
   // Written in two ways in the field and in the book.
   const SAME = {__proto__: null,  // "constructor" is a word, too
     rewards: "reward", behaviour: "behavior", tokeniser: "tokenizer", lm: "llm", hyperparameters: "setting", derivation: "derive",
     optimise: "optimize", normalise: "normalize", normalising: "normalize", nn: "network", nets: "network",
+    timeout: "limit", timelimit: "limit", limits: "limit", ppo2: "ppo", dones: "done", logs: "log", interpret: "read", bigger: "grow", lose: "forget", loses: "forget",
+    catastrophically: "collapse", catastrophic: "collapse", lots: "lot",
   };
 
   const written = text => text.normalize("NFKD").toLowerCase().replace(/[\u0300-\u036f\u200b]/g, "")
@@ -42,13 +45,13 @@ const bookSearch = (() => {
   // Fields of a section and what a word counts in each: its title, the page's title where it opens the page, words set in bold or
   // italics (where the book names a thing for the first time), the text.
   const FIELDS = {title: 4, page: 8, terms: 4, text: 1};
-  const MANY = 12;
+  const MANY = 12, ANSWER = 80;  // how much a question that is asked in a sentence counts for the page of questions
 
   let index, sections, homes;
 
   function read(data) {
     sections = data.sections.map(([page, anchor, number, title, terms, text, weight], id) =>
-      ({id, page, anchor, number, title, terms, text, weight, chapter: data.pages[page][1], name: data.pages[page][2], opens: !anchor}));
+      ({id, page, anchor, number, title, terms, text, weight, answers: anchor && page.endsWith("_questions"), chapter: data.pages[page][1], name: data.pages[page][2], opens: !anchor}));
     index = new MiniSearch({fields: Object.keys(FIELDS), tokenize, processTerm, extractField: (section, field) =>
       field === "page" ? (section.opens ? section.chapter + " " + section.name : "") : section[field]});
     index.addAll(sections);
@@ -66,17 +69,18 @@ const bookSearch = (() => {
   function find(query, many = MANY) {
     const asked = wordsOf(query);
     if (!asked.length) return [];
+    const question = asked.length > 3 || /\?\s*$/.test(query);   // who asks in a sentence wants an answer; who types a word, its place
     const options = {
-      boost: FIELDS,
+      boost: question ? {...FIELDS, page: 2} : FIELDS,
       prefix: (term, place, terms) => term.length > 2 && place === terms.length - 1,
       fuzzy: term => term.length > 5 ? 0.2 : false,
       weights: {prefix: 0.25, fuzzy: 0.1},
-      boostDocument: id => sections[id].weight,
+      boostDocument: id => sections[id].weight * (question && sections[id].answers ? ANSWER : 1),
       bm25: {k: 1.2, b: 0.6, d: 0.2},
     };
     const also = asked.length === 1 && ALSO[asked[0]];
     const found = index.search(also ? {combineWith: "OR", queries: [query, {queries: [also], combineWith: "AND"}]} : query, {...options, combineWith: "OR"});
-    const phrase = ` ${asked.join(" ")} `, several = asked.length > 1;
+    const phrase = ` ${asked.join(" ")} `, several = asked.length > 3;
     const plain = text => ` ${wordsOf(text).join(" ")} `;
     // BM25 does not know that words stand together, and hardly that all of them occur.
     const raise = ({id, score, queryTerms}) => {

@@ -35,17 +35,14 @@ TASK = Sorting()  # its demonstrators have a habit: they often drop repeated dig
 CLEAN = Sorting(drop=0.0, swap=0.0)  # what the teacher was shown
 SIZES = {"same": TransformerConfig(), "small": TransformerConfig(width=32, layers=1, heads=2)}
 UPDATES, PROMPTS, GROUP, MINIBATCHES = 40, 32, 8, 4
-RATES = (1e-4, 3e-4, 1e-3)
 
 CASES: dict[str, dict[str, Any]] = {
     f"{way} {rate:g}": {"way": way, "rate": rate}
     for way in ("grpo", "expert iteration", "teacher's answers", "own answers")
-    for rate in RATES
+    for rate in (1e-4, 3e-4)
 }
 CASES |= {
-    f"{way}, small student {rate:g}": {"way": way, "rate": rate, "size": "small"}
-    for way in ("teacher's answers", "own answers")
-    for rate in RATES
+    f"{way}, small student": {"way": way, "rate": 1e-3, "size": "small"} for way in ("teacher's answers", "own answers")
 }
 
 
