@@ -21,7 +21,7 @@ const bookSearch = (() => {
     catastrophically: "collapse", catastrophic: "collapse", lots: "lot",
   };
 
-  const written = text => text.normalize("NFKD").toLowerCase().replace(/[\u0300-\u036f\u200b]/g, "")
+  const written = text => text.normalize("NFKD").toLowerCase().replace(/[\u0300-\u036f\u200b]/g, "").replace(/['’]s\b/g, "")
     .replace(/[α-ωϕϵ∇]/g, letter => ` ${GREEK[letter] ?? letter} `);
   const tokenize = text => written(text).split(/[^\p{L}\p{N}_]+/u).filter(Boolean)
     .flatMap(word => /._./.test(word) ? [word, ...word.split("_").filter(Boolean)] : [word]);
