@@ -36,7 +36,15 @@ from rlbook_lib.checks import (
 )
 from rlbook_lib.divergences import kl_estimate
 from rlbook_lib.fine_tuning import masked_mean
-from rlbook_lib.language_model import Completions, LanguageModel, PerToken, RealTokens, completion_log_probs, generate
+from rlbook_lib.language_model import (
+    LOGITS_AT_ONCE,
+    Completions,
+    LanguageModel,
+    PerToken,
+    RealTokens,
+    completion_log_probs,
+    generate,
+)
 from rlbook_lib.ppo import clip_objective
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
 from rlbook_lib.training import (
@@ -471,6 +479,40 @@ def training_memory(
             moments; 2 + 4 + 8 = 14 in mixed precision, 4 + 8 = 12 in float32.
     """
     return parameters * (trained * (weight_bytes + state_bytes) + frozen * weight_bytes)
+
+
+@checked
+def activation_memory(
+    tokens: Natural,
+    *,
+    layers: Natural,
+    width: Natural,
+    inner: Natural,
+    vocabulary: Natural,
+    number_bytes: Natural = 4,
+    logits_at_once: Natural = LOGITS_AT_ONCE,
+) -> dict[str, int]:
+    """Bytes that a gradient step holds besides the models: what each layer keeps for the way back, and the logits.
+
+    About 16 numbers of the width and 4 of the inner width a layer and token (a block as in Llama or Qwen, attention that keeps
+    no table of scores); four tables of float32 logits, of a slice of the tokens where all would be too many.
+
+    Args:
+        tokens: that are read at once, prompts and padding with them.
+        layers: of the model.
+        width: D, of the vectors between the layers.
+        inner: of the two-layer network in a block.
+        vocabulary: V, words.
+        number_bytes: 4, or 2 under autocast.
+        logits_at_once: as in ``language_model.completion_log_probs``.
+
+    Returns:
+        "layers" and "logits".
+    """
+    return {
+        "layers": tokens * layers * (16 * width + 4 * inner) * number_bytes,
+        "logits": 4 * 4 * min(tokens * vocabulary, max(logits_at_once, vocabulary)),
+    }
 
 
 @checked

@@ -46,6 +46,7 @@ from rlbook_lib.engines import (
     symptoms,
     trl_arguments,
 )
+from rlbook_lib.grpo import activation_memory
 from rlbook_lib.text_tasks import PromptFile, RewardError
 from rlbook_lib.training import TrainingError
 
@@ -122,7 +123,7 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
         model: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     except Exception as error:  # its kind depends on what is missing or damaged
         raise ValueError(f"--model {options.model}: {str(error).strip().partition(chr(10))[0]}") from error
-    _require_room(options.task, task, tokenizer, model, config)
+    longest = _require_room(options.task, task, tokenizer, model, config)
 
     cpu = options.device == "cpu" or not torch.cuda.is_available()
     arguments = trl.GRPOConfig(output_dir=str(options.output), use_cpu=cpu, disable_tqdm=True, **given)
@@ -190,10 +191,7 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
         return True
     if first:
         folder.go_on(done, config, options.quiet)
-        print(
-            f"{model.num_parameters():,} parameters, {processes} process(es), {arguments.device}; {options.output}",
-            flush=True,
-        )
+        print(f"{options.output}: {_foretold(trainer, config, longest, processes)}", flush=True)
     if last is None:
         trainer.evaluate()
     with _stop_between_updates(trainer, steps) as interrupted:
@@ -207,6 +205,8 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
             trainer.model
         ).merge_and_unload()  # checkpoints hold the adapters
     trainer.save_model(str(options.output / "model"))
+    if first:
+        folder.draw()
     return True
 
 
@@ -289,13 +289,16 @@ def _others(given: Sequence[str], trl_config: Any, decided: dict[str, Any]) -> d
     return found
 
 
-def _require_room(path: Path, task: PromptFile, tokenizer: Any, model: Any, config: EngineConfig) -> None:
-    """Every prompt leaves room for its answer: now, not when it is drawn after hours."""
+def _require_room(path: Path, task: PromptFile, tokenizer: Any, model: Any, config: EngineConfig) -> int:
+    """The longest prompt's tokens; every prompt leaves room for its answer: now, not when it is drawn after hours."""
     if tokenizer.eos_token_id is None:
         raise ValueError("the tokenizer has no end-of-sequence token: no answer could end")
     if config.chat and tokenizer.chat_template is None:
         raise ValueError("--chat: the tokenizer has no chat template; a base model is trained without --chat")
+    if not config.chat and tokenizer.chat_template is not None:
+        print("grpo_command: the tokenizer has a chat template: an instruct model wants --chat", file=sys.stderr)
     room = getattr(model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+    longest = 0
     for prompt in task.answers:
         said = [{"role": "user", "content": prompt}]
         shown = tokenizer.apply_chat_template(said, add_generation_prompt=True) if config.chat else tokenizer(prompt)
@@ -304,6 +307,68 @@ def _require_room(path: Path, task: PromptFile, tokenizer: Any, model: Any, conf
                 f"{path}: the prompt {prompt[:80]!r} has {tokens} tokens and its answer may have {config.max_new_tokens}; "
                 f"expected at most {room} together"
             )
+        longest = max(longest, tokens)
+    return longest
+
+
+def _foretold(trainer: Any, config: EngineConfig, longest: int, processes: int) -> str:
+    """What the run will need, in words, if every answer is as long as it may be: memory by arithmetic, time by a trial."""
+    model, at = trainer.model, trainer.accelerator.device
+    rows, tokens = config.prompts * config.group // processes, longest + config.max_new_tokens
+    at_once, size = trainer.args.per_device_train_batch_size, model.config.get_text_config()
+    n, learns = model.num_parameters(), sum(p.numel() for p in model.parameters() if p.requires_grad)
+    # float32 weights, and for those that learn a gradient and Adam's two means; a reference where there is no adapter to lift off
+    models = 4 * n + 12 * learns + (4 * n if config.beta and not config.lora_rank else 0)
+    parts = activation_memory(
+        at_once * tokens,
+        layers=size.num_hidden_layers,
+        width=size.hidden_size,
+        inner=getattr(size, "intermediate_size", None) or 4 * size.hidden_size,
+        vocabulary=size.vocab_size,
+        number_bytes=2 if config.dtype == "bfloat16" else 4,
+        logits_at_once=4096 * size.vocab_size,  # TRL's slices
+    )
+    heads = getattr(size, "num_key_value_heads", None) or size.num_attention_heads
+    head = getattr(size, "head_dim", None) or size.hidden_size // size.num_attention_heads
+    keys = rows * tokens * size.num_hidden_layers * 2 * heads * head * 4
+    peak = models + max(sum(parts.values()), keys)
+    said = (
+        f"{n:,} parameters, {learns:,} of them learn; {processes} process(es), {at}. Memory of each, about: {_size(peak)} "
+        f"(models {_size(models)}; learning {_size(sum(parts.values()))}, of it logits {_size(parts['logits'])}; "
+        f"writing {_size(keys)})."
+    )
+    if config.vllm or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        return said + " The time is not foretold with vLLM, FSDP or DeepSpeed."
+    model.eval()
+    written = torch.full((rows, longest), trainer.processing_class.eos_token_id, device=at)
+    read = torch.full((at_once, tokens), trainer.processing_class.eos_token_id, device=at)
+
+    def seconds(work: Callable[[], Any]) -> float:
+        began = time.perf_counter()
+        work()
+        if at.type == "cuda":
+            torch.cuda.synchronize(at)
+        return time.perf_counter() - began
+
+    def write(count: int) -> float:
+        how = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "pad_token_id": 0}
+        return seconds(lambda: model.generate(input_ids=written, attention_mask=torch.ones_like(written), **how))
+
+    with torch.no_grad(), trainer.accelerator.autocast():
+        write(1)
+        first = write(1)
+        writing = first + max(0.0, write(5) - first) / 4 * (config.max_new_tokens - 1)
+        passes = 3 * config.epochs + (config.beta > 0) + (config.epochs * config.minibatches > 1)
+        learning = seconds(lambda: model(input_ids=read)) * passes * rows / at_once
+    whole = config.updates * (writing + learning)
+    return (
+        f"{said} Time, at most about: {writing + learning:.3g} s an update (writing {writing:.3g}, learning {learning:.3g}), "
+        f"{whole / 3600:.2g} hours in all."
+    )
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.3g} GB"
 
 
 def _adapters(config: EngineConfig) -> Any:
@@ -447,6 +512,28 @@ class _Folder:
                 if kind not in self.said:
                     self.said.add(kind)
                     print(f"grpo_command: update {row['update']}: {words}", file=sys.stderr, flush=True)
+
+    def draw(self) -> None:
+        """The curves, in one picture."""
+        from matplotlib.figure import Figure
+
+        rows = [row for row in _rows(self.metrics) if "reward" in row]
+        names = [
+            "reward",
+            "accuracy",
+            "length",
+            "truncated",
+            "zero_variance",
+            "entropy",
+            "clipped",
+            "gradient_norm",
+            "kl",
+        ]
+        figure = Figure(figsize=(9, 6), layout="constrained")
+        for axes, name in zip(figure.subplots(3, 3).flat, names):
+            axes.plot([row["update"] for row in rows if name in row], [row[name] for row in rows if name in row])
+            axes.set_title(name, fontsize=9)
+        figure.savefig(self.folder / "curves.png")
 
     def sample(self, update: int, prompts: list[str], completions: list[Any], rewards: list[float]) -> None:
         """Some answers to the first prompt."""

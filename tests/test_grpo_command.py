@@ -120,6 +120,7 @@ def test_a_run_leaves_settings_metrics_samples_and_a_model(whole, llama):
         assert row["accuracy"] == pytest.approx(row["reward_rule"])  # strict, beside whatever else is paid
     assert max(row["gradient_norm"] for row in rows[1:-1]) > 0 and rows[4]["tokens"] > rows[1]["tokens"]
     assert [row["update"] for row in lines(whole / "samples.jsonl")] == [2] * 4 + [4] * 4
+    assert (whole / "curves.png").stat().st_size > 9000
     settings = json.loads((whole / "settings.json").read_text())
     assert settings["config"]["group"] == 4 and settings["processes"] == 1
     model = load_hugging_face(str(whole / "model"))
@@ -169,6 +170,15 @@ def test_after_ctrl_c_the_run_goes_on_and_no_line_is_missing(whole, llama, task,
     assert lines(tmp_path / "cut" / "metrics.jsonl")[-1]["update"] == 2
     assert main(words) == 0
     assert lines(tmp_path / "cut" / "metrics.jsonl") == lines(whole / "metrics.jsonl")
+
+
+def test_memory_and_time_are_told_before_anything_starts(command, capsys, monkeypatch):
+    monkeypatch.setattr(grpo_command._Folder, "note", lambda self, update, logs: 1 / 0)  # the first evaluation
+    with pytest.raises(ZeroDivisionError):
+        command("run")
+    said = capsys.readouterr().out
+    assert "21,536 parameters, 21,536 of them learn; 1 process(es), cpu. Memory of each, about: 0." in said
+    assert re.search(r"Time, at most about: [0-9.]+ s an update \(writing [0-9.]+, learning [0-9.]+\)", said)
 
 
 # ------------------------------------------------------------------------------------------------------- what is refused
