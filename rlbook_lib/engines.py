@@ -209,6 +209,7 @@ FIXED: dict[str, Any] = {
     "cast_lm_head_to_fp32": False,
     "disable_dropout": True,
     "shuffle_dataset": True,
+    "gradient_checkpointing": False,
     "vllm_mode": "colocate",
     "vllm_importance_sampling_correction": True,
     "vllm_importance_sampling_mode": "sequence_mask",

@@ -115,8 +115,8 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
     except ImportError as error:
         raise ImportError(f"{EXTRA}; {error}") from error
     transformers.utils.logging.disable_progress_bar()
-    # TRL 1.16 asks transformers 5.23 by an old name
-    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+    # TRL 1.16 and transformers 5.23 call each other by an old name
+    warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing(_\w+)?` is deprecated", FutureWarning)
     given |= _others(options.trl, trl.GRPOConfig, given)
     try:  # float32 even for bfloat16: a step of 1e-6 is lost in the rounding of a 16-bit weight
         tokenizer = AutoTokenizer.from_pretrained(options.model)

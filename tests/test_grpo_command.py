@@ -390,3 +390,52 @@ def test_adapters_a_reference_and_half_precision_train_what_they_should(command,
     rows = lines(folder / "metrics.jsonl")[1:-1]
     assert all("kl" in row for row in rows) == ("beta" in more)
     assert all(row["reward"] <= 1 for row in rows)  # not the stretched one
+
+
+@pytest.mark.slow
+def test_the_page_runs_as_it_is_printed(tmp_path):
+    """All of it, from making the model to two processes with adapters; then the answers of the models that it left."""
+    pytest.importorskip("trl", reason="an optional engine")
+    page = json.loads((Path(__file__).parent.parent / "chapters" / "appendix_scale.ipynb").read_text("utf-8"))
+    text = "\n".join("".join(cell["source"]) for cell in page["cells"] if cell["cell_type"] == "markdown")
+    blocks = re.findall(
+        r"^```(|python)\n(.*?)^```$", re.sub(r"^```\{.*?^```$", "", text, flags=re.M | re.S), re.M | re.S
+    )
+    shell = []
+    for kind, block in blocks:
+        if kind == "" and "pip install" not in block:
+            shell.append(block)
+        for word, name in (("LlamaForCausalLM", "make_model.py"), ("def short", "rewards.py")):
+            if word in block:
+                (tmp_path / name).write_text(block)
+    assert len(shell) == 3
+    bin = tmp_path / "bin"
+    bin.mkdir()
+    (bin / "python").symlink_to(sys.executable)
+    (bin / "torchrun").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m torch.distributed.run "$@"\n')
+    (bin / "torchrun").chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{bin}:{os.environ['PATH']}",
+        "HF_HUB_OFFLINE": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    environment |= {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(
+        ["bash", "-e", "-c", "\n".join(shell)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Time, at most about") == 3
+    rewards = [row["reward"] for row in lines(tmp_path / "run" / "metrics.jsonl") if "reward" in row]
+    assert sum(rewards[-5:]) > 1.2 * sum(rewards[:5])
+    row = lines(tmp_path / "short" / "metrics.jsonl")[1]
+    assert row["reward"] == pytest.approx(row["reward_rule"] + 0.1 * row["reward_short"], abs=1e-6)
+    for name in ("run", "short", "two"):
+        answers = generate(
+            load_hugging_face(str(tmp_path / name / "model")), ["1+2=", "4+9="], max_new_tokens=4, greedy=True
+        )
+        assert all(answers.finished.tolist()) and all(text.isdigit() for text in answers.texts)
