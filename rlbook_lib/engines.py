@@ -241,25 +241,31 @@ METRICS = {
     "tokens": "num_tokens",
 }
 
-# When it does not learn: a metric, a test of its mean over the last updates, and what it says.
-SYMPTOMS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+# When it does not learn: a metric, on which side of which limit its mean over the last updates lies, and what that says.
+SYMPTOMS: tuple[tuple[str, Literal[">", "<"], float, str], ...] = (
     (
         "truncated",
-        lambda x: x > 0.5,
+        ">",
+        0.5,
         "{:.0%} of the answers are cut off and earn nothing: raise max_new_tokens, or ask for shorter answers",
     ),
     (
         "zero_variance",
-        lambda x: x > 0.8,
-        "{:.0%} of the groups have equal rewards and teach nothing: take easier or harder prompts, a larger group, "
-        "or a reward with more steps",
+        ">",
+        0.8,
+        "{:.0%} of the groups have equal rewards and teach nothing: take easier or harder prompts, a larger group, or a "
+        "reward with more steps",
     ),
-    ("clipped", lambda x: x > 0.3, "{:.0%} of the tokens are clipped: lower the learning rate, or take fewer steps an update"),
-    ("kl", lambda x: x > 1.0, "{:.2f} nats a token from the reference: raise beta, or lower the learning rate"),
-    ("entropy", lambda x: x < 0.02, "the entropy is {:.3f} nats a token: all answers to a prompt are the same; raise the "
-     "upper clip or the temperature"),
-    ("gradient_norm", lambda x: x > 100, "the gradient is {:.0f} long before it is cut: lower the learning rate, and look at the rewards"),
-)  # fmt: skip
+    ("clipped", ">", 0.3, "{:.0%} of the tokens are clipped: lower the learning rate, or take fewer steps an update"),
+    ("kl", ">", 1.0, "{:.2f} nats a token away from the reference: raise beta, or lower the learning rate"),
+    (
+        "entropy",
+        "<",
+        0.02,
+        "{:.3f} nats a token of entropy, so all answers to a prompt are the same: raise the upper clip or the temperature",
+    ),
+    ("gradient_norm", ">", 100.0, "{:.0f} is the gradient's length: lower the learning rate, and look at the rewards"),
+)
 
 
 @checked
@@ -316,8 +322,8 @@ def symptoms(lines: Sequence[Mapping[str, float]], over: Count = 5) -> list[str]
         over: how many; fewer say nothing.
     """
     found = []
-    for name, holds, words in SYMPTOMS:
+    for name, side, limit, words in SYMPTOMS:
         values = [float(line[name]) for line in lines[-over:] if name in line]
-        if len(values) == over and holds(mean := fmean(values)):
-            found.append(words.format(mean))
+        if len(values) == over and (fmean(values) > limit if side == ">" else fmean(values) < limit):
+            found.append(words.format(fmean(values)))
     return found

@@ -362,13 +362,13 @@ def _foretold(trainer: Any, config: EngineConfig, longest: int, processes: int) 
         learning = seconds(lambda: model(input_ids=read)) * passes * rows / at_once
     whole = config.updates * (writing + learning)
     return (
-        f"{said} Time, at most about: {writing + learning:.3g} s an update (writing {writing:.3g}, learning {learning:.3g}), "
+        f"{said} Time, the computing alone, about: {writing + learning:.3g} s an update (writing {writing:.3g}, learning {learning:.3g}), "
         f"{whole / 3600:.2g} hours in all."
     )
 
 
 def _size(count: float) -> str:
-    return f"{count / 1e9:.3g} GB"
+    return f"{count / 1e9:.3g} GB" if count >= 1e8 else f"{count / 1e6:.2g} MB"
 
 
 def _adapters(config: EngineConfig) -> Any:
@@ -472,7 +472,7 @@ class _Folder:
             _write(path, "".join(json.dumps(row) + "\n" for row in rows))
         self.recent = deque(_rows(self.metrics), maxlen=5)
         self.tokens = next((row["tokens"] for row in reversed(self.recent) if "tokens" in row), 0)
-        self.at = self.began
+        self.at, self.told = self.began, 0
 
     def note(self, update: int, logs: dict[str, float]) -> None:
         """One line for an update, or for an evaluation."""
@@ -507,6 +507,10 @@ class _Folder:
             print(f"update {row['update']}: {', '.join(shown)}", flush=True)
         if "reward" in row:
             self.recent.append(row)
+            self.told += 1
+            if self.told == 3:  # measured: what the engine does besides, and answers as long as they are
+                left = (self.config.updates - row["update"]) * row["seconds"] / 3
+                print(f"about {left / 60:.2g} minutes to go, by the first three updates", flush=True)
             for words in symptoms([line for line in self.recent if "reward" in line]):
                 kind = words.partition(":")[2]
                 if kind not in self.said:
