@@ -111,7 +111,7 @@ def cost(one, outcomes):
     ("name", "tries"), [("01_mdps", 2), *(pytest.param(name, 25, marks=pytest.mark.slow) for name in questions.names())]
 )
 def test_no_answer_costs_much(name, tries):
-    """Comparisons with the right result and with every known mistake, and diagnoses, all together."""
+    """Comparisons with the right result and with every known mistake, and relations, all together."""
     rng = np.random.default_rng(len(name) + tries)
     pairs = [(way, odd) for way in WAYS for odd in ODD]
     for one in prepared(name):
