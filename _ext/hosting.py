@@ -92,7 +92,8 @@ def drop_half_address(
 ) -> None:
     """Shared links want whole addresses: where the site's is not known, none is said."""
     if not app.config.html_baseurl:
-        context["metatags"] = re.sub(r'<meta property="og:url"[^>]*>\n?', "", context.get("metatags", ""))
+        kept = [line for line in context.get("metatags", "").split("\n") if 'property="og:url"' not in line]
+        context["metatags"] = "\n".join(kept)
 
 
 def write_sitemap(app: Sphinx, error: Exception | None) -> None:
