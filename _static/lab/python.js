@@ -170,6 +170,7 @@ const bookPython = (() => {
     });
     function print(text) {
       lines.push(text);
+      output.hidden = false;
       if (lines.length > 2000) return stop("Stopped after 2000 lines of output.");
       output.textContent = lines.join("\n");
     }
@@ -179,6 +180,8 @@ const bookPython = (() => {
       working(true);
       say("Python is at work. Stop ends it.");
       lines = [];
+      output.textContent = "";
+      output.hidden = own;
       try {
         python ??= machine(print);
         if (own) {
@@ -188,10 +191,9 @@ const bookPython = (() => {
           else { show(false); say(fault); }
           if (ready) say("The picture below is drawn with your lines. The controls go on working.");
         } else {
-          output.hidden = false;
-          output.textContent = "";
           for (const before of programsBefore(cell, area.value)) await python.ask("program", before, digits(lesson));
           lines = [];
+          output.textContent = "";
           const fault = await python.ask("program", area.value, digits(lesson));
           say(fault || (lines.length ? "Done. What it printed stands below; what the book printed, below that." : "Done. It printed nothing."));
           python.stop();

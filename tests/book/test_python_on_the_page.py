@@ -21,6 +21,7 @@ import notebook_checks
 import pytest
 from conftest import ROOT, missing
 from lesson_limits import CENTRAL
+from page_visit import AXE
 from test_your_turn import lesson, your_turn
 
 from rlbook_lib.explore import script, style
@@ -194,6 +195,11 @@ def test_a_reader_changes_lines_makes_mistakes_and_stops(browser: Any, folder: P
         output = page.get_by_label("Output of your run").last
         page.wait_for_function("document.querySelectorAll('.python-said')[1].textContent.startsWith('Done.')")
         assert output.inner_text() == "0 1.0\n1 1.0\n2 1.0"
+        page.evaluate(AXE.read_text("utf-8"))
+        faults = page.evaluate(
+            "axe.run('main', {preload: false}).then(found => found.violations.map(v => [v.id, v.nodes[0].html]))"
+        )
+        assert faults == [] and page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_firefox_runs_them_too(folder: Path, tmp_path: Path) -> None:
