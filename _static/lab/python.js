@@ -191,11 +191,13 @@ const bookPython = (() => {
           else { show(false); say(fault); }
           if (ready) say("The picture below is drawn with your lines. The controls go on working.");
         } else {
-          for (const before of programsBefore(cell, area.value)) await python.ask("program", before, digits(lesson));
+          let fault = "";
+          for (const before of programsBefore(cell, area.value)) fault ||= await python.ask("program", before, digits(lesson));
           lines = [];
           output.textContent = "";
-          const fault = await python.ask("program", area.value, digits(lesson));
-          say(fault || (lines.length ? "Done. What it printed stands below; what the book printed, below that." : "Done. It printed nothing."));
+          if (fault) fault = `A program before this one: ${fault}`;
+          else fault = await python.ask("program", area.value, digits(lesson));
+          say(fault || (lines.length ? `Done. What it printed stands below; what the book printed, below that.${/\b(rng|seed)\b/.test(area.value) ? " The page draws its own random numbers." : ""}` : "Done. It printed nothing."));
           python.stop();
           python = null;
         }
@@ -250,7 +252,7 @@ const bookPython = (() => {
     const kept = [];
     for (const text of texts.reverse()) {
       const heads = [...text.matchAll(/^(?:def |class )(\w+)|^([A-Za-z_][\w, ]*?) *=(?!=)/gm)].flatMap(([, made, set]) => made ?? set.split(/, */));
-      if (heads.some(name => new RegExp(`\\b${name}\\b`).test([source, ...kept].join("\n")))) kept.unshift(text);
+      if (heads.some(name => new RegExp(`\\b${name}\\b`).test([source, ...kept].join("\n").replace(/"""[^]*?"""|#.*/g, "")))) kept.unshift(text);
     }
     return kept;
   }
