@@ -362,6 +362,8 @@ class _HuggingFaceTokenizer:
             raise ValueError("tokenizer has no end-of-sequence token; set tokenizer.eos_token first")
         self.tokenizer, self.eos = tokenizer, int(tokenizer.eos_token_id)
         self.pad = int(self.eos if tokenizer.pad_token_id is None else tokenizer.pad_token_id)
+        begin = getattr(tokenizer, "bos_token_id", None)  # what every text of a Llama begins with, and of a Qwen not
+        self.start = [begin] if begin is not None and list(tokenizer("a")["input_ids"])[:1] == [begin] else []
 
     @property
     def size(self) -> int:
@@ -568,10 +570,11 @@ def _encode_prompts(
     model: LanguageModel, prompts: Sequence[str], room: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Left-padded prompts (B, P) that leave room for the completion."""
-    rows = [model.tokenizer.encode(prompt) for prompt in prompts]
+    rows, start = [model.tokenizer.encode(prompt) for prompt in prompts], getattr(model.tokenizer, "start", [])
     for prompt, row in zip(prompts, rows):
         if not row:
             raise ValueError(f"prompt {prompt!r} is empty; expected at least one character")
+        row[:0] = [] if row[: len(start)] == start else start  # a chat template has written it already
         if len(row) + room > model.max_length:
             raise ValueError(
                 f"prompt {prompt!r} has {len(row)} tokens and the completion may have {room}; "

@@ -412,17 +412,8 @@ def test_the_page_runs_as_it_is_printed(tmp_path):
             if word in block:
                 (tmp_path / name).write_text(block)
     assert len(shell) == 3
-    bin = tmp_path / "bin"
-    bin.mkdir()
-    (bin / "python").symlink_to(sys.executable)
-    (bin / "torchrun").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m torch.distributed.run "$@"\n')
-    (bin / "torchrun").chmod(0o755)
-    environment = os.environ | {
-        "PATH": f"{bin}:{os.environ['PATH']}",
-        "HF_HUB_OFFLINE": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    environment |= {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # python, torchrun
+    environment = os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
         ["bash", "-e", "-c", "\n".join(shell)],
         cwd=tmp_path,

@@ -478,6 +478,22 @@ def hugging_face(tmp_path_factory):
     return save_tiny_llama(tmp_path_factory.mktemp("model"), "0123456789=")
 
 
+def test_a_prompt_begins_as_the_tokenizer_would_begin_it(hugging_face):
+    """A Llama's texts begin with a token of their own, once; a chat template has written it already."""
+    from tokenizers.processors import TemplateProcessing
+
+    model = load_hugging_face(str(hugging_face))
+    tokenizer = model.tokenizer.tokenizer
+    tokenizer.add_special_tokens({"bos_token": "<s>"})
+    begin = tokenizer.bos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", begin)])
+    again = HuggingFaceModel(model.model, tokenizer)
+    for prompt in ("12=", "<s>12="):
+        batch = encode_completions(again, [prompt], ["3"])
+        assert batch.prompt_tokens.tolist() == [[begin, 3, 4, 12]] and batch.tokens.tolist() == [[5, 1]]
+    assert encode_completions(model, ["12="], ["3"]).prompt_tokens.tolist() == [[3, 4, 12]]
+
+
 def test_a_hugging_face_model_samples_and_trains_alike(hugging_face):
     model = load_hugging_face(str(hugging_face))
     assert isinstance(model, HuggingFaceModel)
