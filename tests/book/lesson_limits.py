@@ -44,6 +44,9 @@ class Lesson:
     tallest_explorer: int = 0  # picture and controls together
     gzip_kb: float = 0.0  # all that a first visit loads
     truths: int = 0  # the words True and False in outputs
+    first_picture: float = float("inf")  # the first picture's bottom at a window of 1366 x 768
+    deeper: int = 0  # links to the lesson's Deeper page, but for the one at its foot
+    mistakes_told: int = 0  # boxes of common mistakes that do not ask "True or false?"
 
 
 LIMITS = Lesson(
@@ -57,7 +60,13 @@ LIMITS = Lesson(
     tallest_explorer=620,
     gzip_kb=150,
     truths=0,
+    first_picture=768,
+    deeper=6,
+    mistakes_told=0,
 )
+# Lessons that still send the reader to Deeper more often; a number here may only fall.
+DEEPER_SO_FAR = {"02_mdps": 14, "04_mc_and_td": 14, "07_gae": 15, "08_entropy_kl": 13, "09_trpo": 14}
+DEEPER_SO_FAR |= {"11_preferences": 13, "12_rlhf": 12, "13_grpo": 10}
 
 MEASURE = r"""formula => {
   const article = document.querySelector("article");
@@ -86,7 +95,15 @@ MEASURE = r"""formula => {
     acting: share(acts),
     tallest_explorer: Math.round(Math.max(0, ...explorers.map(e => e.getBoundingClientRect().height))),
     truths: (outputs.match(/\b(True|False)\b/g) ?? []).length,
+    deeper: [...article.querySelectorAll("a.reference[href*='_deeper.html']")].filter(shows).length,
+    mistakes_told: [...article.querySelectorAll("details.mistake > summary")].filter(
+      title => !title.textContent.startsWith("True or false?")).length,
   };
+}"""
+FIRST_SCREEN = {"width": 1366, "height": 768}
+FIRST_PICTURE = """() => {
+  const picture = document.querySelector("article .rlx-picture svg, article .cell_output img");
+  return picture ? Math.round(picture.getBoundingClientRect().bottom + scrollY) : null;
 }"""
 
 
@@ -95,6 +112,8 @@ def measure(browser: Any, base: str, page_name: str, formula: str) -> Lesson:
     seen = Visit(page_name)
     with opened(browser, base + page_name, seen) as page:
         found = page.evaluate(MEASURE, formula)
+        page.set_viewport_size(FIRST_SCREEN)
+        found["first_picture"] = page.evaluate(FIRST_PICTURE)
     known = {name: value for name, value in found.items() if value is not None} | ({} if formula else {"formula": 0.0})
     return Lesson(**known, gzip_kb=round(seen.gzip_kb, 1))
 

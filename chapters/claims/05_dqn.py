@@ -1,0 +1,41 @@
+from functools import cache
+
+import numpy as np
+import torch
+from claims import cells
+
+PAGE = "05_dqn"
+
+
+@cache
+def _errors(units, seed):
+    """Typical error after every tenth step of training."""
+    page = cells(PAGE, "dqn-fit-explore")
+    x, wanted = page["position"].numpy(), page["exact_values"]
+    kept = page["fit"](units, torch.tensor(wanted), seed)
+    return np.array([np.sqrt(np.mean((c + np.maximum(0, x * w + b) @ v - wanted) ** 2)) for w, b, v, c in kept])
+
+
+def many_units_need_fewer_steps(seed):
+    """Many units need *fewer* steps"""
+    return np.argmax(_errors(32, seed) < 0.5) < np.argmax(_errors(4, seed) < 0.5)
+
+
+def before_training_no_size_is_any_good(seed):
+    """Before training no size is any good: an error of 3 and more, with 32 bends as with one."""
+    return min(_errors(units, seed)[0] for units in (4, 32)) > 3
+
+
+def neighbors_in_time_look_alike(seed):
+    """Neighbors in time look alike."""
+    place = cells(PAGE, "dqn-c036")["pole_stream"](5000, seed)[:, 0]
+    return np.corrcoef(place[10:], place[:-10])[0, 1] > 0.8
+
+
+def a_still_target_lets_the_news_travel_one_cell_a_copy(seed):
+    """With $C = 50$ the news runs along a straight line, one cell with each copy"""
+    page = cells(PAGE, "dqn-small", "dqn-corridor")
+    *_, network = page["train_corridor"](seed, copy_every=50, updates=600)  # 12 copies
+    values = network(page["one_hot"]).detach().numpy()[:24].max(axis=1)
+    exact = 10 * 0.95 ** np.arange(23, -1, -1)
+    return np.abs(values - exact)[13:].max() < 1 and (exact - values)[:12].min() > 2  # the front stands at cell 12
