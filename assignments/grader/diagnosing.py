@@ -9,6 +9,7 @@ but nothing else, and of a part it can choose one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -77,6 +78,7 @@ def relation(
         for name in SENTENCES:
             if name not in names or len(pairs) < least:
                 continue
+            judgements: list[Judgement]
             if name == SWAPPED:
                 judgements = [in_another_order(got, want) for got, want in pairs]
             elif all(cases):
@@ -298,8 +300,8 @@ def shifted(step: int) -> Relation:
 
 
 def rounded(got: np.ndarray, want: np.ndarray, _: set[int]) -> Judgement:
-    ways = [np.trunc, np.floor, np.ceil, *(lambda right, n=n: right.round(n) for n in range(5))]
-    if got.shape != want.shape or not any(np.allclose(got, cut(want), rtol=0, atol=1e-9) for cut in ways):
+    ways = [np.trunc(want), np.floor(want), np.ceil(want), *(want.round(number) for number in range(5))]
+    if got.shape != want.shape or not any(np.allclose(got, cut, rtol=0, atol=1e-9) for cut in ways):
         return False
     return True if got.any() and several(want) else None
 
@@ -310,7 +312,7 @@ def by_length(power: int) -> Relation:
     def fits(got: np.ndarray, want: np.ndarray, sizes: set[int]) -> Judgement:
         found = sizes if want.ndim == 0 else {len(want), want.size}
         factors = [float(size) ** power for size in found if size > 1]
-        judgements = [mapped(lambda right, factor=factor: right * factor)(got, want, sizes) for factor in factors]
+        judgements = [mapped(partial(np.multiply, factor))(got, want, sizes) for factor in factors]
         return True if True in judgements else None if None in judgements else False
 
     return fits

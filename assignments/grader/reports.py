@@ -112,8 +112,8 @@ def grades(output: Path, assignment: Assignment) -> list[Grade]:
     made = []
     for result in everybody:
         if (one := by.get(result.student)) is not None:
-            known = {(result.student, what): said for (student, what), said in decisions.items() if student == one}
-            decisions = known | decisions  # what is decided about one of the group stays with that one
+            theirs = {(result.student, what): said for (student, what), said in decisions.items() if student == one}
+            decisions = theirs | decisions  # what is decided about one of the group stays with that one
             days |= {result.student: days[one]} if one in days else {}
             note = GROUP.format(called(one, name_in(roster, one)))
             result = replace(of[one], student=result.student, note=" ".join(filter(None, [note, of[one].note])))
