@@ -131,7 +131,7 @@ class TestTwoChapters:
             if book.Root.Dests.get(str(link.Dest), [Dictionary()])[0].objgen not in pages
         ]
         assert lost == []
-        assert len(inside) > 90
+        assert len(inside) > 50  # that there are any: lessons grow and shrink
         outside = [str(link.A.URI) for link in links if "/A" in link]
         assert [uri for uri in outside if not uri.startswith("http")] == []
 
