@@ -300,17 +300,15 @@ def learning_rate_schedule(config: EngineConfig) -> Callable[[int], float]:
 
 @checked
 def names_table() -> str:
-    """``KNOBS`` as a table in Markdown: our name, TRL's, verl's, OpenRLHF's, and what differs."""
-    rows = [["here", "TRL", "verl", "OpenRLHF", "what differs"], ["---"] * 5]
-    rows += [
-        [f"`{k.ours}`", ", ".join(f"`{n}`" for n in k.trl) or "-", _code(k.verl), _code(k.openrlhf), k.differs]
-        for k in KNOBS
-    ]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    """``KNOBS`` in Markdown: a table of our names, TRL's, verl's and OpenRLHF's, and below it what differs."""
+    rows = [["here", "TRL", "verl", "OpenRLHF"], ["---"] * 4]
+    rows += [[f"`{k.ours}`", _code(", ".join(k.trl) or "-"), _code(k.verl), _code(k.openrlhf)] for k in KNOBS]
+    table = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([*table, "", *(f"- `{k.ours}`: {k.differs}." for k in KNOBS if k.differs)])
 
 
 def _code(names: str) -> str:
-    return names if names == "-" else f"`{names}`"
+    return names if names == "-" else ", ".join(f"`{name}`" for name in names.split(", "))
 
 
 @checked
