@@ -218,10 +218,10 @@ def test_a_folder_of_another_run_or_in_use_is_left_alone(whole, llama, task, own
         ("--reward rule=much", "the weight is 'much'"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(llama, task, tmp_path, more, words):
+def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(task, tmp_path, more, words):
     """Without the engine, too: it is imported last."""
     with pytest.raises(SystemExit, match=f"^grpo_command: .*{re.escape(words)}") as caught:
-        main([*arguments(llama, task, "--output", str(tmp_path / "run")), *more.split()])
+        main([*arguments(tmp_path, task, "--output", str(tmp_path / "run")), *more.split()])
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
 
 
@@ -250,10 +250,10 @@ def test_what_the_engine_or_the_model_cannot_do_is_said_at_once(command, tmp_pat
         ('{"prompt": "1", "answer": "1"}', "has no prompt for the"),
     ],
 )
-def test_a_task_file_that_cannot_be_used_is_named(llama, tmp_path, line, words):
+def test_a_task_file_that_cannot_be_used_is_named(tmp_path, line, words):
     (tmp_path / "task.jsonl").write_text(line + "\n")
     with pytest.raises(SystemExit, match=words):
-        main(arguments(llama, tmp_path / "task.jsonl", "--output", str(tmp_path / "run"), "--rule", "last number"))
+        main(arguments(tmp_path, tmp_path / "task.jsonl", "--output", str(tmp_path / "run"), "--rule", "last number"))
 
 
 @pytest.mark.parametrize("name", ["settings.json", "metrics.jsonl"])
