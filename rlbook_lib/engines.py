@@ -55,6 +55,12 @@ class Knob(NamedTuple):
     differs: str = ""  # what is not the same under the other name
 
 
+@checked
+def reward_stretch(config: EngineConfig) -> float:
+    """What rewards are multiplied by so that R minus the group's mean is R minus the mean of the others: G / (G - 1)."""
+    return config.group / (config.group - 1) if config.scale == "leave_one_out" else 1.0
+
+
 def _steps(c: EngineConfig) -> int:
     """Gradient steps an update."""
     return c.epochs * c.minibatches
@@ -266,12 +272,6 @@ SYMPTOMS: tuple[tuple[str, Literal[">", "<"], float, str], ...] = (
     ),
     ("gradient_norm", ">", 100.0, "{:.0f} is the gradient's length: lower the learning rate, and look at the rewards"),
 )
-
-
-@checked
-def reward_stretch(config: EngineConfig) -> float:
-    """What rewards are multiplied by so that R minus the group's mean is R minus the mean of the others: G / (G - 1)."""
-    return config.group / (config.group - 1) if config.scale == "leave_one_out" else 1.0
 
 
 @checked

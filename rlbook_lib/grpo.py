@@ -364,7 +364,7 @@ def _losses(
     """The loss of a minibatch in parts that add up to it, one after another, and what each of them shows."""
     config: GRPOConfig = run.config
     whole = batch.take(index).mask
-    count = float({"sequence": len(whole), "token": whole.sum(), "constant": whole.numel()}[config.normalize])
+    count = float({"sequence": len(whole), "token": int(whole.sum()), "constant": whole.numel()}[config.normalize])
     for rows in index.split(config.rows_at_once or len(index)):
         part = batch.take(rows)
         ref = None if log_prob_ref is None else log_prob_ref[rows, : part.mask.shape[1]]

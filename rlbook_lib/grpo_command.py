@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import importlib.util
 import json
 import math
@@ -108,10 +109,8 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
     rewards = [_reward(text, task) for text in options.reward or ["rule"]]
     given = trl_arguments(config, processes, [weight for _, _, weight in rewards])
     try:
-        import datasets
-        import transformers
-        import trl
-        from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, ProgressCallback
+        # as objects without types, whether they are installed where the types are checked or not
+        datasets, transformers, trl = map(importlib.import_module, ("datasets", "transformers", "trl"))
     except ImportError as error:
         raise ImportError(f"{EXTRA}; {error}") from error
     transformers.utils.logging.disable_progress_bar()
@@ -119,8 +118,8 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
     warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing(_\w+)?` is deprecated", FutureWarning)
     given |= _others(options.trl, trl.GRPOConfig, given)
     try:  # float32 even for bfloat16: a step of 1e-6 is lost in the rounding of a 16-bit weight
-        tokenizer = AutoTokenizer.from_pretrained(options.model)
-        model: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     except Exception as error:  # its kind depends on what is missing or damaged
         raise ValueError(f"--model {options.model}: {str(error).strip().partition(chr(10))[0]}") from error
     longest = _require_room(options.task, task, tokenizer, model, config)
@@ -132,11 +131,13 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
     arguments.distributed_state.wait_for_everyone()  # the folder is there
 
     def shown(split: str, count: int | None) -> Any:
-        prompts = task.by_split[split][:count]  # type: ignore[index]
+        prompts = task.by_split[split][:count]
         said = [[{"role": "user", "content": p}] for p in prompts] if config.chat else prompts
         return datasets.Dataset.from_dict({"prompt": said, "plain": prompts})
 
-    class Trainer(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    base: Any = trl.GRPOTrainer
+
+    class Trainer(base):  # type: ignore[misc]
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
                 optimizer or self.optimizer, learning_rate_schedule(config)
@@ -177,7 +178,7 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
 
     steps, paid_first, trainer.reward_funcs[0] = config.epochs * config.minibatches, trainer.reward_funcs[0], watched
     trainer.reward_func_names = [name for name, _, _ in rewards]
-    for callback in (PrinterCallback, ProgressCallback):
+    for callback in (transformers.PrinterCallback, transformers.ProgressCallback):
         trainer.remove_callback(callback)
     last = _last_whole(options.output, processes)
     done = 0 if last is None else int(last.name.split("-")[1]) // steps
@@ -402,11 +403,11 @@ def _last_whole(folder: Path, processes: int) -> Path | None:
 @contextmanager
 def _stop_between_updates(trainer: Any, steps: int) -> Iterator[Callable[[], bool]]:
     """Ctrl-C in any process lets the update end and saves it; a second one stops at once. Whether it came."""
-    from transformers import TrainerCallback
+    base: Any = importlib.import_module("transformers").TrainerCallback
 
     came = [False, False]  # here; anywhere
 
-    class Stop(TrainerCallback):  # type: ignore[misc]
+    class Stop(base):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % steps == 0:
                 flags = trainer.accelerator.gather(torch.tensor([came[0]], device=trainer.accelerator.device))
@@ -433,7 +434,8 @@ class _Folder:
     """The files of a run, for one command at a time; lines after the last checkpoint are cut off before it goes on."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.lock, self.said = folder, None, set[str]()
+        self.folder, self.said = folder, set[str]()
+        self.lock: TextIO | None = None
         self.metrics, self.samples = folder / "metrics.jsonl", folder / "samples.jsonl"
 
     def open(self, settings: dict[str, Any]) -> None:
@@ -586,7 +588,7 @@ def _described(options: argparse.Namespace, config: EngineConfig, processes: int
     """What decides over the result, as JSON gives it back."""
     kept = {name: str(getattr(options, name)) for name in ("model", "task", "rule", "reward", "trl")}
     said = {**kept, "processes": processes, "config": dataclasses.asdict(config)}
-    return json.loads(json.dumps(said))  # type: ignore[no-any-return]
+    return dict(json.loads(json.dumps(said)))
 
 
 def _parser() -> argparse.ArgumentParser:
