@@ -11,7 +11,7 @@ def a_gift_ruins_runs(seed):
 
 
 def a_running_mean_mends_it(seed):
-    """Subtract a running mean, and it is as good as the first bandit."""
+    """Subtract a running mean, and it is as good as without the gift."""
     bandit = cells(PAGE, "pg-bandit")["bandit"]
     plain, mended = bandit((1.0, 0.0), seed=seed), bandit((5.0, 4.0), baseline=True, seed=seed)
     return abs(plain[:, 100].mean() - mended[:, 100].mean()) < 0.03 and np.sum(mended[:, -1] < 0.1) <= 1
