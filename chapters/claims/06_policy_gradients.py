@@ -27,6 +27,6 @@ def more_doses_miss_by_less(seed):
 
 
 def a_coin_tosser_learns_to_balance(seed):
-    """**Long episodes pull the knob toward what they did, and the coin-tosser learns to balance**"""
+    """short ones push it away from what they did, and the coin-tosser learns to balance"""
     walk = cells(PAGE, "pg-pull-explore", "pg-pole-explore")["pole_walk"](True, seed)
     return walk[-1][1].mean() > 4 * walk[0][1].mean()
