@@ -31,9 +31,9 @@ FOLDER = "lab/"  # below _static
 MICROPYTHON = Path(__file__).parent / "micropython"
 LABS = {  # each lab's modes, with title and first button; the first is the whole lab
     "maze": {
-        "": ("Own the maze", "Sweep until the values stand still"),
-        "backup": ("One equation a cell", "Sweep until the values stand still"),
-        "plan": ("Own the maze", "Sweep until the values stand still"),
+        "": ("Own the maze", "Sweep to the end"),
+        "backup": ("One equation a cell", "Sweep to the end"),
+        "plan": ("Own the maze", "Sweep to the end"),
         "learn": ("Four learners in a maze of yours", "Let all four learn"),
     },
     "cartpole": {"": ("Train it", "Train both")},
@@ -43,6 +43,7 @@ LABS = {  # each lab's modes, with title and first button; the first is the whol
     },
     "agent": {
         "": ("You are the agent", "Let someone else walk"),
+        "walk": ("You are the agent", "Let someone else walk"),
         "learn": ("Learning from your walks", "Learn from the walks"),
         "pull": ("Your choices pull", "Let the walks pull"),
     },
@@ -62,11 +63,12 @@ def opening(name: str, options: dict[str, str] | None = None) -> str:
     """The frame of a lab before it is touched."""
     options = options or {}
     title, run = LABS[name][options.get("mode", "")]
+    look = "Walk yourself" if title == "You are the agent" else "Look first"
     settings = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
     return (
         f'<section class="lab" data-lab="{name}"{settings} data-state="stopped" aria-label="Lab: {html.escape(title)}">'
         f'<p class="lab-bar"><b>Lab: {html.escape(title)}</b> <button type="button" class="lab-run">{html.escape(run)}</button> '
-        '<button type="button" class="lab-open">Look first</button></p>'
+        f'<button type="button" class="lab-open">{look}</button></p>'
         '<p class="lab-status" role="status"></p>'
         "<noscript><p>This lab computes in the page and needs JavaScript, which is switched off here.</p></noscript>"
         "</section>"

@@ -10,7 +10,8 @@ lab.define("lab_agent", function (use) {
   const returnOf = walk => walk.reduceRight((G, { reward }) => reward + GAMMA * G, 0);
 
   function build(root) {
-    if (root.dataset.mode) return use("lab_walks").build(root, root.dataset.mode);
+    const { mode } = root.dataset, early = mode === "walk";  // in lesson 1 nobody has heard of values yet
+    if (mode && !early) return use("lab_walks").build(root, mode);
     let maze, met, state, walk, over, timer, strange = 0, lent = [];
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => strangerStep() });
     const world = choice("Maze", Object.keys(WORLDS), { onchange: () => { pause(); load(); } });
@@ -27,7 +28,7 @@ lab.define("lab_agent", function (use) {
       button("Forget my walks", () => { pause(); memory.forget(); load(); panel.say("All walks are forgotten."); })),
       panel.status, picture, verdict,
       said,
-      code(monteCarloPrediction, tdPrediction));
+      code(...early ? [Maze.prototype.step] : [monteCarloPrediction, tdPrediction]));
     said.append(...maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, `What the walks say: ${name}`), svg, line)));
     memory.read();
     load();
@@ -67,7 +68,7 @@ lab.define("lab_agent", function (use) {
       if (panel.running) lent.push(walk);                    // someone else's walks are not kept as the reader's
       else memory.keep(world.value, walk);
       panel.score(worth);
-      say(`The ${kind}, after ${walk.length} steps, reward ${step.reward}: at the start this walk was worth ${two(worth)}. The next move begins a new walk.`);
+      say(`The ${kind}, after ${walk.length} steps, reward ${step.reward}${early ? "" : `: at the start this walk was worth ${two(worth)}`}. The next move begins a new walk.`);
       if (kind === "goal" && !panel.running) panel.state = "solved";
     }
 
@@ -76,13 +77,16 @@ lab.define("lab_agent", function (use) {
       const fog = maze.cells.map((_, s) => !met.has(s));
       drawMaze(picture, maze, { fog, walker: state, label: `Maze in fog: you are in ${nameOf(maze, state)}; ${fog.filter(x => x).length} of ${maze.nStates} cells are unknown. Arrow keys walk.` });
       const { values } = monteCarloPrediction(maze.nStates, walks, GAMMA), td = tdPrediction(maze.nStates, walks, { gamma: GAMMA, alpha: 0.2, passes: 10 });
-      said.hidden = !walks.length;                           // before the first walk there is nothing to say, and fog to keep
+      said.hidden = early || !walks.length;                           // before the first walk there is nothing to say, and fog to keep
       maps.forEach(({ name, svg, line }, k) => {
         drawMaze(svg, maze, { values: k ? td : values, fog, label: `${name}: the start seems worth ${two((k ? td : values)[maze.start])}` });
         line.textContent = `The start seems worth ${two((k ? td : values)[maze.start])}.`;
       });
       const best = valueIteration(maze, GAMMA).values[maze.start];
-      verdict.textContent = own.length ? `Walks so far: ${own.length}. The best was worth ${two(Math.max(...own.map(returnOf)))} at the start; the best there is, ${two(best)}.`
+      const reached = own.filter(walk => walk.at(-1).reward > 0).map(walk => walk.length), shortest = 1 + Math.round(Math.log(best / 10) / Math.log(GAMMA));
+      verdict.textContent = early ? own.length ? `Walks so far: ${own.length}. ${reached.length ? `Your shortest way to the goal took ${Math.min(...reached)} steps; the shortest there is takes ${shortest}.` : "None has found the goal yet."}`
+        : "You have not walked here yet. You may also watch someone who knows nothing."
+        : own.length ? `Walks so far: ${own.length}. The best was worth ${two(Math.max(...own.map(returnOf)))} at the start; the best there is, ${two(best)}.`
         : lent.length ? "You have not walked here yet. The walks that you watched stand in for yours."
           : "You have not walked here yet. What your walks say will stand below; you may also watch someone who knows nothing, and use their walks.";
     }

@@ -25,9 +25,9 @@ lab.define("lab_maze", function (use) {
     const slip = knob("Slip", { min: 0, max: 1, step: 0.05, value: +(root.dataset.slip ?? 0), onchange: () => { maze.slip = slip.value; changed(); } });
     const gamma = knob("Discount γ", { min: 0, max: 0.99, step: 0.01, value: +(root.dataset.gamma ?? 0.9), onchange: changed });
     const brush = choice("A press on a cell", Object.keys(BRUSHES).slice(has("model") ? 0 : 1), { value: Object.keys(BRUSHES)[has("model") ? 0 : 2] });
-    const reward = knob("Reward", { min: -100, max: 100, step: 1, value: -1 });
+    const reward = knob("Reward to set", { min: -100, max: 100, step: 1, value: -1 });
     const weights = choice("The backup takes", [BEST, COIN], { value: mode === "backup" ? COIN : BEST, onchange: () => { policy = null; draw(); } });
-    const runButton = button("Run to the end", run, { class: has("model") ? "lab-run" : null });
+    const runButton = button("Sweep to the end", run, { class: has("model") ? "lab-run" : null });
     const picture = mazePicture({ tabindex: 0, role: "application", "aria-roledescription": "maze" });
     const equation = el("pre", { class: "lab-equation", "aria-live": "polite", tabindex: 0 });
 
@@ -140,7 +140,7 @@ lab.define("lab_maze", function (use) {
       clearTimeout(timer);
       cancelAnimationFrame(frame);
       panel.state = "stopped";
-      runButton.textContent = "Run to the end";
+      runButton.textContent = "Sweep to the end";
       learnButton.textContent = "Let all four learn";
     }
 

@@ -101,7 +101,7 @@ lab.define("lab_walks", function (use) {
     function build() {
       ({ walks, whose } = theirs());
       root.replaceChildren(group("Pull", runButton, button("One walk", () => { pause(); step(); }), button("Start over", reset), weight.node, rate.node, seed.node, forgetButton(() => { pause(); build(); })), whose,
-        panel.status, picture, line, chart.node, code(probabilities, pullOf));
+        panel.status, picture, el("p", { class: "lab-small" }, "Strokes: the chance of each move. Discs: the pull of the last walk, up (blue) or down (orange)."), line, chart.node, code(probabilities, pullOf));
       reset();
     }
     function reset() {

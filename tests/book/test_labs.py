@@ -194,7 +194,7 @@ def test_the_maze_is_painted_by_mouse_touch_and_keyboard(browser: Any, page_of_l
         picture.click(position=cell(4))
         assert seen.status("maze").startswith("E is now free")
         assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)  # around the wall: down, right, right
-        lab.get_by_role("spinbutton", name="Reward").fill("-1")
+        lab.get_by_role("spinbutton", name="Reward to set").fill("-1")
         lab.get_by_label("A press on a cell").select_option("sets its reward")
         picture.focus()
         for key in ("ArrowUp", "ArrowLeft", "ArrowDown", "Enter"):  # E, then to D over B and A
@@ -378,6 +378,14 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
         assert solved("maze", "plan") == pytest.approx(8.1, abs=1e-4)
         assert solved("maze", "learn") == pytest.approx(8.1, rel=0.05)
         assert lab("maze", "learn").get_by_role("button", name="One sweep").count() == 0
+
+        walker = lab("agent", "walk")
+        walker.locator(".lab-open").click()
+        for move in ("right", "right", "down"):
+            walker.get_by_role("button", name=move).click()
+        assert "Your shortest way to the goal took 3 steps; the shortest there is takes 3." in walker.inner_text()
+        assert "worth" not in walker.inner_text()
+        walker.get_by_role("button", name="Forget my walks").click()
 
         walks = lab("agent", "learn")
         mean = solved("agent", "learn")  # a stranger's walks, always the same
