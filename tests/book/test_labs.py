@@ -284,7 +284,7 @@ def test_cartpole_pauses_steps_and_stops(browser: Any, page_of_labs: str) -> Non
 
 def test_the_language_model_learns_to_write_its_work(browser: Any, page_of_labs: str) -> None:
     with opened(browser, page_of_labs) as seen:
-        lab = seen.lab("language")
+        lab = seen.open("language")
         spent = processor_ms(browser, seen, lambda: seen.run("language"))
         is_free(browser, seen, spent)
         assert 0.8 <= float(lab.get_attribute("data-score")) <= 1
