@@ -47,6 +47,7 @@ class Lesson:
     first_picture: float = float("inf")  # the first picture's bottom at a window of 1366 x 768
     deeper: int = 0  # links to the lesson's Deeper page, but for the one at its foot
     mistakes_told: int = 0  # boxes of common mistakes that do not ask "True or false?"
+    time_off: float = float("inf")  # minutes between the time that the lesson states and that of ``MINUTES``
 
 
 LIMITS = Lesson(
@@ -63,10 +64,15 @@ LIMITS = Lesson(
     first_picture=768,
     deeper=6,
     mistakes_told=0,
+    time_off=5,
 )
 # Lessons that still send the reader to Deeper more often; a number here may only fall.
 DEEPER_SO_FAR = {"02_mdps": 14, "04_mc_and_td": 14, "07_gae": 15, "08_entropy_kl": 13, "09_trpo": 14}
 DEEPER_SO_FAR |= {"11_preferences": 13, "12_rlhf": 12, "13_grpo": 11}
+
+# How long a lesson takes: 130 words a minute, 30 seconds a displayed formula, 5 a line of open code, 2 minutes an explorer, and 5
+# for the first exercise, which the path through the book asks for.
+MINUTES = "words / 130 + formulas / 2 + lines / 12 + 2 * explorers.length + 5"
 
 MEASURE = r"""formula => {
   const article = document.querySelector("article");
@@ -86,10 +92,14 @@ MEASURE = r"""formula => {
   const outputs = [...article.querySelectorAll(".cell_output pre, .cell_output table")].map(e => e.textContent).join("\n");
   const explorers = [...article.querySelectorAll(".rlx:has(form)")].filter(shows);
   const acts = article.querySelector(".tag_acts");
+  const lines = code.reduce((sum, block) => sum + block.textContent.trimEnd().split("\n").length, 0);
+  const formulas = [...article.querySelectorAll("div.math")].filter(shows).length;
+  const said = article.textContent.match(/(\d+) minutes; with/);
   return {
     words, height,
     code_cells: code.length,
-    code_lines: code.reduce((sum, block) => sum + block.textContent.trimEnd().split("\n").length, 0),
+    code_lines: lines,
+    time_off: said && Math.abs(said[1] - (MINUTES)),
     first_control: explorers.length ? top(explorers[0]) : null,
     formula: share(document.getElementById("equation-" + formula)),
     acting: share(acts),
@@ -99,7 +109,7 @@ MEASURE = r"""formula => {
     mistakes_told: [...article.querySelectorAll("details.mistake > summary")].filter(
       title => !title.textContent.startsWith("True or false?")).length,
   };
-}"""
+}""".replace("MINUTES", MINUTES)
 FIRST_SCREEN = {"width": 1366, "height": 768}
 FIRST_PICTURE = """() => {
   const picture = document.querySelector("article .rlx-picture svg, article .cell_output img");

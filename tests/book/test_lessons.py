@@ -40,7 +40,7 @@ PAGE = """<!doctype html><html lang="en"><title>A</title><body style="margin:0">
 <details><summary>One line</summary><p>hidden words do not count</p></details>
 <div id="equation-eq-a" style="height:100px"></div>
 {code}<div class="cell tag_acts"><div class="cell_output"><pre>{output}</pre></div></div>
-<div class="rlx" style="height:{figure}px"><div class="rlx-picture"><svg height="9"></svg></div><form></form></div>{more}<div style="height:1000px"></div></article></body></html>"""
+<div class="rlx" style="height:{figure}px"><div class="rlx-picture"><svg height="9"></svg></div><form></form></div><p>A lesson of 8 minutes; with more.</p>{more}<div style="height:1000px"></div></article></body></html>"""
 
 
 @pytest.fixture
@@ -56,7 +56,8 @@ def page(tmp_path: Path) -> Iterator[Any]:
 
 def test_what_is_counted(page: Any, browser: Any) -> None:
     found = measure(browser, page(CODE.format("a = 1\nb = 2") * 2, "True 1.5 False Falsehood"), "a.html", "eq-a")
-    assert (found.words, found.code_cells, found.code_lines, found.truths, found.tallest_explorer) == (8, 2, 4, 2, 400)
+    assert (found.words, found.code_cells, found.code_lines, found.truths, found.tallest_explorer) == (15, 2, 4, 2, 400)
+    assert found.time_off == pytest.approx(8 - (15 / 130 + 4 / 12 + 2 + 5))
     assert 0 < found.formula < found.acting < found.first_control / found.height < 0.6
 
 
@@ -69,6 +70,7 @@ def test_what_is_counted(page: Any, browser: Any) -> None:
         ({"code": '<div style="height:22000px"></div>'}, "first_control"),
         ({"output": "check: True"}, "truths"),
         ({"figure": 640}, "tallest_explorer"),
+        ({"code": CODE.format("x\n" * 100)}, "time_off"),
         ({"code": '<div style="height:768px"></div>'}, "first_picture"),
         ({"more": '<a class="reference" href="a_deeper.html#b">Deeper</a> ' * 7}, "deeper"),
         ({"more": '<details class="mistake"><summary>Pigs fly.</summary>False.</details>'}, "mistakes_told"),
@@ -80,5 +82,11 @@ def test_what_is_beyond_a_limit_is_named(page: Any, browser: Any, fault: dict[st
 
 
 def test_what_is_missing_is_beyond_the_limit() -> None:
-    assert [fault.split()[0] for fault in beyond(Lesson())] == ["first_control", "formula", "acting", "first_picture"]
+    assert [fault.split()[0] for fault in beyond(Lesson())] == [
+        "first_control",
+        "formula",
+        "acting",
+        "first_picture",
+        "time_off",
+    ]
     assert LIMITS.words == 4500

@@ -138,6 +138,6 @@ def discounted_returns(rewards, gamma):
 def known_to_programs():
     """What the cells of lessons 1 to 4 have imported or made before the programs that run on the page."""
     maze = Maze("L1")
-    return dict(np=numpy, MDP=MDP, Maze=Maze, dp=dp, ACTIONS=ACTIONS, maze=maze, NAMES="ABCDTG", firm=maze.to_mdp(0.9),
+    return dict(np=numpy, MDP=MDP, Maze=Maze, dp=dp, ACTIONS=ACTIONS, maze=maze, NAMES="ABCDEF", firm=maze.to_mdp(0.9),
                 slippery=Maze("L1", slip=0.4).to_mdp(0.9), sample_episode=sample_episode, discounted_returns=discounted_returns,
                 policy_evaluation=dp.policy_evaluation, value_iteration=dp.value_iteration, re=re)  # fmt: skip
