@@ -47,7 +47,7 @@
   document.querySelectorAll(".quiz").forEach((quiz, number) => quiz.querySelectorAll("details").forEach(answer => { answer.name = "quiz-" + number; }));
   addEventListener("load", () => document.fonts.ready.then(() => {
     fitAll();
-    go(Number(location.hash.slice(1) || 1) - 1);
+    requestAnimationFrame(() => go(Number(location.hash.slice(1) || 1) - 1));  // when the slides have their places
   }));
   addEventListener("resize", fitAll);
 })();
