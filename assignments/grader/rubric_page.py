@@ -15,7 +15,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -187,7 +187,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def write(self, path: str) -> None:
         """Save or export what our page asks for."""
-        actions = {"save": self.server.desk.save, "export": lambda said: self.server.desk.export()}
+        desk = self.server.desk
+        actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "save": desk.save,
+            "export": lambda _: desk.export(),
+        }
         origin, kind = self.headers.get("Origin"), self.headers.get("Content-Type")
         length = self.headers.get("Content-Length", "")
         if origin != f"http://{self.server.host}" or kind != "application/json":

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from binascii import a2b_base64, b2a_base64
 from json import JSONDecoder, dumps, loads
-from json.encoder import c_make_encoder, encode_basestring_ascii
-from json.scanner import c_make_scanner
+from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
+from json.scanner import c_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
 import numpy as np

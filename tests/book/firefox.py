@@ -22,8 +22,8 @@ addEventListener("unhandledrejection", event => tell({error: `${event.reason}`})
 </script>"""
 
 
-def told_by_firefox(folder: Path, page: str, profile: Path) -> Any:
-    """Open ``page`` as one of ``folder``'s, with a fresh profile; returns what its script hands to ``tell``, once.
+def told_by_firefox(folder: Path, page: str, profile: Path, name: str = "told.html") -> Any:
+    """Open ``page`` as one of ``folder``'s by this name, with a fresh profile; returns what its script hands to ``tell``, once.
 
     What it does not catch comes back as {"error": ...}.
     """
@@ -37,7 +37,7 @@ def told_by_firefox(folder: Path, page: str, profile: Path) -> Any:
             super().__init__(*arguments, directory=str(folder))
 
         def do_GET(self) -> None:
-            if self.path != "/told.html":
+            if self.path != f"/{name}":
                 return super().do_GET()
             self.answer(200, (TELL + page).encode())
 
@@ -59,7 +59,7 @@ def told_by_firefox(folder: Path, page: str, profile: Path) -> Any:
     (profile / "user.js").write_text("".join(f'user_pref("{name}", false);\n' for name in QUIET), "utf-8")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_address[1]}/told.html"
+        address = f"http://127.0.0.1:{server.server_address[1]}/{name}"
         command = [firefox, "--headless", "--no-remote", "--profile", str(profile), address]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import http.server
 import json
-import queue
 import re
 import shutil
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing
+from firefox import told_by_firefox
 
 from rlbook_lib.dynamic_programming import policy_evaluation
 from rlbook_lib.maze import Maze
@@ -573,63 +569,28 @@ def test_the_engine_computes_the_same_in_chromium(browser: Any, parity: str, tmp
 # ------------------------------------------------------------------------------------------------- another browser
 
 
+PRESS = """<script>
+addEventListener("load", async () => {
+  const found = {};
+  for (const root of document.querySelectorAll("[data-lab]")) {
+    root.scrollIntoView();
+    root.querySelector(".lab-run").click();
+    while (root.dataset.state !== "solved") await new Promise(done => setTimeout(done, 100));
+    found[root.dataset.lab] = +root.dataset.score;
+  }
+  const frame = Object.assign(document.createElement("iframe"), {src: "parity.html"});
+  frame.onload = () => tell([found, frame.contentWindow.answers]);
+  document.body.append(frame);
+});
+</script>"""
+
+
 def test_firefox_solves_every_lab_and_computes_the_same(tmp_path: Path, parity: str) -> None:
-    """Firefox as it comes: a page presses every run button itself, and tells a server of its own how it ended. A second
-    page tells what it computes."""
-    firefox = shutil.which("firefox-esr") or shutil.which("firefox")
-    if not firefox:
-        missing("no Firefox found")
-    told: queue.Queue[str] = queue.Queue()
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments, directory=str(tmp_path))
-
-        def do_POST(self) -> None:
-            told.put(self.rfile.read(int(self.headers["content-length"])).decode())
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
-
+    """A page presses every run button itself; a second one computes."""
     shutil.copytree(LAB, tmp_path / "lab")
-    labs = "".join(opening(name) for name in LABS)
-    press = """
-    const tell = what => fetch("/", { method: "POST", body: JSON.stringify(what) });
-    addEventListener("error", event => tell({ error: event.message }));
-    addEventListener("load", async () => {
-      const found = {};
-      for (const root of document.querySelectorAll("[data-lab]")) {
-        root.scrollIntoView();
-        root.querySelector(".lab-run").click();
-        while (root.dataset.state !== "solved") await new Promise(done => setTimeout(done, 100));
-        found[root.dataset.lab] = +root.dataset.score;
-      }
-      await tell(found);
-      location.href = "parity.html";
-    });"""
-    page = f"<!doctype html><title>Labs</title>{loading('lab/')}{labs}<script>{press}</script>"
-    (tmp_path / "index.html").write_text(page, "utf-8")
-    (tmp_path / "parity.html").write_text(
-        f'{parity}<script>fetch("/", {{ method: "POST", body: answers }});</script>', "utf-8"
-    )
-    profile = tmp_path / "profile"
-    profile.mkdir()
-    quiet = ("browser.shell.checkDefaultBrowser", "datareporting.policy.dataSubmissionEnabled", "app.update.enabled")
-    (profile / "user.js").write_text("".join(f'user_pref("{name}", false);\n' for name in quiet), "utf-8")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_address[1]}/index.html"
-        command = [firefox, "--headless", "--no-remote", "--profile", str(profile), address]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            found = json.loads(told.get(timeout=WAIT / 1000))
-            answers = told.get(timeout=WAIT / 1000) if set(found) == set(LABS) else ""
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
-            server.shutdown()
+    (tmp_path / "parity.html").write_text(f"{parity}<script>window.answers = answers;</script>", "utf-8")
+    page = f"<title>Labs</title><body>{loading('lab/')}{''.join(opening(name) for name in LABS)}{PRESS}"
+    found, answers = told_by_firefox(tmp_path, page, tmp_path / "profile")
     assert set(found) == set(LABS), found
     assert found["maze"] == pytest.approx(8.1, abs=1e-4) and 0 < found["agent"] <= 8.1
     assert 475 <= found["cartpole"] <= 500 and 0.8 <= found["language"] <= 1

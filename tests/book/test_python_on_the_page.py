@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import html
-import http.server
 import itertools
 import json
-import queue
 import re
-import shutil
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import notebook_checks
 import pytest
-from conftest import ROOT, missing
+from firefox import told_by_firefox
+from conftest import ROOT
 from lesson_limits import CENTRAL
 from page_visit import AXE
 from test_your_turn import lesson, your_turn
@@ -203,44 +199,13 @@ def test_a_reader_changes_lines_makes_mistakes_and_stops(browser: Any, folder: P
 
 
 def test_firefox_runs_them_too(folder: Path, tmp_path: Path) -> None:
-    firefox = shutil.which("firefox-esr") or shutil.which("firefox")
-    if not firefox:
-        missing("no Firefox found")
-    told: queue.Queue[str] = queue.Queue()
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments, directory=str(folder))
-
-        def do_POST(self) -> None:
-            told.put(self.rfile.read(int(self.headers["content-length"])).decode())
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
-
-    (folder / "10_firefox.html").write_text(
-        (folder / "10_page.html").read_text("utf-8")
-        + """<script>addEventListener("load", async () => {
-          const {box, start} = await bookPython.open(document.querySelector(".cell"));
-          await start();
-          const found = [box.dataset.said, document.querySelector(".python-sentence").textContent];
-          fetch("/", {method: "POST", body: JSON.stringify(found)});
-        });</script>""",
-        "utf-8",
-    )
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_address[1]}/10_firefox.html"
-        command = [firefox, "--headless", "--no-remote", "--profile", str(tmp_path), address]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            said, sentence = json.loads(told.get(timeout=120))
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
-            server.shutdown()
+    run = """<script>addEventListener("load", async () => {
+      const {box, start} = await bookPython.open(document.querySelector(".cell"));
+      await start();
+      tell([box.dataset.said, document.querySelector(".python-sentence").textContent]);
+    });</script>"""
+    page = (folder / "10_page.html").read_text("utf-8") + run
+    said, sentence = told_by_firefox(folder, page, tmp_path / "profile", "10_firefox.html")
     assert said.startswith("The picture below")
     assert sentence.startswith("ρ = 1.50: good action no gradient; bad action gradient -1. The real batch")
 
