@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import os
 import platform
 import re
 import sys
@@ -166,9 +167,9 @@ def gpu_run(
     *,
     summary: Callable[[dict[str, Any]], str] | None = None,
 ) -> dict[str, Any] | None:
-    """Run an experiment on the GPU if there is one; else show the recorded run; else say that there is none.
+    """Show the recorded run of an experiment, or say that there is none; where ``RLBOOK_GPU=1`` asks for it, run it on the GPU.
 
-    One line is printed that says which of the three it was.
+    One line is printed that says which of the three it was. Unasked nothing starts, so that a page prints the same everywhere.
 
     Args:
         name: of the recording: lowercase letters, digits, hyphens and underscores.
@@ -178,23 +179,23 @@ def gpu_run(
 
     Returns:
         The record: what the experiment returned, and "name", "device", "versions", "date" and "seconds".
-        None if there is neither a GPU nor a recording.
+        None if it is neither asked for nor recorded.
 
     Raises:
-        ValueError: another kind of name or result, or a recording that is damaged.
+        ValueError: another kind of name or result, a recording that is damaged, or asked for where there is no GPU.
     """
     path = RECORDINGS / f"{_word(name)}.json"
-    if torch.cuda.is_available():
+    if os.environ.get("RLBOOK_GPU") == "1":
         record = make_record(name, experiment, choose_device("cuda"))
         print(f"Run here, on {record['device']}, in {record['seconds']:.0f} s.")
     elif path.is_file():
         record = read_record(path)
         print(
-            f"No GPU here. Recorded run: on {record['device']}, {record['date']}, "
+            f"Recorded run: on {record['device']}, {record['date']}, "
             f"in {record['seconds']:.0f} s, seeds {', '.join(map(str, record['seeds']))}."
         )
     else:
-        print(f"No GPU here, and not recorded yet: {name}.")
+        print(f"Not recorded yet: {name}. With RLBOOK_GPU=1 this cell runs on a GPU.")
         return None
     if summary is not None:
         print(summary(record))

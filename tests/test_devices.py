@@ -118,31 +118,35 @@ def test_throughput_counts_items_per_second():
 # ---------------------------------------------------------------------- recorded runs
 
 
-def test_without_a_gpu_and_a_recording_the_page_says_so(recordings, capsys):
+def test_without_a_recording_the_page_says_so(recordings, capsys):
     def never(device):
-        raise AssertionError("there is no GPU to run on")
+        raise AssertionError("nobody asked for it")
 
     assert gpu_run("toy", never, summary=lambda record: "never said") is None
-    assert capsys.readouterr().out == "No GPU here, and not recorded yet: toy.\n"
+    assert capsys.readouterr().out == "Not recorded yet: toy. With RLBOOK_GPU=1 this cell runs on a GPU.\n"
 
 
-def test_without_a_gpu_the_recorded_run_is_shown(recordings, capsys):
+def test_unasked_the_recorded_run_is_shown(recordings, capsys):
     record = stored(recordings)
     assert gpu_run("toy", experiment, summary=lambda r: f"best {r['summary']['best']}") == record
-    assert (
-        capsys.readouterr().out
-        == "No GPU here. Recorded run: on Some GPU, 2026-01-02, in 12 s, seeds 3, 4.\nbest 3.0\n"
-    )
+    assert capsys.readouterr().out == "Recorded run: on Some GPU, 2026-01-02, in 12 s, seeds 3, 4.\nbest 3.0\n"
 
 
-def test_with_a_gpu_the_experiment_runs(recordings, monkeypatch, capsys):
+def test_who_asks_runs_the_experiment_on_the_gpu(recordings, monkeypatch, capsys):
     stored(recordings)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("RLBOOK_GPU", "1")
     monkeypatch.setattr(devices, "choose_device", lambda name: CPU)  # stands in for the GPU
     record = gpu_run("toy", experiment)
     assert record["device"] == describe_machine()["device"]
     assert record["curve"] == experiment(CPU)["curve"]
     assert capsys.readouterr().out.startswith(f"Run here, on {record['device']}, in ")
+
+
+def test_who_asks_where_there_is_no_gpu_is_told(recordings, monkeypatch):
+    monkeypatch.setenv("RLBOOK_GPU", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="name is 'cuda'; expected .* this machine has"):
+        gpu_run("toy", experiment)
 
 
 def test_a_record_says_how_it_was_made():
