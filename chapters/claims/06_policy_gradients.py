@@ -19,7 +19,7 @@ def a_running_mean_mends_it(seed):
 
 def more_doses_miss_by_less(seed):
     """the average aims at the truth, and misses it by less the more doses"""
-    page = cells(PAGE, "pg-pull-explore")
+    page = cells(PAGE, "pg-pull-numbers")
     page["NOISE"][:] = np.random.default_rng(seed).standard_normal(page["NOISE"].shape)
     truth = page["expected"](-0.5, page["SIGMA"])[1]
     miss = [np.abs(page["pulls_at"](-0.5, 0, n, False)[1].mean(axis=1) - truth).mean() for n in (4, 100, 1000)]
@@ -28,5 +28,5 @@ def more_doses_miss_by_less(seed):
 
 def a_coin_tosser_learns_to_balance(seed):
     """short ones push it away from what they did, and the coin-tosser learns to balance"""
-    walk = cells(PAGE, "pg-pull-explore", "pg-pole-explore")["pole_walk"](True, seed)
+    walk = cells(PAGE, "pg-pull-numbers", "pg-pull-explore", "pg-pole-explore")["pole_walk"](True, seed)
     return walk[-1][1].mean() > 4 * walk[0][1].mean()
