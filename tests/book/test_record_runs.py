@@ -67,6 +67,15 @@ def test_what_was_run_is_not_run_again_unless_it_changed(tool: Any, tmp_path: Pa
     assert stored_runs(path)["high"]["y"][1].tolist() == [0, 4, 8]
 
 
+def test_numbers_keep_the_origin_that_they_had(tool: Any, tmp_path: Path) -> None:
+    path = tool.record("small", [0], tmp_path / "out", 1, "sequential")
+    path.write_text(path.read_text("utf-8").replace('"made": {', '"made": {"place": "elsewhere", ', 1), "utf-8")
+    tool.record("small", [0], tmp_path / "out", 1, "sequential")
+    assert json.loads(path.read_text("utf-8"))["made"]["place"] == "elsewhere"
+    tool.record("small", [0, 1], tmp_path / "out", 1, "sequential")
+    assert "place" not in json.loads(path.read_text("utf-8"))["made"]
+
+
 def test_what_is_no_record_is_named(tool: Any, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     for path in (tmp_path / "bad.json", tmp_path / "none.json"):
