@@ -243,6 +243,7 @@ def standing_out(page: Page) -> list[str]:
 # axe's time grows with the number of elements, and nine of ten stand in formulas, pictures and colored words of code. So it
 # looks at the first few of each kind, where a kind is an element's tag, class and style and those of all elements around it:
 # * of words in a color or a face of their own (a class and nothing else), and of formulas, the rest is shortened to its text;
+#   but for the code in a table, which breaks where its text would not, so that the table would be another one;
 # * of all other elements, the rest is left out of the search for pale colors, and of no other;
 # * a picture is one image with a name for screen readers: of its lines only those stay that have a meaning of their own.
 # The work is done on a copy that takes the page's place at once: each change of the shown page would be laid out anew.
@@ -264,7 +265,7 @@ SHORTEN = """kept => {
   }
   for (const element of [...rest].reverse()) {
     const plain = !element.firstElementChild && [...element.attributes].every(attribute => attribute.name === "class");
-    if (plain && element.matches("span, em, strong, code")) element.replaceWith(element.textContent);
+    if (plain && element.matches("span, em, strong, code:not(td code)")) element.replaceWith(element.textContent);
     else element.dataset.alike = "";
   }
   body.normalize();
