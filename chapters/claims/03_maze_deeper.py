@@ -37,7 +37,9 @@ def a_ring_does_not(seed):
 
 def the_best_order_depends_on_whether_a_cell_waits(seed):
     """The backward order needs the fewest backups in all five mazes of the first kind, prioritized sweeping in all five of the second."""
-    orders_of = cells("03_maze_deeper", "dm000004", "maze-056", "maze-071", "ord00001", "ord00003")["orders_of"]
+    orders_of = cells("03_maze_deeper", "dm000004", "maze-056", "maze-071", "ord00001", "ord00001b", "ord00003")[
+        "orders_of"
+    ]
     for number in range(1000 * seed, 1000 * seed + 50):
         _, exact, waits, methods = orders_of(number)
         if exact[0] > 0.1:

@@ -38,4 +38,4 @@ def a_still_target_lets_the_news_travel_one_cell_a_copy(seed):
     *_, network = page["train_corridor"](seed, copy_every=50, updates=600)  # 12 copies
     values = network(page["one_hot"]).detach().numpy()[:24].max(axis=1)
     exact = 10 * 0.95 ** np.arange(23, -1, -1)
-    return np.abs(values - exact)[13:].max() < 1 and (exact - values)[:12].min() > 2  # the front stands at cell 12
+    return 11 <= (values > exact / 2).sum() <= 12  # cells behind the front
