@@ -75,8 +75,7 @@ def record(name: str, seeds: list[int] | None, folder: Path, workers: int, backe
         }
         for case, given in arguments.items()
     }
-    before = {case: set(rows["runs"]) for case, rows in known.items() if rows["arguments"] == arguments.get(case)}
-    is_old = all({*map(str, seeds)} <= before.get(case, set()) for case in arguments)
+    is_old = all({*seeds} <= others.get(case, set()) for case in arguments)
     write(path, {"made": old["made"] if is_old else made, "cases": cases})  # old numbers keep their origin
     return path
 

@@ -68,12 +68,7 @@ lab.define("lab_walks", function (use) {
       panel.score(mc[maze.start]);
       panel.say(`Walk ${(at ? seen : seen - 1) % walks.length + 1} of ${walks.length}, ${ACTIONS[one.action]} from ${name}, reward ${two(reward).replace(".00", "")}.`, !panel.running);
     }
-    function run() {
-      if (panel.running) return pause();
-      panel.state = "running";
-      runButton.textContent = "Pause";
-      go();
-    }
+    function run() { panel.press(runButton, go, pause); }
     function go() {
       const round = Math.floor(seen / walks.length);
       do step(); while (still.matches && Math.floor(seen / walks.length) === round);
@@ -145,12 +140,7 @@ lab.define("lab_walks", function (use) {
       panel.score(points.at(-1)[1]);
       panel.say(`Walk ${count}, ${own ? "given" : "the policy's own"}: it was worth ${two(G[0])}. The policy is now worth ${two(points.at(-1)[1])}.`, !panel.running);
     }
-    function run() {
-      if (panel.running) return pause();
-      panel.state = "running";
-      runButton.textContent = "Pause";
-      go();
-    }
+    function run() { panel.press(runButton, go, pause); }
     function go() {
       const good = () => count > walks.length && points.at(-1)[1] > 0.9 * top;
       do step(); while (still.matches && !good() && count < 1000);

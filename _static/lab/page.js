@@ -108,6 +108,13 @@ lab.define("page", function (use) {
     score(value) { this.root.dataset.score = String(Math.round(value * 10000) / 10000); }
     set state(state) { this.running = state === "running"; this.root.dataset.state = state; }
     get state() { return this.root.dataset.state; }
+    /** A press on the run button: pause what runs, or start it. */
+    press(runButton, go, pause) {
+      if (this.running) return pause();
+      this.state = "running";
+      runButton.textContent = "Pause";
+      go();
+    }
   }
 
   return { el, button, knob, choice, group, code, still, nice, curves, figure, Panel };
