@@ -44,6 +44,9 @@ class Visit:
     elements: int = 0
     stops: int = 0  # of the Tab key between the start of the text and its last quiz, nothing opened
     controls: int = 0
+    by_hand: list[str] = field(
+        default_factory=list
+    )  # kinds of controls that the browser's own mouse and keyboard moved
     dead: list[str] = field(default_factory=list)  # controls that did not move their picture, and how
     step_ms: list[float] = field(default_factory=list)  # time of every step of every range
     quizzes: int = 0
@@ -137,8 +140,8 @@ weights: dict[
 # ---------------------------------------------------------------- the whole visit
 
 
-def visit(browser: Browser, base: str, name: str, pictures: Path | None = None) -> Visit:
-    """Load the page once and go through all that a reader can do with it."""
+def visit(browser: Browser, base: str, name: str, pictures: Path | None = None, by_hand: bool = True) -> Visit:
+    """Load the page once and go through all that a reader can do with it; see ``move_controls`` for ``by_hand``."""
     seen = Visit(name)
     with opened(browser, base + name, seen) as page:
         picture(page, pictures, name, "light-1280")
@@ -149,7 +152,7 @@ def visit(browser: Browser, base: str, name: str, pictures: Path | None = None) 
         page.set_viewport_size(WIDE)
         use_quizzes(page, seen)
         page.evaluate(UNFOLD)
-        move_controls(page, seen)
+        move_controls(page, seen, by_hand)
         if pictures:
             switch_theme(page, "dark")
         picture(page, pictures, name, "dark-1280")
@@ -443,20 +446,19 @@ PICTURE_NUMBER = """figure => {
 }"""
 
 
-def move_controls(page: Page, seen: Visit) -> None:
+def move_controls(page: Page, seen: Visit, by_hand: bool = True) -> None:
     """Move every control of every figure; note those that leave their picture as it was.
 
-    All of them get the events of a hand, and it is looked whether a hand reaches them. The first of each kind is moved by the
-    browser's own mouse and keyboard as well.
+    All of them get the events of a hand, and it is looked whether a hand reaches them. With ``by_hand`` the first of each kind
+    is moved by the browser's own mouse and keyboard as well.
     """
-    kinds = set()
     for control in page.evaluate(USE_CONTROLS, [FIGURES, CONTROLS, PATIENCE_MS, FAST_MS, PLACES]):
         name, kind = f"figure {control['number'] + 1}, {control['name']}", control["kind"]
         seen.controls += 1
         seen.step_ms += control["times"]
         seen.dead += [f"{name}: {fault}" for fault in control["faults"]]
-        if kind not in kinds:
-            kinds.add(kind)
+        if by_hand and kind not in seen.by_hand:
+            seen.by_hand.append(kind)
             figure = page.locator(FIGURES).nth(control["number"])
             box = figure.locator(CONTROLS).nth(control["index"])
             seen.dead += [
