@@ -23,31 +23,21 @@ import importlib.util
 import json
 import math
 import os
-import signal
+import re
 import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
 
 import torch
 
+from rlbook_lib import engines
 from rlbook_lib.checks import Count, check, checked
-from rlbook_lib.engines import (
-    FIXED,
-    KNOBS,
-    METRICS,
-    EngineConfig,
-    learning_rate_schedule,
-    reward_stretch,
-    symptoms,
-    trl_arguments,
-)
-from rlbook_lib.grpo import activation_memory
+from rlbook_lib.engines import KNOBS, METRICS, EngineConfig, gradient_steps, reward_stretch
 from rlbook_lib.text_tasks import PromptFile, RewardError
 from rlbook_lib.training import TrainingError
 
@@ -91,23 +81,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(options: argparse.Namespace, folder: _Folder) -> bool:
     """From the last checkpoint to the end; process 0 writes. False after Ctrl-C."""
-    config, processes, first = (
-        _config(options),
-        int(os.environ.get("WORLD_SIZE", "1")),
-        os.environ.get("RANK", "0") == "0",
-    )
+    config, processes = _config(options), int(os.environ.get("WORLD_SIZE", "1"))
     if not options.model.is_dir():
-        raise ValueError(
-            f"--model {options.model} is no folder; expected one with a causal language model and its tokenizer"
-        )
+        raise ValueError(f"--model {options.model} is no folder; expected one with a model and its tokenizer")
     task = PromptFile(options.task, options.rule, config.max_new_tokens)
-    if config.prompts > len(task.by_split["train"]):
-        raise ValueError(
-            f"prompts is {config.prompts}; expected at most {len(task.by_split['train'])}, the file's for training"
-        )
-    eos: set[int] = set()
+    if config.prompts > (there := len(task.by_split["train"])):
+        raise ValueError(f"prompts is {config.prompts}; expected at most {there}, the file's for training")
     rewards = [_reward(text, task) for text in options.reward or ["rule"]]
-    given = trl_arguments(config, processes, [weight for _, _, weight in rewards])
+    given = engines.trl_arguments(config, processes, [weight for _, _, weight in rewards])
+    given |= engines.other_arguments(options.trl)
+    if config.vllm and given["top_p"] != 1.0:  # TRL issue 6789
+        raise ValueError(f"top_p is {given['top_p']} with vLLM; expected 1: its log-probabilities leave the cut out")
+
+    trainer, longest = _trainer(options, config, task, rewards, given, folder)
+    first, model, steps = trainer.is_world_process_zero(), options.output / "model", gradient_steps(config)
+    last = engines.last_whole_checkpoint(options.output, processes, before=config.updates * steps)
+    done = config.updates if model.exists() else int(last.name.split("-")[1]) // steps if last else 0
+    seen = trainer.accelerator.gather(torch.tensor([done], device=trainer.accelerator.device))
+    if int(seen.min()) != int(seen.max()):
+        raise ValueError(f"--output {options.output}: expected a folder that all processes share")
+    if done == config.updates:
+        print(f"{options.output}: all {done} updates are made", flush=True)
+        return True
+    if first:
+        folder.go_on(done, config, options.quiet)
+        print(f"{options.output}: {engines.foretold(trainer, config, longest)}", flush=True)
+    if last is None:
+        trainer.evaluate()
+    with engines.stop_between_updates(trainer, config) as interrupted:
+        trainer.train(resume_from_checkpoint=None if last is None else str(last))
+    if interrupted():
+        return False
+    if not config.evaluate_every or config.updates % config.evaluate_every:
+        trainer.evaluate()
+    if config.lora_rank and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        # checkpoints hold the adapters
+        trainer.model = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
+    part = model.with_suffix(".part")
+    with engines.whole_or_nothing(part):
+        trainer.save_model(str(part))
+    if first:
+        folder.draw()
+        os.replace(part, model)
+    return True
+
+
+def _trainer(
+    options: argparse.Namespace,
+    config: EngineConfig,
+    task: PromptFile,
+    rewards: list[tuple[str, Paid, float]],
+    given: dict[str, Any],
+    folder: _Folder,
+) -> tuple[Any, int]:
+    """TRL's trainer with this command's rewards, schedule and files; and the tokens of the longest prompt."""
     try:
         # as objects without types, whether they are installed where the types are checked or not
         datasets, transformers, trl = map(importlib.import_module, ("datasets", "transformers", "trl"))
@@ -116,46 +143,44 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
     transformers.utils.logging.disable_progress_bar()
     # TRL 1.16 and transformers 5.23 call each other by an old name
     warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing(_\w+)?` is deprecated", FutureWarning)
-    given |= _others(options.trl, trl.GRPOConfig, given)
     try:  # float32 even for bfloat16: a step of 1e-6 is lost in the rounding of a 16-bit weight
         tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     except Exception as error:  # its kind depends on what is missing or damaged
         raise ValueError(f"--model {options.model}: {str(error).strip().partition(chr(10))[0]}") from error
-    longest = _require_room(options.task, task, tokenizer, model, config)
-
+    longest = _require_room(options.task, task, tokenizer, model, config, given.get("chat_template_kwargs") or {})
     cpu = options.device == "cpu" or not torch.cuda.is_available()
     arguments = trl.GRPOConfig(output_dir=str(options.output), use_cpu=cpu, disable_tqdm=True, **given)
+    first, steps = arguments.process_index == 0, gradient_steps(config)
     if first:
-        folder.open(_described(options, config, processes))
+        folder.open(_described(options, config, arguments.world_size))
     arguments.distributed_state.wait_for_everyone()  # the folder is there
-
-    def shown(split: str, count: int | None) -> Any:
-        prompts = task.by_split[split][:count]
-        said = [[{"role": "user", "content": p}] for p in prompts] if config.chat else prompts
-        return datasets.Dataset.from_dict({"prompt": said, "plain": prompts})
-
     base: Any = trl.GRPOTrainer
 
     class Trainer(base):  # type: ignore[misc]
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-                optimizer or self.optimizer, learning_rate_schedule(config)
-            )
+            share = engines.learning_rate_schedule(config)
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, share)
             return self.lr_scheduler
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
             super().log(logs, start_time)  # puts TRL's numbers into logs
+            update = self.state.global_step // steps
             if "loss" in logs and not math.isfinite(logs["loss"] + logs["grad_norm"]):
-                raise TrainingError(
-                    f"update {self._update()}: the loss is {logs['loss']}, the gradient {logs['grad_norm']}"
-                )
-            if self.is_world_process_zero():
-                folder.note(self._update(), logs)
+                raise TrainingError(f"update {update}: the loss is {logs['loss']}, the gradient {logs['grad_norm']}")
+            if first:
+                folder.note(update, logs)
 
-        def _update(self) -> int:
-            return int(self.state.global_step) // (config.epochs * config.minibatches)
+        def _save_checkpoint(self, model: Any, trial: Any) -> None:
+            with engines.whole_or_nothing(options.output / f"checkpoint-{self.state.global_step}"):
+                super()._save_checkpoint(model, trial)
 
+    def shown(split: str, count: int | None) -> Any:
+        prompts = task.by_split[split][:count]
+        said = [_message(p) for p in prompts] if config.chat else prompts
+        return datasets.Dataset.from_dict({"prompt": said, "plain": prompts})
+
+    eos: set[int] = set()
     trainer = Trainer(
         model=model,
         args=arguments,
@@ -163,7 +188,7 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
         train_dataset=shown("train", None),
         eval_dataset=shown("eval", options.evaluation_prompts),
         reward_funcs=[_called(task, name, paid, eos) for name, paid, _ in rewards],
-        peft_config=_adapters(config),
+        peft_config=engines.adapters(config),
     )
     eos |= set(trainer.eos_token_ids)  # every one that the model declares, not only the tokenizer's
 
@@ -176,39 +201,11 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
             folder.sample(update, sampled["plain"], sampled["completions"], earned)
         return earned
 
-    steps, paid_first, trainer.reward_funcs[0] = config.epochs * config.minibatches, trainer.reward_funcs[0], watched
+    paid_first, trainer.reward_funcs[0] = trainer.reward_funcs[0], watched
     trainer.reward_func_names = [name for name, _, _ in rewards]
     for callback in (transformers.PrinterCallback, transformers.ProgressCallback):
         trainer.remove_callback(callback)
-    last = _last_whole(options.output, processes)
-    done = 0 if last is None else int(last.name.split("-")[1]) // steps
-    seen = trainer.accelerator.gather(torch.tensor([done], device=trainer.accelerator.device))
-    if int(seen.min()) != int(seen.max()):
-        raise ValueError(
-            f"--output {options.output} shows the processes different checkpoints; expected a folder that all share"
-        )
-    if done == config.updates and (options.output / "model").exists():
-        print(f"{options.output}: all {done} updates are made", flush=True)
-        return True
-    if first:
-        folder.go_on(done, config, options.quiet)
-        print(f"{options.output}: {_foretold(trainer, config, longest, processes)}", flush=True)
-    if last is None:
-        trainer.evaluate()
-    with _stop_between_updates(trainer, steps) as interrupted:
-        trainer.train(resume_from_checkpoint=None if last is None else str(last))
-    if interrupted():
-        return False
-    if not config.evaluate_every or config.updates % config.evaluate_every:
-        trainer.evaluate()
-    if config.lora_rank and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-        trainer.model = trainer.accelerator.unwrap_model(
-            trainer.model
-        ).merge_and_unload()  # checkpoints hold the adapters
-    trainer.save_model(str(options.output / "model"))
-    if first:
-        folder.draw()
-    return True
+    return trainer, longest
 
 
 # ---------------------------------------------------------------------------------------------------- the rewards
@@ -270,27 +267,14 @@ def _config(options: argparse.Namespace) -> EngineConfig:
     return EngineConfig(**chosen | {"clip": tuple(chosen["clip"])})
 
 
-def _others(given: Sequence[str], trl_config: Any, decided: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of TRL's that no setting of ours decides, as name=value."""
-    found: dict[str, Any] = {}
-    known = {field.name for field in dataclasses.fields(trl_config)}
-    for text in given:
-        name, sign, value = text.partition("=")
-        ours = next((knob.ours for knob in KNOBS if name in knob.trl), None)
-        if ours is not None:
-            raise ValueError(f"--trl {text}: {name} follows from --{ours.replace('_', '-')}")
-        if not sign or name not in known or (name in decided and name not in FIXED):
-            raise ValueError(f"--trl {text}; expected name=value, an argument of trl.GRPOConfig")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    if decided["use_vllm"] and found.get("top_p", 1.0) != 1.0:  # TRL issue 6789
-        raise ValueError(f"top_p is {found['top_p']} with vLLM; expected 1: its log-probabilities leave the cut out")
-    return found
+def _message(prompt: str) -> list[dict[str, str]]:
+    """A prompt as a user's message, for a chat template."""
+    return [{"role": "user", "content": prompt}]
 
 
-def _require_room(path: Path, task: PromptFile, tokenizer: Any, model: Any, config: EngineConfig) -> int:
+def _require_room(
+    path: Path, task: PromptFile, tokenizer: Any, model: Any, config: EngineConfig, template: dict[str, Any]
+) -> int:
     """The longest prompt's tokens; every prompt leaves room for its answer: now, not when it is drawn after hours."""
     if tokenizer.eos_token_id is None:
         raise ValueError("the tokenizer has no end-of-sequence token: no answer could end")
@@ -299,132 +283,15 @@ def _require_room(path: Path, task: PromptFile, tokenizer: Any, model: Any, conf
     if not config.chat and tokenizer.chat_template is not None:
         print("grpo_command: the tokenizer has a chat template: an instruct model wants --chat", file=sys.stderr)
     room = getattr(model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
-    longest = 0
+    longest, read = 0, tokenizer
+    if config.chat:
+        read = lambda prompt: tokenizer.apply_chat_template(_message(prompt), add_generation_prompt=True, **template)
     for prompt in task.answers:
-        said = [{"role": "user", "content": prompt}]
-        shown = tokenizer.apply_chat_template(said, add_generation_prompt=True) if config.chat else tokenizer(prompt)
-        if (tokens := len(shown["input_ids"])) + config.max_new_tokens > room:
-            raise ValueError(
-                f"{path}: the prompt {prompt[:80]!r} has {tokens} tokens and its answer may have {config.max_new_tokens}; "
-                f"expected at most {room} together"
-            )
+        if (tokens := len(read(prompt)["input_ids"])) + config.max_new_tokens > room:
+            both = f"{tokens} tokens and its answer may have {config.max_new_tokens}"
+            raise ValueError(f"{path}: the prompt {prompt[:80]!r} has {both}; expected at most {room} together")
         longest = max(longest, tokens)
     return longest
-
-
-def _foretold(trainer: Any, config: EngineConfig, longest: int, processes: int) -> str:
-    """What the run will need, in words, if every answer is as long as it may be: memory by arithmetic, time by a trial."""
-    model, at = trainer.model, trainer.accelerator.device
-    rows, tokens = config.prompts * config.group // processes, longest + config.max_new_tokens
-    at_once, size = trainer.args.per_device_train_batch_size, model.config.get_text_config()
-    n, learns = model.num_parameters(), sum(p.numel() for p in model.parameters() if p.requires_grad)
-    # float32 weights, and for those that learn a gradient and Adam's two means; a reference where there is no adapter to lift off
-    models = 4 * n + 12 * learns + (4 * n if config.beta and not config.lora_rank else 0)
-    parts = activation_memory(
-        at_once * tokens,
-        layers=size.num_hidden_layers,
-        width=size.hidden_size,
-        inner=getattr(size, "intermediate_size", None) or 4 * size.hidden_size,
-        vocabulary=size.vocab_size,
-        number_bytes=2 if config.dtype == "bfloat16" else 4,
-        logits_at_once=4096 * size.vocab_size,  # TRL's slices
-    )
-    heads = getattr(size, "num_key_value_heads", None) or size.num_attention_heads
-    head = getattr(size, "head_dim", None) or size.hidden_size // size.num_attention_heads
-    keys = rows * tokens * size.num_hidden_layers * 2 * heads * head * 4
-    peak = models + max(sum(parts.values()), keys)
-    said = (
-        f"{n:,} parameters, {learns:,} of them learn; {processes} process(es), {at}. Memory of each, about: {_size(peak)} "
-        f"(models {_size(models)}; learning {_size(sum(parts.values()))}, of it logits {_size(parts['logits'])}; "
-        f"writing {_size(keys)})."
-    )
-    if config.vllm or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-        return said + " The time is not foretold with vLLM, FSDP or DeepSpeed."
-    model.eval()
-    written = torch.full((rows, longest), trainer.processing_class.eos_token_id, device=at)
-    read = torch.full((at_once, tokens), trainer.processing_class.eos_token_id, device=at)
-
-    def seconds(work: Callable[[], Any]) -> float:
-        began = time.perf_counter()
-        work()
-        if at.type == "cuda":
-            torch.cuda.synchronize(at)
-        return time.perf_counter() - began
-
-    def write(count: int) -> float:
-        how = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "pad_token_id": 0}
-        return seconds(lambda: model.generate(input_ids=written, attention_mask=torch.ones_like(written), **how))
-
-    with torch.no_grad(), trainer.accelerator.autocast():
-        write(1)
-        first = write(1)
-        writing = first + max(0.0, write(5) - first) / 4 * (config.max_new_tokens - 1)
-        passes = 3 * config.epochs + (config.beta > 0) + (config.epochs * config.minibatches > 1)
-        learning = seconds(lambda: model(input_ids=read)) * passes * rows / at_once
-    whole = config.updates * (writing + learning)
-    return (
-        f"{said} Time, the computing alone, about: {writing + learning:.3g} s an update (writing {writing:.3g}, learning {learning:.3g}), "
-        f"{whole / 3600:.2g} hours in all."
-    )
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.3g} GB" if count >= 1e8 else f"{count / 1e6:.2g} MB"
-
-
-def _adapters(config: EngineConfig) -> Any:
-    if not config.lora_rank:
-        return None
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=config.lora_rank, lora_alpha=2 * config.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
-
-
-# ------------------------------------------------------------------------------------------------- ending and going on
-
-
-def _last_whole(folder: Path, processes: int) -> Path | None:
-    """The last checkpoint that every process wrote to its end; a kill in the middle of one costs the updates since the one before."""
-
-    def whole(path: Path) -> bool:
-        streams = ["rng_state.pth"] if processes == 1 else [f"rng_state_{number}.pth" for number in range(processes)]
-        try:
-            json.loads((path / "trainer_state.json").read_text("utf-8"))  # written last by process 0
-        except (OSError, ValueError):
-            return False
-        return all((path / stream).exists() for stream in streams)
-
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-    return next((path for path in reversed(found) if whole(path)), None)
-
-
-@contextmanager
-def _stop_between_updates(trainer: Any, steps: int) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C in any process lets the update end and saves it; a second one stops at once. Whether it came."""
-    base: Any = importlib.import_module("transformers").TrainerCallback
-
-    came = [False, False]  # here; anywhere
-
-    class Stop(base):  # type: ignore[misc]
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step % steps == 0:
-                flags = trainer.accelerator.gather(torch.tensor([came[0]], device=trainer.accelerator.device))
-                if bool(flags.any()) and state.global_step < state.max_steps:
-                    came[1] = control.should_save = control.should_training_stop = True
-
-    def hold(signum: int, frame: Any) -> None:
-        if came[0]:
-            raise KeyboardInterrupt
-        came[0] = True
-
-    trainer.add_callback(Stop())
-    before = signal.signal(signal.SIGINT, hold)
-    try:
-        yield lambda: came[1]
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 # ---------------------------------------------------------------------------------------------------------- the files
@@ -443,23 +310,18 @@ class _Folder:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = (self.folder / ".lock").open("a")  # freed when this process ends, however it ends
         if not _locked(self.lock):
-            raise ValueError(
-                f"--output {self.folder} is in use: another command writes there; wait for its end, or name another folder"
-            )
+            raise ValueError(f"--output {self.folder} is in use: another command writes there; name another folder")
         path = self.folder / "settings.json"
         if not path.exists():
             _write(path, json.dumps(settings, indent=1) + "\n")
         try:
             known = json.loads(path.read_text("utf-8"))
         except ValueError as error:
-            raise ValueError(
-                f"{path} is damaged: {error}; remove it if the other files are of a run with these settings"
-            ) from error
+            raise ValueError(f"{path} is damaged: {error}; remove it if the run has these settings") from error
         if known != settings:
             other = sorted(key for key in settings.keys() | known.keys() if settings.get(key) != known.get(key))
-            raise ValueError(
-                f"--output {self.folder} holds a run with other settings ({', '.join(other)}); name another folder"
-            )
+            said = f"a run with other settings ({', '.join(other)})"
+            raise ValueError(f"--output {self.folder} holds {said}; name another folder")
 
     def close(self) -> None:
         """Let another command write here."""
@@ -484,17 +346,14 @@ class _Folder:
             return
         found = {ours: logs[before + name] for ours, name in METRICS.items() if logs.get(before + name) is not None}
         found["reward"] /= stretch
-        parts = {
-            n.split("/")[1]: x for n, x in logs.items() if n.startswith(f"{before}rewards/") and n.endswith("/mean")
-        }
+        parts = {name.split("/")[1]: x for name, x in logs.items() if re.fullmatch(f"{before}rewards/.+/mean", name)}
         found |= {f"reward_{name}": x for name, x in parts.items() if len(parts) > 1}
+        row: dict[str, Any] = {"update": update}
         if before:
-            row = {"update": update} | {
-                f"evaluation_{n}": found[n] for n in ("accuracy", "reward", "length", "truncated")
-            }
+            row |= {f"evaluation_{n}": found[n] for n in ("accuracy", "reward", "length", "truncated")}
         else:
             rate = (found["tokens"] - self.tokens) / (now - self.at)
-            row = {"update": update, "seconds": round(now - self.began, 1), "tokens_a_second": round(rate), **found}
+            row |= {"seconds": round(now - self.began, 1), "tokens_a_second": round(rate), **found}
             self.tokens = found["tokens"]
         self.at = now
         with self.metrics.open("a", encoding="utf-8") as file:
@@ -513,7 +372,7 @@ class _Folder:
             if self.told == 3:  # measured: what the engine does besides, and answers as long as they are
                 left = (self.config.updates - row["update"]) * row["seconds"] / 3
                 print(f"about {left / 60:.2g} minutes to go, by the first three updates", flush=True)
-            for words in symptoms([line for line in self.recent if "reward" in line]):
+            for words in engines.symptoms([line for line in self.recent if "reward" in line]):
                 kind = words.partition(":")[2]
                 if kind not in self.said:
                     self.said.add(kind)
@@ -524,19 +383,8 @@ class _Folder:
         from matplotlib.figure import Figure
 
         rows = [row for row in _rows(self.metrics) if "reward" in row]
-        names = [
-            "reward",
-            "accuracy",
-            "length",
-            "truncated",
-            "zero_variance",
-            "entropy",
-            "clipped",
-            "gradient_norm",
-            "kl",
-        ]
         figure = Figure(figsize=(9, 6), layout="constrained")
-        for axes, name in zip(figure.subplots(3, 3).flat, names):
+        for axes, name in zip(figure.subplots(3, 3).flat, METRICS):
             axes.plot([row["update"] for row in rows if name in row], [row[name] for row in rows if name in row])
             axes.set_title(name, fontsize=9)
         figure.savefig(self.folder / "curves.png")
@@ -577,10 +425,8 @@ def _locked(file: TextIO) -> bool:
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
     return True
 
 
@@ -600,18 +446,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--task", type=Path, required=True, help='JSON lines: {"prompt": ..., "answer": ...}')
     add("--rule", default="equal", choices=["equal", "contains", "last number"], help="when an answer is right")
     add("--output", type=Path, required=True, help="folder of the run")
-    add(
-        "--reward",
-        action="append",
-        help="rule, or file.py:function (of prompt, completion, answer), =weight if you like; several are added up",
-    )
+    add("--reward", action="append", help="rule, or file.py:function, =weight if you like; several are added up")
     add("--trl", action="append", default=[], metavar="NAME=VALUE", help="any other argument of trl.GRPOConfig")
     add("--device", default="auto", choices=["auto", "cpu"])
     add("--evaluation-prompts", type=int, default=128, help="of the evaluation split, sampled before and after")
     add("--quiet", action="store_true", help="no line an update")
-    group = parser.add_argument_group(
-        "settings", "what they mean: rlbook_lib.engines.EngineConfig; in brackets: TRL's names"
-    )
+    group = parser.add_argument_group("settings", "those of rlbook_lib.engines.EngineConfig; in brackets: TRL's names")
     names = {knob.ours: ", ".join(knob.trl) for knob in KNOBS}
     for name, default in dataclasses.asdict(EngineConfig()).items():
         first, *more = default if isinstance(default, tuple) else (default,)

@@ -56,6 +56,7 @@ class CharTokenizer:
 
     pad = 0
     eos = 1
+    ends = (eos,)  # whichever of these is written ends a completion
 
     @checked
     def __init__(self, alphabet: str) -> None:
@@ -106,7 +107,7 @@ def left_pad(
 class LanguageModel(Protocol):
     """What sampling and training ask of a model."""
 
-    tokenizer: Any  # .pad, .eos, .encode(text), .decode(tokens)
+    tokenizer: Any  # .pad, .eos, .ends, .size, .encode(text), .decode(tokens)
     max_length: int  # prompt and completion together, in tokens
     width: int  # D, of the hidden vectors
 
@@ -312,7 +313,9 @@ class HuggingFaceModel(nn.Module):
         super().__init__()
         if not hasattr(model, "base_model") or getattr(model, "get_output_embeddings", lambda: None)() is None:
             raise TypeError(f"model is {type(model).__name__}; expected a causal language model of transformers")
-        self.model, self.tokenizer = model, _HuggingFaceTokenizer(tokenizer)
+        declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)  # none, one, or several
+        ends = declared if isinstance(declared, list) else [] if declared is None else [declared]
+        self.model, self.tokenizer = model, _HuggingFaceTokenizer(tokenizer, ends)
         self.width = int(model.config.hidden_size)
         self.max_length = max_length or int(getattr(model.config, "max_position_embeddings", 1 << 30))
 
@@ -355,12 +358,13 @@ class HuggingFaceModel(nn.Module):
 
 
 class _HuggingFaceTokenizer:
-    """The four names that this book's code uses, over a tokenizer of transformers."""
+    """The names that this book's code uses, over a tokenizer of transformers; ``ends`` are the model's, besides its own."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, ends: Sequence[int] = ()) -> None:
         if tokenizer.eos_token_id is None:
             raise ValueError("tokenizer has no end-of-sequence token; set tokenizer.eos_token first")
         self.tokenizer, self.eos = tokenizer, int(tokenizer.eos_token_id)
+        self.ends = tuple(sorted({self.eos, *ends}))
         self.pad = int(self.eos if tokenizer.pad_token_id is None else tokenizer.pad_token_id)
         begin = getattr(tokenizer, "bos_token_id", None)  # what every text of a Llama begins with, and of a Qwen not
         self.start = [begin] if begin is not None and list(tokenizer("a")["input_ids"])[:1] == [begin] else []
@@ -373,8 +377,7 @@ class _HuggingFaceTokenizer:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        tokens = list(tokens)
-        kept = tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
+        kept = list(itertools.takewhile(lambda token: token not in self.ends, tokens))
         return str(self.tokenizer.decode(kept, skip_special_tokens=True))
 
     def chat(self, prompt: str) -> str:
@@ -506,6 +509,7 @@ def generate(
     tokens[:, :width], mask[:, :width] = prompt_tokens, prompt_mask
     log_probs = torch.zeros(batch, max_new_tokens, device=device)
     going = torch.ones(batch, dtype=torch.bool, device=device)  # not ended yet
+    ends = torch.tensor(model.tokenizer.ends, device=device)  # end-of-sequence tokens: a Llama has three
 
     logits, cache = model.prefill(prompt_tokens, prompt_mask, max_new_tokens if use_cache else 0)
     for column in range(width, width + max_new_tokens):
@@ -514,7 +518,7 @@ def generate(
         tokens[:, column] = torch.where(going, drawn, model.tokenizer.pad)
         log_probs[:, column - width] = rows.gather(1, drawn[:, None])[:, 0] * going
         mask[:, column] = going
-        going = going & (drawn != model.tokenizer.eos)
+        going &= (drawn[:, None] != ends).all(1)
         if column == width + max_new_tokens - 1 or not going.any():
             break
         so_far = slice(0, column + 1)

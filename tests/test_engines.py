@@ -2,13 +2,16 @@
 
 import dataclasses
 import math
+import re
 
 import pytest
 import torch
 
 from rlbook_lib.engines import (
+    ELSEWHERE,
     FIXED,
     KNOBS,
+    LEFT_ALONE,
     METRICS,
     SYMPTOMS,
     EngineConfig,
@@ -18,23 +21,10 @@ from rlbook_lib.engines import (
     symptoms,
     trl_arguments,
 )
+from rlbook_lib.grpo_command import _parser
 from rlbook_lib.grpo import GRPOConfig, group_advantages, grpo_loss
 from rlbook_lib.training import learning_rate_share
 from tests.tiny_llama import save_tiny_llama
-
-# Arguments of TRL's own that change nothing here: of losses, samplers and logs that are not used, or its old names.
-LEFT_ALONE = """
-    model_init_kwargs trust_remote_code pad_to_multiple_of chat_template_kwargs cache_implementation steps_per_generation
-    ds3_gather_for_generation remove_unused_columns max_tool_calling_iterations ref_model_mixup_alpha ref_model_sync_steps
-    sapo_temperature_neg sapo_temperature_pos vespo_k_pos vespo_k_neg vespo_lambda_pos vespo_lambda_neg
-    entropy_coef_min entropy_coef_max entropy_coef_delta entropy_target
-    vllm_model_impl vllm_enable_sleep_mode vllm_structured_outputs_regex vllm_server_base_url vllm_server_host vllm_server_port
-    vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization vllm_max_model_length vllm_tensor_parallel_size
-    vllm_importance_sampling_clip_min vllm_importance_sampling_cap
-    use_transformers_continuous_batching transformers_continuous_batching_config use_transformers_paged
-    use_liger_kernel lr_scheduler_kwargs torch_empty_cache_steps
-    log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo
-""".split()
 
 
 def test_every_setting_is_a_row_of_the_table_and_every_row_is_printed():
@@ -106,14 +96,16 @@ def test_a_symptom_is_said_in_words_and_only_where_it_lasts():
 pytestmark = pytest.mark.filterwarnings("ignore")  # what the engine's packages say about each other
 
 
-def test_trl_has_these_names_and_no_new_ones():
+def test_each_argument_of_trl_stands_in_one_table_and_no_other_does():
     trl = pytest.importorskip("trl", reason="an optional engine")
+    tables = [[name for knob in KNOBS for name in knob.trl], FIXED, ELSEWHERE, *map(str.split, LEFT_ALONE.values())]
+    names = [name for table in tables for name in table]
     known = {field.name for field in dataclasses.fields(trl.GRPOConfig)}
-    given = set(trl_arguments(EngineConfig()))
-    assert given <= known
-    classes = [cls for cls in trl.GRPOConfig.__mro__ if cls.__module__.startswith("trl.")]
-    own = {name for cls in classes for name in vars(cls).get("__annotations__", {}) if name in known}
-    assert own - given == set(LEFT_ALONE), "TRL has other arguments now: which of them change a result?"
+    assert set(names) == known, "TRL has other arguments now: which of them change a result?"
+    assert len(names) == len(known)
+    assert set(trl_arguments(EngineConfig())) < known
+    options = {name.replace("-", "_") for name in re.findall(r"--([a-z-]+)", _parser().format_help())}
+    assert {*ELSEWHERE.values(), *(knob.ours for knob in KNOBS)} <= options
     assert set(METRICS.values()) >= {"frac_reward_zero_std", "completions/clipped_ratio"}
 
 

@@ -1,5 +1,6 @@
 """GRPO from the command line: its files, its errors, its rewards, and a run that is killed and goes on as if nothing had happened."""
 
+import contextlib
 import json
 import os
 import re
@@ -14,9 +15,12 @@ import pytest
 import torch
 
 import rlbook_lib.grpo_command as grpo_command
+from rlbook_lib.engines import last_whole_checkpoint
+from rlbook_lib.grpo import GRPOConfig, train_grpo
 from rlbook_lib.grpo_command import main
-from rlbook_lib.language_model import generate, load_hugging_face
+from rlbook_lib.language_model import encode_completions, generate, load_hugging_face
 from rlbook_lib.text_tasks import PromptFile, RewardError
+from tests.full_disk import no_file_longer_than
 from tests.tiny_llama import save_tiny_llama
 from tests.two_processes import fix_completions
 
@@ -172,6 +176,32 @@ def test_after_ctrl_c_the_run_goes_on_and_no_line_is_missing(whole, llama, task,
     assert lines(tmp_path / "cut" / "metrics.jsonl") == lines(whole / "metrics.jsonl")
 
 
+def test_a_full_disk_ends_the_run_with_one_sentence_and_the_same_command_goes_on(
+    whole, command, own, tmp_path, monkeypatch
+):
+    note, paid = grpo_command._Folder.note, ["--reward", f"{own}:digits", "--reward", "rule=0.5"]
+    for update, kind, size, words, kept in (
+        (4, "reward", 100_000, "checkpoint-8", {4}),  # the weights fit, the optimizer does not
+        (5, "reward", 20_000, "checkpoint-10", {4, 8}),  # not even the weights
+        (5, "eval_reward", 3_000, "model.part", {8, 10}),
+    ):
+        with contextlib.ExitStack() as disk, monkeypatch.context() as patch:
+
+            def fills(self, now, logs, when=(update, kind), size=size, disk=disk):
+                note(self, now, logs)
+                if now == when[0] and when[1] in logs:
+                    disk.enter_context(no_file_longer_than(size))
+
+            patch.setattr(grpo_command._Folder, "note", fills)
+            with pytest.raises(SystemExit, match=f"^grpo_command: .*{words} cannot be written .* goes on") as caught:
+                command("full", *paid)
+        assert "\n" not in str(caught.value)
+        assert {int(path.name.split("-")[1]) for path in (tmp_path / "full").glob("checkpoint-*")} == kept
+    command("full", *paid)
+    assert lines(tmp_path / "full" / "metrics.jsonl") == lines(whole / "metrics.jsonl")
+    assert same(tmp_path / "full", whole)
+
+
 def test_memory_and_time_are_told_before_anything_starts(command, capsys, monkeypatch):
     monkeypatch.setattr(grpo_command._Folder, "note", lambda self, update, logs: 1 / 0)  # the first evaluation
     with pytest.raises(ZeroDivisionError):
@@ -232,6 +262,9 @@ def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(task, t
         ("--chat", "the tokenizer has no chat template"),
         ("--trl num_generations=3", "num_generations follows from --group"),
         ("--trl num_generation=3", "expected name=value, an argument of trl.GRPOConfig"),
+        ("--trl reward_weights=[2]", "reward_weights follows from --reward"),
+        ("--trl warmup_steps=9", "warmup_steps follows from --warmup"),
+        ("--trl output_dir=elsewhere", "output_dir follows from --output"),
         ("--trl top_p=0.9 --vllm", "top_p is 0.9 with vLLM"),
     ],
 )
@@ -284,7 +317,7 @@ def test_a_reward_that_breaks_late_stops_the_run_and_loses_nothing(command, own,
     with pytest.raises(SystemExit, match="^grpo_command: the reward 'later' returned nan.*prompt in line"):
         command("run", "--reward", f"{own}:later")
     assert [row["update"] for row in lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2, 3]
-    assert grpo_command._last_whole(tmp_path / "run", 1).name == "checkpoint-4"
+    assert last_whole_checkpoint(tmp_path / "run").name == "checkpoint-4"
 
 
 def test_what_did_not_end_earns_nothing_by_either_end_token(task):
@@ -298,6 +331,62 @@ def test_what_did_not_end_earns_nothing_by_either_end_token(task):
         assert grpo_command._called(prompts, "own", lambda p, c, a, paid=paid: paid, {1, 9})(**rows) == wanted
     rule = grpo_command._reward("rule=2", prompts)
     assert rule[2] == 2 and grpo_command._called(prompts, *rule[:2], {1, 9})(**rows) == [1, 0, 1, 1, 0]
+
+
+# --------------------------------------------------------------------------------------------------------- chat templates
+
+
+@pytest.mark.parametrize(
+    ("chat", "shown"),
+    [
+        ("ChatML", "<|im_start|>user\n1+2=<|im_end|>\n<|im_start|>assistant\n"),
+        (
+            "headers",
+            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n1+2=<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+    ],
+)
+def test_both_engines_show_an_instruct_model_its_template_and_stop_at_each_of_its_ends(
+    command, task, tmp_path, monkeypatch, chat, shown
+):
+    trl = pytest.importorskip("trl", reason="an optional engine")
+    folder = save_tiny_llama(tmp_path / chat, DIGITS + "\nuserasistant<>/hk", chat)
+    model, written, asked = load_hugging_face(str(folder)), [], []
+    tokenizer, sampled = model.tokenizer.tokenizer, trl.GRPOTrainer._generate_single_turn
+
+    def spied(self, prompt_ids, *more, **named):
+        out = sampled(self, prompt_ids, *more, **named)
+        asked.extend(prompt_ids)
+        written.extend(out[0])
+        return out
+
+    monkeypatch.setattr(trl.GRPOTrainer, "_generate_single_turn", spied)
+    command("run", "--chat", "--updates", "2", "--max-new-tokens", "12", "--model", str(folder))
+    assert {tokenizer.decode(row) for row in asked} <= {shown.replace("1+2=", p) for p in PromptFile(task).answers}
+    prompts = PromptFile(task, max_new_tokens=12, template=model.tokenizer.chat)
+    ours = encode_completions(model, list(prompts.answers), ["3"] * len(prompts.answers))
+    read = {tuple(row[mask].tolist()) for row, mask in zip(ours.prompt_tokens, ours.prompt_mask)}
+    assert {tuple(row) for row in asked} <= read and len(asked[0]) < len(shown)  # special tokens are one each
+    ends = {row[-1] for row in written if row[-1] in (1, 2)}
+    assert ends == {1, 2} == set(model.tokenizer.ends)  # the turn's end, and the text's
+    rows = lines(tmp_path / "run" / "metrics.jsonl")
+    assert [row["update"] for row in rows] == [0, 1, 2, 2]
+    assert all(0 < row["truncated"] < 1 for row in rows if "truncated" in row)
+
+    # the book's own loop
+    found = generate(model, list(prompts.answers) * 4, max_new_tokens=12, seed=0)
+    last = found.tokens.gather(1, found.lengths[:, None] - 1)[:, 0]
+    assert set(last[found.finished].tolist()) == {1, 2} and not set(last[~found.finished].tolist()) & {1, 2}
+    assert model.tokenizer.decode([9, 2, 9]) == model.tokenizer.decode([9, 1, 9]) == model.tokenizer.decode([9])
+    done = train_grpo(
+        model,
+        prompts,
+        GRPOConfig(updates=2, prompts=4, group=4, minibatches=1),
+        seed=0,
+        reward=lambda prompt, text, finished: finished * len(text),
+    )
+    assert (done.history["gradient_norm"] > 0).all()
 
 
 # ---------------------------------------------------------------------------------------- several processes, and a kill
