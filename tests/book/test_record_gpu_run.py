@@ -75,6 +75,21 @@ def test_a_page_without_a_gpu_run_is_an_error(tmp_path):
         assert said in record(page, "--device", "cpu", "--output", tmp_path / "out")
 
 
+@pytest.mark.slow
+def test_every_gpu_run_of_the_book_is_rehearsed_to_its_end(tmp_path, capsys):
+    """Small, on the CPU, with what the pages would print of it."""
+    pages = sorted((ROOT / "chapters").glob("*_deeper.ipynb"))
+    assert record(*pages, "--device", "cpu", "--small", "--output", tmp_path) is None
+    small = runpy.run_path(str(ROOT / "tools" / "record_gpu_run.py"))["SMALL"]
+    assert sorted(path.stem for path in tmp_path.iterdir()) == sorted(small) and len(small) == 5
+    for path in tmp_path.iterdir():
+        made = json.loads(path.read_text())
+        assert made["rehearsal"] is True and made["summary"] and made["seeds"]
+        assert all(len(column) >= 2 for column in made["curve"].values())
+    assert "million parameters, accuracy" in (said := capsys.readouterr().out) and "matrix rate" in said
+    assert said.count(" -> ") == 5
+
+
 def test_the_tool_runs_by_itself(tmp_path):
     tool = ROOT / "tools" / "record_gpu_run.py"
     done = subprocess.run(
