@@ -14,7 +14,9 @@ One thread, CPU-seconds, all ways taking turns in one process, median of ``--rep
     bfloat16        everything under ``torch.autocast``: fast, but what is sampled is no longer from the model that is trained
 
 The last two are shown for comparison; ``error`` says how far the log-probabilities of the tokens are off. For each layer of the model the
-second table has the GFLOP/s of its forward pass as a product, as a convolution, and in bfloat16. Writes ``results/tokens.json``.
+second table has the GFLOP/s of its forward pass as a product, as a convolution, and in bfloat16. The third is a roofline: tokens per
+CPU-second if only the products of matrices cost anything, and with the reading and writing of numbers between them. Writes
+``results/tokens.json``.
 """
 
 from __future__ import annotations
@@ -228,6 +230,77 @@ def beside_trl(seeds: range) -> list[dict[str, float]]:
     return rows
 
 
+def roofline(repeats: int, reached: dict[str, float]) -> dict[str, Any]:
+    """What this machine allows: each job's products of matrices alone, timed by the library's own layers at the model's shapes.
+
+    Above that come the numbers that a pass reads and writes between its products, at this machine's rate of a sum in float32: of
+    a layer and a token 30 D (two norms 4 D, heads split and put together 8 D, attention 4 D, two sums 6 D, GELU 8 D); a backward
+    pass has twice as many; and all weights once for each call of the model. Of GRPO a round as long as it can be: all answers
+    have sixteen tokens.
+    """
+    from language_model import GROUP, LONGEST, PROMPTS
+
+    model, block = our_model(), our_model().blocks[0]
+    width, first = (
+        160,
+        generate(model, TASK.prompts(ROWS, np.random.default_rng(0)), max_new_tokens=1).prompt_tokens.shape[1],
+    )
+    layers = [block.query_key_value, block.out, block.up, block.down]
+
+    def products(rows: int, times: int, learn: bool = False) -> Callable[[], None]:
+        given = [torch.randn(rows, layer.in_features, requires_grad=learn) for layer in layers]
+
+        def run() -> None:
+            for _ in range(times * len(model.blocks)):
+                for layer, x in zip(layers, given):
+                    y = layer(x)
+                    if learn:
+                        torch.autograd.grad(y, [x, layer.weight], y.detach())
+
+        return run
+
+    def together(*runs: Callable[[], None]) -> Callable[[], None]:
+        return lambda: [run() for run in runs] and None
+
+    answers, parts, read = PROMPTS * GROUP, ROWS // MINIBATCH, first + NEW
+    whole, numbers = {"generate": ROWS * NEW, "grpo": answers * LONGEST}, torch.randn(1536, 4 * width)
+    whole["score"] = whole["train"] = round(sum(jobs(model)["score"][1:]))
+    cases = {
+        "generate": together(products(ROWS * first, 1), products(ROWS, NEW - 1)),
+        "score": products(MINIBATCH * read, parts),
+        "train": products(MINIBATCH * read, parts, learn=True),
+        "grpo": together(
+            products(answers * first, 1), products(answers, LONGEST - 1), products(answers * read, 1, learn=True)
+        ),
+    }
+    # tokens that pass through the model, a backward pass twice; calls of the model, likewise
+    passes = {
+        "generate": (ROWS * (read - 1), NEW),
+        "score": (ROWS * read, parts),
+        "train": (3 * ROWS * read, 3 * parts),
+        "grpo": (answers * (4 * read - 1), LONGEST + 3),
+    }
+    square = torch.randn(1024, 1024)
+    others = {"square": lambda: square @ square, "sum": lambda: [numbers + numbers for _ in range(20)]}
+    seconds, _ = common.cpu_seconds(cases | others, repeats)
+    took = {name: statistics.median(times) for name, times in seconds.items()}
+    weights = 4 * sum(p.numel() for p in model.parameters())
+    bytes_a_pass, rate = 30 * width * len(model.blocks) * 4, 3 * 4 * numbers.numel() * 20 / took["sum"]
+    found: dict[str, Any] = {
+        "operations_a_token_and_pass": 2 * len(model.blocks) * sum(layer.weight.numel() for layer in layers),
+        "bytes_a_token_and_pass": bytes_a_pass,
+        "gflops_of_a_large_product": round(2e-9 * 1024**3 / took["square"]),
+        "gigabytes_a_second": round(rate / 1e9, 1),
+    }
+    for name in cases:
+        tokens, calls = passes[name]
+        both = took[name] + (tokens * bytes_a_pass + calls * weights) / rate
+        found[name] = {"products": round(whole[name] / took[name]), "with_traffic": round(whole[name] / both)}
+        if name in reached:
+            found[name] |= {"reached": reached[name], "share": round(reached[name] * both / whole[name], 2)}
+    return found
+
+
 def rows_of(found: dict[str, dict[str, float]]) -> str:
     names = sorted(
         {name for row in found.values() for name in row},
@@ -255,6 +328,11 @@ def main() -> None:
         record["grpo_tokens_per_cpu_second"] = beside_trl(range(5))
         record["grpo_ratio"] = statistics.median(row["ratio"] for row in record["grpo_tokens_per_cpu_second"])
         print(json.dumps(record["grpo_tokens_per_cpu_second"]), record["grpo_ratio"])
+    reached = dict(record["tokens_per_cpu_second"]["library"])
+    if options.peers:
+        reached["grpo"] = statistics.median(row["library"] for row in record["grpo_tokens_per_cpu_second"])
+    record["roofline"] = roofline(options.repeats, reached)
+    print(json.dumps(record["roofline"], indent=1))
     common.save("tokens", record)
 
 
