@@ -2,7 +2,7 @@
 
     python -m rlbook_lib.grpo_command --model FOLDER --task PROMPTS.jsonl --rule "last number" --output RUN
 
-It trains by TRL's ``GRPOTrainer`` (``pip install 'rlbook-lib[engine]'``), with this book's names, rules and checks:
+It trains by TRL's ``GRPOTrainer`` (``pip install -e '.[engine]'`` in the book's folder), with this book's names, rules and checks:
 ``rlbook_lib.engines`` says what becomes of each setting. The model is any causal language model that transformers saved in a
 folder; nothing is downloaded. The file holds a prompt and its answer a line: ``{"prompt": "47+85=", "answer": "132"}``. The
 output folder holds settings.json, metrics.jsonl (a line an update), samples.jsonl (some answers), curves.png, the last two
@@ -44,7 +44,7 @@ from rlbook_lib.training import TrainingError
 __all__ = ["main"]
 
 SAMPLES = 4  # answers kept a checkpoint
-EXTRA = "training needs an extra: pip install 'rlbook-lib[engine]' (trl, transformers, peft)"
+EXTRA = "training needs an extra: pip install -e '.[engine]' in the book's folder (trl, transformers, peft)"
 Paid = Callable[[str, str, str], float]  # prompt, completion, right answer
 
 

@@ -380,10 +380,13 @@ class _HuggingFaceTokenizer:
         kept = list(itertools.takewhile(lambda token: token not in self.ends, tokens))
         return str(self.tokenizer.decode(kept, skip_special_tokens=True))
 
-    def chat(self, prompt: str) -> str:
-        """The prompt as a user's message, ready for the answer; a ValueError if the tokenizer has no chat template."""
-        messages = [{"role": "user", "content": prompt}]
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    def chat(self, prompt: str, **switches: Any) -> str:
+        """The prompt as a user's message, ready for the answer; a ValueError if the tokenizer has no chat template.
+
+        ``switches`` are the template's own: ``enable_thinking=False``, say.
+        """
+        said = [{"role": "user", "content": prompt}]
+        return str(self.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True, **switches))
 
 
 @checked

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -337,21 +338,26 @@ def test_what_did_not_end_earns_nothing_by_either_end_token(task):
 
 
 @pytest.mark.parametrize(
-    ("chat", "shown"),
+    ("chat", "switches", "shown"),
     [
-        ("ChatML", "<|im_start|>user\n1+2=<|im_end|>\n<|im_start|>assistant\n"),
+        (
+            "ChatML",
+            {"enable_thinking": False},
+            "<|im_start|>user\n1+2=<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+        ),
         (
             "headers",
+            {},
             "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n1+2=<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n",
         ),
     ],
 )
 def test_both_engines_show_an_instruct_model_its_template_and_stop_at_each_of_its_ends(
-    command, task, tmp_path, monkeypatch, chat, shown
+    command, task, tmp_path, monkeypatch, chat, switches, shown
 ):
     trl = pytest.importorskip("trl", reason="an optional engine")
-    folder = save_tiny_llama(tmp_path / chat, DIGITS + "\nuserasistant<>/hk", chat)
+    folder = save_tiny_llama(tmp_path / chat, DIGITS + "\nuseraintkh<>/", chat)
     model, written, asked = load_hugging_face(str(folder)), [], []
     tokenizer, sampled = model.tokenizer.tokenizer, trl.GRPOTrainer._generate_single_turn
 
@@ -362,9 +368,10 @@ def test_both_engines_show_an_instruct_model_its_template_and_stop_at_each_of_it
         return out
 
     monkeypatch.setattr(trl.GRPOTrainer, "_generate_single_turn", spied)
-    command("run", "--chat", "--updates", "2", "--max-new-tokens", "12", "--model", str(folder))
+    given = ["--trl", f"chat_template_kwargs={json.dumps(switches)}"] if switches else []
+    command("run", "--chat", "--updates", "2", "--max-new-tokens", "12", "--model", str(folder), *given)
     assert {tokenizer.decode(row) for row in asked} <= {shown.replace("1+2=", p) for p in PromptFile(task).answers}
-    prompts = PromptFile(task, max_new_tokens=12, template=model.tokenizer.chat)
+    prompts = PromptFile(task, max_new_tokens=12, template=partial(model.tokenizer.chat, **switches))
     ours = encode_completions(model, list(prompts.answers), ["3"] * len(prompts.answers))
     read = {tuple(row[mask].tolist()) for row, mask in zip(ours.prompt_tokens, ours.prompt_mask)}
     assert {tuple(row) for row in asked} <= read and len(asked[0]) < len(shown)  # special tokens are one each

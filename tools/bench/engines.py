@@ -38,7 +38,7 @@ def blocks() -> list[str]:
 
 def main() -> None:
     make, run = (next(b for b in blocks() if word in b) for word in ("LlamaForCausalLM", "python make_model.py"))
-    words = shlex.split(run.replace("\\\n", " ").splitlines()[1])[3:]
+    words = shlex.split(run.replace("\\\n", " ").splitlines()[-1])[3:]
     rewards: dict[str, dict[str, list[float]]] = {"TRL": {}, "train_grpo": {}}
     seconds: dict[str, list[float]] = {"TRL": [], "train_grpo": []}
     found, here = {}, Path.cwd()
