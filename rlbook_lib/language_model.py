@@ -81,7 +81,7 @@ class CharTokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text up to the first end-of-sequence token; padding is left out."""
-        written = itertools.takewhile(lambda token: token != self.eos, tokens)
+        written = itertools.takewhile(lambda token: token not in self.ends, tokens)
         return "".join(self.alphabet[token - 2] for token in written if token != self.pad)
 
 

@@ -460,6 +460,19 @@ def test_encode_completions_has_the_end_of_sequence_and_the_texts():
         encode_completions(model, ["4="], [])
 
 
+def test_a_completion_ends_at_any_of_the_ends():
+    """A Llama has an end of its turn and an end of the text."""
+    model = small_model()
+    model.tokenizer.ends = (1, 4)
+    found = generate(model, PROMPTS * 20, max_new_tokens=6, seed=0)
+    rows = [row[:n] for row, n in zip(found.tokens.tolist(), found.lengths.tolist())]
+    assert {row[-1] for row, ended in zip(rows, found.finished.tolist()) if ended} == {1, 4}
+    assert not any(
+        token in (1, 4) for row, ended in zip(rows, found.finished.tolist()) for token in row[: len(row) - ended]
+    )
+    assert all("2" not in text for text in found.texts)  # token 4
+
+
 def test_tokens_after_the_end_change_nothing():
     model = small_model()
     found = encode_completions(model, ["4=", "512="], ["4", "125"])
