@@ -120,6 +120,7 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
     part = model.with_suffix(".part")
     with engines.whole_or_nothing(part):
         trainer.save_model(str(part))
+    trainer.accelerator.wait_for_everyone()
     if first:
         folder.draw()
         os.replace(part, model)
@@ -191,6 +192,11 @@ def _trainer(
         peft_config=engines.adapters(config),
     )
     eos |= set(trainer.eos_token_ids)  # every one that the model declares, not only the tokenizer's
+    said = [*_message("?"), {"role": "assistant", "content": "!"}]
+    if config.chat and not eos & set(tokenizer.apply_chat_template(said)["input_ids"]):
+        raise ValueError(
+            "--chat: the template ends a turn with no eos_token_id of generation_config.json; name it there"
+        )
 
     def watched(trainer_state: Any, log_metric: Callable[[str, float], None], **sampled: Any) -> list[float]:
         right = _called(task, "strict", lambda p, text, _: task.strict(p, text, True), eos)(**sampled)

@@ -17,6 +17,7 @@ from rlbook_lib.engines import (
     EngineConfig,
     learning_rate_schedule,
     names_table,
+    other_arguments,
     reward_stretch,
     symptoms,
     trl_arguments,
@@ -49,6 +50,16 @@ def test_the_arguments_follow_from_the_settings():
     }  # fmt: skip
     assert wanted.items() <= found.items()
     assert not set(FIXED) & {name for knob in KNOBS for name in knob.trl}
+    stretched = trl_arguments(EngineConfig(group=4, scale="leave_one_out"), weights=[1.0, 0.5])
+    assert stretched["reward_weights"] == pytest.approx([4 / 3, 2 / 3]) and stretched["scale_rewards"] == "none"
+
+
+def test_other_arguments_are_those_that_no_option_decides():
+    found = other_arguments(["fsdp=full_shard", "top_p=0.9", 'chat_template_kwargs={"enable_thinking": false}'])
+    assert found == {"fsdp": "full_shard", "top_p": 0.9, "chat_template_kwargs": {"enable_thinking": False}}
+    for name, option in {**ELSEWHERE, "epsilon": "clip", "num_iterations": "epochs"}.items():
+        with pytest.raises(ValueError, match=f"{name} follows from --{option.replace('_', '-')}$"):
+            other_arguments([f"{name}=1"])
 
 
 @pytest.mark.parametrize(

@@ -396,6 +396,15 @@ def test_both_engines_show_an_instruct_model_its_template_and_stop_at_each_of_it
     assert (done.history["gradient_norm"] > 0).all()
 
 
+def test_a_base_model_whose_answers_no_template_could_end_is_refused(command, tmp_path):
+    """A base model of Qwen's: its template ends a turn by a token that is no end of the model's."""
+    model = load_hugging_face(str(save_tiny_llama(tmp_path / "base", DIGITS + "\nuseraintkh<>/", "ChatML")))
+    model.model.generation_config.eos_token_id, model.tokenizer.tokenizer.eos_token = 2, "<|endoftext|>"
+    model.save(tmp_path / "base")
+    with pytest.raises(SystemExit, match="ends a turn with no eos_token_id of generation_config.json"):
+        command("run", "--chat", "--model", str(tmp_path / "base"))
+
+
 # ---------------------------------------------------------------------------------------- several processes, and a kill
 
 
