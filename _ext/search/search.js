@@ -12,13 +12,20 @@ const bookSearch = (() => {
   const EMPTY = new Set(("a about am an and are as at be between book by can chapter could did do does explain for from has " +
     "have how i in into is it its learn me mean means my of or should so than that the then there this to use was we what when " +
     "where which why will with work works would you your anyone apply applied but during happen happens issue please question really " +
-    "sometimes still tell usage used using very we've while").split(" "));
-  // Written in two ways in the field and in the book.
+    "sometimes still tell usage used using very we've while " +
+    // what titles of threads say besides their subject
+    "add added adding always any bug expected feature fix fixed found get implement implementation intended instead just need normal " +
+    "problem questions rather request seem seems").split(" "));
+  // Written in several ways in the field and in the book; where one word stands for several, for all of them.
   const SAME = {__proto__: null,  // "constructor" is a word, too
     rewards: "reward", behaviour: "behavior", tokeniser: "tokenizer", lm: "llm", hyperparameters: "setting", derivation: "derive",
     optimise: "optimize", normalise: "normalize", normalising: "normalize", nn: "network", nets: "network",
     timeout: "limit", timelimit: "limit", limits: "limit", ppo2: "ppo", dones: "done", logs: "log", interpret: "read", bigger: "grow", lose: "forget", loses: "forget",
     catastrophically: "collapse", catastrophic: "collapse", lots: "lot",
+    completion: "answer", completions: "answer", response: "answer", responses: "answer", oom: "memory", vram: "memory", prob: "probability",
+    probs: "probability", logp: ["log", "probability"], logps: ["log", "probability"], logprob: ["log", "probability"], logprobs: ["log", "probability"],
+    finetune: ["fine", "tune"], finetuning: ["fine", "tune"], lr: ["learn", "rate"], rm: ["reward", "model"], eps: "epsilon",
+    agentic: ["tool", "turn"], round: "turn", rounds: "turn",
   };
 
   const written = text => text.normalize("NFKD").toLowerCase().replace(/[\u0300-\u036f\u200b]/g, "").replace(/['’]s\b/g, "")
@@ -40,18 +47,22 @@ const bookSearch = (() => {
     return root === one ? one.replace(/(?<=[a-z]{4})e$/, "") : root.replace(/([bdgmnprt])\1$/, "$1").replace(/(?<=[a-z]{4})e$/, "");
   };
   const processTerm = word => EMPTY.has(word) ? null : stem(word);
-  const wordsOf = text => tokenize(text).map(processTerm).filter(Boolean);
+  const wordsOf = text => tokenize(text).flatMap(processTerm).filter(Boolean);
 
   // Fields of a section and what a word counts in each: its title, the page's title where it opens the page, words set in bold or
   // italics (where the book names a thing for the first time), the text.
   const FIELDS = {title: 4, page: 8, terms: 4, text: 1};
-  const MANY = 12, ANSWER = 80;  // how much a question that is asked in a sentence counts for the page of questions
+  const MANY = 12, ANSWER = 160;  // how much a question that is asked in a sentence counts for the page of questions
 
   let index, sections, homes;
 
+  // How much words tell: those of few sections much, those of many little.
+  const rarity = word => Math.log(1 + sections.length / (1 + Math.max(0, ...[...index._index.get(word)?.values() ?? []].map(found => found.size))));
+  const told = words => [...new Set(words)].reduce((sum, word) => sum + rarity(word), 0);
+
   function read(data) {
     sections = data.sections.map(([page, anchor, number, title, terms, text, weight], id) =>
-      ({id, page, anchor, number, title, terms, text, weight, answers: anchor && page.endsWith("_questions"), chapter: data.pages[page][1], name: data.pages[page][2], opens: !anchor}));
+      ({id, page, anchor, number, title, terms, text, weight, answers: page.endsWith("_questions") && /[?)]$/.test(title), chapter: data.pages[page][1], name: data.pages[page][2], opens: !anchor}));
     index = new MiniSearch({fields: Object.keys(FIELDS), tokenize, processTerm, extractField: (section, field) =>
       field === "page" ? (section.opens ? section.chapter + " " + section.name : "") : section[field]});
     index.addAll(sections);
@@ -69,13 +80,14 @@ const bookSearch = (() => {
   function find(query, many = MANY) {
     const asked = wordsOf(query);
     if (!asked.length) return [];
-    const question = asked.length > 3 || /\?\s*$/.test(query);   // who asks in a sentence wants an answer; who types a word, its place
+    // Who asks in a sentence wants an answer; who types a word, its place; three words may be either.
+    const question = asked.length > 3 || /\?\s*$/.test(written(query)), answer = question ? ANSWER : asked.length > 2 ? ANSWER / 16 : 1;
     const options = {
-      boost: question ? {...FIELDS, page: 2} : FIELDS,
+      boost: question ? {...FIELDS, title: 6, page: 2} : FIELDS,
       prefix: (term, place, terms) => term.length > 2 && place === terms.length - 1,
       fuzzy: term => term.length > 5 ? 0.2 : false,
       weights: {prefix: 0.25, fuzzy: 0.1},
-      boostDocument: id => sections[id].weight * (question && sections[id].answers ? ANSWER : 1),
+      boostDocument: id => sections[id].weight * (sections[id].answers ? answer : 1),
       bm25: {k: 1.2, b: 0.6, d: 0.2},
     };
     const also = asked.length === 1 && ALSO[asked[0]];
@@ -85,7 +97,7 @@ const bookSearch = (() => {
     // BM25 does not know that words stand together, and hardly that all of them occur.
     const raise = ({id, score, queryTerms}) => {
       const section = sections[id], title = plain(section.title);
-      if (!also) score *= (new Set(queryTerms).size / new Set(asked).size) ** 2;
+      if (!also) score *= (told(queryTerms) / told(asked)) ** 2;
       if (title === phrase || section.opens && plain(section.name) === phrase) score *= 3;
       else if (title.startsWith(phrase)) score *= 2.2;
       else if (title.includes(phrase)) score *= 1.5;

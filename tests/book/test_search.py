@@ -20,9 +20,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.site]
 QUERIES = json.loads(Path(__file__).with_name("search_queries.json").read_text("utf-8"))
 # Measured: how many of them are answered by the first place shown, and by one of the first three.
 FIRST, FIRST_THREE = 43, 52
-# Questions as they stand in public threads, written down before the search was tuned for them.
+# Questions as they stand in public threads, written down before the search was tuned for them; "later" ones after that, to see
+# what it does for titles that nobody thought of. Measured: 46 of 50, 12 of 20.
 THREADS = json.loads(Path(__file__).with_name("search_threads.json").read_text("utf-8"))
-FIRST_OF_THREADS = 45
+FIRST_OF_THREADS, FIRST_OF_LATER = 45, 12
 INDEX_GZIP_KB = 400  # loaded once, with the first use; 25 of them are questions, glossary and what is next
 
 Find = Callable[[str], list[dict[str, Any]]]
@@ -67,14 +68,18 @@ def test_the_owner_of_a_word_comes_first(find: Find, report: dict[str, Any]) -> 
     assert three >= FIRST_THREE, late
 
 
-def test_the_first_hit_answers_what_public_threads_ask(find: Find, report: dict[str, Any]) -> None:
-    missed = {}
-    for row in THREADS:
+@pytest.mark.parametrize(("later", "least"), [(False, FIRST_OF_THREADS), (True, FIRST_OF_LATER)])
+def test_the_first_hit_answers_what_public_threads_ask(
+    find: Find, report: dict[str, Any], later: bool, least: int
+) -> None:
+    asked, missed = [row for row in THREADS if row.get("later", False) is later], {}
+    for row in asked:
         first = find(row["query"])[0]
         if not any(answers(first, place) for place in row["places"]):
             missed[row["query"]] = f"{first['page']}: {first['title']}"
-    report.setdefault("search", {})["threads"] = {"asked": len(THREADS), "first": len(THREADS) - len(missed)}
-    assert len(THREADS) - len(missed) >= FIRST_OF_THREADS, missed
+    found = len(asked) - len(missed)
+    report.setdefault("search", {})["later threads" if later else "threads"] = {"asked": len(asked), "first": found}
+    assert found >= least, missed
 
 
 def test_every_expected_place_exists(engine: Any) -> None:
