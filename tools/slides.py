@@ -27,7 +27,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SITE, DECKS = ROOT / "_build" / "html", ROOT / "_build" / "slides"
 PARTS = Path(__file__).resolve().parent / "slides"
 SENTENCE = re.compile(r"(?<=[.?!:])\s+(?=[A-Z(])")
-KEYS = '<p class="keys">→ and ← move, F is the full screen, D the colors; Esc takes the arrows back from a slider.</p>'
+KEYS = (
+    '<p class="keys">→ and ← move, Enter opens what is folded, F is the full screen, D the colors; '
+    "Esc takes the arrows back from a slider.</p>"
+)
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,7 @@ def deck(site: Path, name: str, part: int) -> tuple[str, int]:
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style(site)}</style></head>'
-        f'<body><article style="--book-part: var(--part-{part})">{pages}</article>{states}'
+        f'<body><main><article style="--book-part: var(--part-{part})">{pages}</article></main>{states}'
         + "".join(f"<script>{script.read_text('utf-8')}</script>" for script in scripts)
         + "</body></html>\n"
     ), len(slides)

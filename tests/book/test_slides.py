@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from lxml.html import HtmlElement, fromstring
+from page_visit import COLOR_RULES, axe, shorten
 
 sys.path.insert(0, str(ROOT / "tools"))
 import slides
@@ -87,7 +88,14 @@ def test_a_teacher_moves_through_a_deck(site: Path, browser: Any, tmp_path: Path
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowRight")
     assert page.evaluate(HERE) == 3
+    page.keyboard.press("ArrowLeft")
+    for wanted in (1, 0):  # the one fold of this slide
+        page.keyboard.press("Enter")
+        assert page.locator("[id='2'] details[open]").count() == wanted
+    shorten(page)
+    found = axe(page, COLOR_RULES)
     page.keyboard.press("d")
     assert page.evaluate("document.body.dataset.theme") == "light"
+    assert (found, axe(page, None)) == ([], [])
     page.close()
     assert faults == []

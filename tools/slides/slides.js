@@ -11,22 +11,28 @@
   const kept = () => { try { return localStorage.getItem("mode"); } catch { return null; } };
   show(kept());
 
-  // A picture is made lower first, then the whole slide smaller.
-  function fit(slide) {
+  // A picture is made lower first, then the whole slide smaller; what is unfolded may scroll before it gets too small.
+  function fit(slide, least = 0.5) {
     const inside = slide.querySelector(".fit"), high = () => slide.scrollHeight > slide.clientHeight + 1
       || [...inside.querySelectorAll("pre")].some(text => text.scrollWidth > text.clientWidth + 1);
     slide.style.removeProperty("--tall");
     inside.style.zoom = "";
     for (let tall = 62; tall >= 44 && high() && slide.querySelector("svg"); tall -= 2) slide.style.setProperty("--tall", tall);
-    for (let zoom = 0.95; zoom >= 0.5 && high(); zoom -= 0.05) inside.style.zoom = zoom;
+    for (let zoom = 0.95; zoom >= least && high(); zoom -= 0.05) inside.style.zoom = zoom;
   }
-  const fitAll = () => slides.forEach(fit);
+  const fitAll = () => slides.forEach(slide => fit(slide));
 
   function go(number) {
     here = Math.max(0, Math.min(slides.length - 1, number));
     slides[here].scrollIntoView({behavior: "instant"});
     slides[here].focus({preventScroll: true});
     history.replaceState(null, "", "#" + (here + 1));
+  }
+
+  // The next fold of the slide opens; after the last one all of them close.
+  function unfold() {
+    const folds = [...slides[here].querySelectorAll("details")], next = folds[folds.findLastIndex(one => one.open) + 1];
+    next ? next.open = true : folds.forEach(one => { one.open = false; });
   }
 
   document.addEventListener("keydown", event => {
@@ -37,6 +43,7 @@
     else if (event.key === "Home" && !inControl) go(0);
     else if (event.key === "End" && !inControl) go(slides.length - 1);
     else if (event.key === "Escape") go(here);
+    else if (event.key === "Enter" && !inControl && !onButton) unfold();
     else if (event.key === "f" && !inControl) document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen();
     else if (event.key === "d" && !inControl) show(root.dataset.theme === "dark" ? "light" : "dark");
     else return;
@@ -50,4 +57,5 @@
     requestAnimationFrame(() => go(Number(location.hash.slice(1) || 1) - 1));  // when the slides have their places
   }));
   addEventListener("resize", fitAll);
+  document.addEventListener("toggle", event => fit(event.target.closest(".slide"), 0.75), true);
 })();
