@@ -85,7 +85,7 @@ claims: $(READY)  ## run the book's general sentences on seeds that were not cho
 # Trusted, so that stored sliders move before a cell has run.
 lab: $(READY)  ## open copies of the chapters in JupyterLab; what you change stays in lab/
 	@$(PYTHON) tools/lab_copy.py --settings "$(JUPYTERLAB_SETTINGS_DIR)"
-	@$(VENV)/bin/jupyter trust lab/*.ipynb
+	@$(VENV)/bin/jupyter trust lab/*.ipynb > /dev/null
 	@$(VENV)/bin/jupyter lab $(AS_ROOT) --notebook-dir=lab lab/00_contents.md
 
 notebooks: $(READY)  ## the same copies for VS Code and others that know plain Markdown only, in notebooks/
