@@ -90,6 +90,7 @@ lab: $(READY)  ## open copies of the chapters in JupyterLab; what you change sta
 
 notebooks: $(READY)  ## the same copies for VS Code and others that know plain Markdown only, in notebooks/
 	@$(PYTHON) tools/lab_copy.py notebooks --plain
+	@echo "The copies: $(HERE)/notebooks"
 
 execute: $(READY)  ## run the notebooks and store their outputs; some only: NOTEBOOKS=chapters/02_mdps.ipynb
 	@$(PYTHON) tools/execute_notebooks.py $(NOTEBOOKS)

@@ -1,4 +1,4 @@
-"""RLHF on the sorting task (chapter 12): PPO against a rule and against a learned judge, DPO on its pairs, and the true credit of tokens.
+"""RLHF on the sorting task (chapter 12): PPO against a rule and against a learned judge, DPO and two relatives on its pairs, and the true credit of tokens.
 
 Each seed has a fine-tuned model, pairs and a judge of its own. The fine-tuned models are kept in a temporary folder while the
 cases are run.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import logsigmoid
 
 from rlbook_lib.fine_tuning import SFTConfig, train_sft
 from rlbook_lib.language_model import (
@@ -53,6 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
     **{f"dpo {rate:g}": {"part": "dpo", "rate": rate} for rate in (3e-5, 1e-5, 1e-4, 5e-4)},
     "credit": {"part": "credit"},
     "dpo 3e-05, 4800 pairs": {"part": "dpo", "rate": 3e-5, "count": 4800, "epochs": 2},
+    **{f"{loss} 3e-05": {"part": "dpo", "rate": 3e-5, "loss": loss} for loss in ("ipo", "simpo")},
 }
 
 
@@ -191,9 +194,9 @@ def probe(seed: int, model: Transformer) -> dict[str, list[float]]:
 
 
 def dpo(
-    seed: int, model: Transformer, rate: float, count: int = 600, epochs: int = 8, beta: float = 0.1
+    seed: int, model: Transformer, rate: float, count: int = 600, epochs: int = 8, beta: float = 0.1, loss: str = "dpo"
 ) -> dict[str, list[float]]:
-    """DPO on the judge's pairs, or on more of them: after each epoch both scores, accuracy, loss and the log-ratios of the pairs."""
+    """DPO or a relative on the judge's pairs, or on more of them: after each epoch both scores, accuracy, loss and the log-ratios of the pairs."""
     judge, pairs = learned_judge(model, seed)
     if count > len(pairs):
         pairs = preference_pairs(frozen_copy(model), TASK, count, seed=seed)
@@ -207,12 +210,22 @@ def dpo(
         for index in torch.randperm(len(pairs), generator=shuffle).split(64):
             part = pairs.take(index)
             new = [summed(model, x) for x in (part.chosen, part.rejected)]
-            gradient_step(optimizer, dpo_loss(*new, *(x[index] for x in ref), beta), rate, 1.0)
+            old, lengths = [x[index] for x in ref], [x.lengths for x in (part.chosen, part.rejected)]
+            gradient_step(optimizer, LOSSES[loss](new, old, lengths, beta), rate, 1.0)
         rows.append(measure(model, reference, judge, pairs, ref, beta))
         answers.append(tokens_of_answers(model))
     return {name: [row[name] for row in rows] for name in rows[0]} | {
         "answers": np.concatenate(answers).ravel().tolist()
     }
+
+
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {  # of (chosen, rejected): log-probabilities, the reference's, lengths
+    "dpo": lambda new, old, lengths, beta: dpo_loss(*new, *old, beta),
+    "ipo": lambda new, old, lengths, beta: ((new[0] - old[0] - new[1] + old[1] - 1 / (2 * beta)) ** 2).mean(),
+    "simpo": lambda new, old, lengths, beta: (
+        -logsigmoid(2.0 * (new[0] / lengths[0] - new[1] / lengths[1]) - 1.0).mean()
+    ),
+}
 
 
 def summed(model: LanguageModel, completions: Completions) -> torch.Tensor:

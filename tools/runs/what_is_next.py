@@ -1,6 +1,6 @@
-"""Four ways on from a fine-tuned sorting model (the page "What is next"): GRPO, expert iteration, and two kinds of distillation.
+"""Four ways on from a fine-tuned sorting model (the page "What is next"): GRPO, expert iteration, and two kinds of distillation; and LoRA.
 
-Each update takes as many answers and gradient steps in all four. The fine-tuned models and their teachers are kept in a temporary
+Each update takes as many answers and gradient steps in all of them. The fine-tuned models and their teachers are kept in a temporary
 folder while the cases are run.
 """
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from rlbook_lib.fine_tuning import SFTConfig, masked_mean, sft_loss, train_sft
 from rlbook_lib.grpo import group_advantages, grpo_loss
@@ -44,6 +45,11 @@ CASES: dict[str, dict[str, Any]] = {
 CASES |= {
     f"{way}, small student": {"way": way, "rate": 1e-3, "size": "small"} for way in ("teacher's answers", "own answers")
 }
+CASES |= {
+    f"{way}, rank {rank}": {"way": way, "rate": 3e-3, "rank": rank}
+    for way in ("grpo", "teacher's answers")
+    for rank in (1, 2, 4)
+}
 
 
 def trained(seed: int, task: Sorting, updates: int, size: str) -> Transformer:
@@ -72,14 +78,39 @@ def reverse_kl(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     return masked_mean((student.exp() * (student - teacher)).sum(-1), mask)
 
 
-def run(seed: int, way: str, rate: float, size: str = "same") -> dict[str, list[float]]:
-    """Go on from the fine-tuned model; the curves begin before the first update."""
+class LowRank(nn.Module):
+    """W + B A with few rows in A: what LoRA adds to a frozen weight."""
+
+    def __init__(self, weight: Tensor, rank: int, generator: torch.Generator) -> None:
+        super().__init__()
+        rows, columns = weight.shape
+        self.A = nn.Parameter(torch.randn(rank, columns, generator=generator) / columns**0.5)
+        self.B = nn.Parameter(torch.zeros(rows, rank))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + self.B @ self.A
+
+
+def add_lora(model: Transformer, rank: int, seed: int) -> None:
+    """Freeze a model and put thin matrices beside the weights of its blocks."""
+    generator = torch.Generator().manual_seed(seed)
+    model.requires_grad_(False)
+    for layer in [one for one in model.blocks.modules() if isinstance(one, nn.Linear)]:
+        parametrize.register_parametrization(layer, "weight", LowRank(layer.weight, rank, generator))
+
+
+def run(seed: int, way: str, rate: float, size: str = "same", rank: int = 0) -> dict[str, list[float]]:
+    """Go on from the fine-tuned model, by all weights or by LoRA; the curves begin before the first update."""
     model = trained(seed, TASK, 300, size)
+    if rank:
+        add_lora(model, rank, seed)
+    weights = [one for one in model.parameters() if one.requires_grad]
     teacher = frozen_copy(trained(seed + 100, CLEAN, 800, "same"))
-    optimizer = Adam(model.parameters(), rate, decay=0.0)
+    optimizer = Adam(weights, rate, decay=0.0)
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     curves: dict[str, list[float]] = {"accuracy": [], "entropy": [], "kept": []}
     curves["teacher"] = [evaluate_accuracy(teacher, TASK)]
+    curves["trained"] = [sum(one.numel() for one in weights)]
     watched = TASK.prompts(128, np.random.default_rng(77), "eval")
     for update in range(UPDATES + 1):
         if update % 4 == 0:
