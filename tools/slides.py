@@ -175,6 +175,13 @@ def markup(elements: Iterable[HtmlElement]) -> str:
     return "".join(tostring(one, encoding="unicode", with_tail=False) for one in elements)
 
 
+def title_of(slide: Slide, number: int) -> HtmlElement:
+    """The heading of a slide, all but the first at one level: a deck is a list."""
+    title = alone(slide.heading)
+    title.tag = "h1" if number == 1 else "h2"
+    return title
+
+
 def style(site: Path) -> str:
     """The site's own sheet with its fonts in it, that of the pictures, and what is the slides'."""
 
@@ -194,7 +201,7 @@ def deck(site: Path, name: str, part: int) -> tuple[str, int]:
     title = html.escape(words(slides[0].heading))
     pages = "".join(
         f'<section class="slide" id="{number}" tabindex="-1" aria-label="Slide {number} of {len(slides)}"><div class="fit">'
-        f"{markup([alone(slide.heading)])}{markup(slide.body)}{KEYS if number == 1 else ''}</div>"
+        f"{markup([title_of(slide, number)])}{markup(slide.body)}{KEYS if number == 1 else ''}</div>"
         f'<p class="foot"><span>{title}</span> {number} / {len(slides)}</p></section>'
         for number, slide in enumerate(slides, start=1)
     )
