@@ -102,6 +102,7 @@ Q1 = Question(
     title="First-visit Monte Carlo",
     function="first_visit_values",
     parts={"no state twice in an episode": 5, "states visited again": 6, "gamma 0 and gamma 1": 3},
+    shares=dict.fromkeys(("no state twice in an episode", "states visited again"), "entries"),
     reference=first_visit_values_reference,
     alternatives=(first_visit_values_plain, first_visit_values_seen, first_visit_values_forward),
     cases=cases_q1,

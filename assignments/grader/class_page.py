@@ -16,14 +16,15 @@ FEW = 0.5  # share of a class from which on a mistake is worth a word to all: th
 STYLE = "td:nth-child(2), th:nth-child(2) { width: 7rem; } .often { font-weight: 600; }"
 
 
-def shares(assignment: Assignment, everybody: Sequence[Grade]) -> list[tuple[str, str, int, int]]:
-    """Question, part, how many have it right, and of how many who have a grade."""
+def shares(assignment: Assignment, everybody: Sequence[Grade]) -> list[tuple[str, str, int, int, int]]:
+    """Question, part, how many have it right, how many a share of its points, and of how many who have a grade."""
     graded = [grade.result for grade in everybody if grade.result.points is not None]
     rows = []
     for place, question in enumerate(assignment.questions):
         for name in question.parts:
             parts = [part for one in graded for part in one.questions[place].parts if part.name == name]
-            rows.append((question.name, name, sum(part.right == part.cases for part in parts), len(parts)))
+            partly = sum(0 < part.points < part.max_points for part in parts)
+            rows.append((question.name, name, sum(part.right == part.cases for part in parts), partly, len(parts)))
     return rows
 
 
@@ -51,7 +52,9 @@ def write(output: Path, assignment: Assignment, everybody: Sequence[Grade]) -> P
     scores = sorted(grade.score for grade in everybody if grade.score is not None)
     of = sum(grade.result.points is not None for grade in everybody)
     rows = [("question", "kind", "what", "students", "of")]
-    rows += [(question, "right", part, str(right), str(count)) for question, part, right, count in parts]
+    for question, part, right, partly, count in parts:
+        rows.append((question, "right", part, str(right), str(count)))
+        rows += [(question, "partly", part, str(partly), str(count))] if partly else []
     rows += [(question, "mistake", sentence, str(count), str(of)) for question, sentence, count in said]
     results.write_whole(output / "statistics.csv", table(rows))
     middle = f", the median is {number(scores[len(scores) // 2])}" if scores else ""
@@ -60,11 +63,11 @@ def write(output: Path, assignment: Assignment, everybody: Sequence[Grade]) -> P
     for question in assignment.questions:
         lines += [f"<section><h2>{escape(question.name)}: {escape(question.title)}</h2>", "<table>"]
         lines.append("<tr><th>Part</th><th>Right</th><th>Share</th></tr>")
-        for name, part, right, count in parts:
+        for name, part, right, partly, count in parts:
             if name == question.name:
-                lines.append(
-                    f"<tr><td>{escape(part)}</td><td>{right} of {count}</td><td>{share(right, count)}</td></tr>"
-                )
+                some = f", {partly} partly" if partly else ""
+                cells = (escape(part), f"{right} of {count}{some}", share(right, count))
+                lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
         lines += ["</table>", "<ul>"]
         for name, sentence, count in said:
             if name == question.name:

@@ -7,9 +7,11 @@ because it could carry the hidden inputs away.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .comparing import entries_right
 from .explaining import explain
 from .outcomes import (
     CRASHED,
@@ -42,7 +44,7 @@ def mark(prepared: Prepared, call: Callable[[Question, Case], Outcome]) -> Quest
         stopped = outcomes and outcomes[-1].kind in (MISSING, TIMEOUT, CRASHED)
         outcomes.append(outcomes[-1] if stopped else read(call(question, case), want))
     verdicts = [verdict(question, outcome, want) for outcome, want in zip(outcomes, prepared.wanted, strict=True)]
-    parts = [part_result(question, name, prepared.cases, verdicts) for name in question.parts]
+    parts = [part_result(prepared, name, outcomes, verdicts) for name in question.parts]
     endings = [outcome.kind for outcome in outcomes]
     ending = next((kind for kind in (CRASHED, TIMEOUT, MISSING, RAISED) if kind in endings), RETURNED)
     result = QuestionResult(
@@ -69,7 +71,24 @@ def verdict(question: Question, outcome: Outcome, want: Any) -> str | None:
         return "The result is not of the kind that is asked for."
 
 
-def part_result(question: Question, name: str, cases: Sequence[Case], verdicts: Sequence[str | None]) -> PartResult:
-    chosen = [wrong is None for case, wrong in zip(cases, verdicts, strict=True) if case.part == name]
-    points = question.parts[name]
-    return PartResult(name, points if all(chosen) else 0.0, points, sum(chosen), len(chosen))
+def part_result(
+    prepared: Prepared, name: str, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]
+) -> PartResult:
+    """All points or none; where the part says so, a share in halves of a point, above what a guess would get."""
+    numbers = [number for number, case in enumerate(prepared.cases) if case.part == name]
+    right, points = sum(verdicts[number] is None for number in numbers), prepared.question.parts[name]
+    if right == len(numbers) or name not in prepared.question.shares:
+        return PartResult(name, points if right == len(numbers) else 0.0, points, right, len(numbers))
+    counts = [
+        entries_right(
+            prepared.question.compare,
+            outcomes[number].value,  # None unless the call returned
+            prepared.wanted[number],
+            prepared.cases[number].arguments,
+        )
+        for number in numbers
+    ]
+    correct, entries, guessed = map(sum, zip(*counts, strict=True))
+    earned = math.floor(2 * points * max(0, correct - guessed) / max(1, entries - guessed)) / 2
+    said = f"{correct} of {entries} {prepared.question.shares[name]} right: {earned:g} of {points:g} points."
+    return PartResult(name, earned, points, right, len(numbers), said)

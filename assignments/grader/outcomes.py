@@ -48,13 +48,14 @@ class Outcome:
 
 @dataclass
 class PartResult:
-    """Points of one part, and how many of its cases were right."""
+    """Points of one part, and how many of its cases were right; ``said``: of a share of the points, what it is for."""
 
     name: str
     points: float
     max_points: float
     right: int
     cases: int
+    said: str = ""
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import reading, wire
+from .comparing import is_numeric
 from .outcomes import RAISED, RETURNED, UNLIKE, Outcome, known_error
 from .questions import Case, Question
 
@@ -39,7 +40,7 @@ def prepare(question: Question, seed: int) -> Prepared:
     Raises ``RuntimeError`` if the reference fails on a case: then no submission can be graded.
     """
     cases = question.cases(generator(question, seed))
-    unknown = {case.part for case in cases} ^ set(question.parts)
+    unknown = ({case.part for case in cases} ^ set(question.parts)) | (question.shares.keys() - question.parts.keys())
     if unknown:
         raise RuntimeError(f"question {question.name}: parts without cases, or cases without a part: {sorted(unknown)}")
     wanted = []
@@ -48,6 +49,10 @@ def prepare(question: Question, seed: int) -> Prepared:
         if outcome.kind != RETURNED:
             raise RuntimeError(f"question {question.name}: the reference raised {outcome.error}")
         wanted.append(outcome.value)
+        if case.part in question.shares and not (is_numeric(outcome.value) and hasattr(question.compare, "entries")):
+            raise RuntimeError(
+                f"question {question.name}: {case.part!r} gives shares, but its results are no arrays to compare"
+            )
     mistakes = [
         [read(call_here(question, mistake.solution, case), want) for case, want in zip(cases, wanted, strict=True)]
         for mistake in question.mistakes

@@ -57,7 +57,9 @@ class Question:
 
     ``name``: the ``grade_id`` of the solution cell; the visible checks are in the cell ``name + "-checks"``.
     ``function``: what the student defines, a function or a class.
-    ``parts``: points of each part, by its name; a part is earned when all its cases are right.
+    ``parts``: points of each part, by its name; a part is earned when all its cases are right. ``shares``: by the names
+    of parts whose result is an array, what its entries are ("states"): these parts earn a share of their points by the
+    entries that are right, see :func:`comparing.entries_right`.
     ``reference``: a right solution, computed in another way than the notebook's where there is one.
     ``cases``: makes the cases from a random generator; every part needs at least one.
     ``mistakes``: at least five known wrong solutions. ``alternatives``: right ones that look different.
@@ -80,6 +82,7 @@ class Question:
     compare: Comparison = field(default_factory=close)
     seconds: float = 10.0
     sampled: bool = False
+    shares: dict[str, str] = field(default_factory=dict)
 
     @property
     def points(self) -> float:

@@ -27,8 +27,9 @@ ABOVE = "Above the maximum."
 GROUP = "Handed in by {} for the group."
 SET_ALL = "Your instructor has given all points."
 SET = "Your instructor has set these points. What the tests said is below for your information."
+GUESSED = "Points are for what is right beyond one number everywhere and arguments handed back."
 MEANINGS = {
-    results.GRADED: "All questions were graded. A part earns its points when all of its tests pass.",
+    results.GRADED: "All questions were graded. A part earns its points when all of its tests pass, some a share of them before.",
     results.TIMEOUT: "Some code took too long and was stopped. The questions that it did not concern keep their points.",
     results.CRASHED: "Some code ended its process or was stopped: too much memory or output, too many files or processes, or"
     " an exit. The questions that it did not concern keep their points.",
@@ -330,6 +331,8 @@ def question_section(question: QuestionResult, grade: Grade) -> str:
         kind = "dim" if changed else kind
         lines.append(f'<tr><td>{escape(part.name)}</td><td class="{kind}">{word}</td>{of_part}</tr>')
     lines.append("</table>")
+    shares = [f"<li>“{escape(part.name)}”: {escape(part.said)}</li>" for part in question.parts if part.said]
+    lines += ["<ul>", *shares, f"<li>{GUESSED}</li>", "</ul>"] if shares and not changed else []
     if question.messages:
         lines += ["<ul>", *(f"<li>{message_html(message)}</li>" for message in question.messages), "</ul>"]
     return "\n".join([*lines, "</section>"])

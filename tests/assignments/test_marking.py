@@ -140,6 +140,71 @@ def test_parts_are_earned_one_by_one(small):
     assert result.points == 10 and [part.points for part in result.parts] == [0, 10]
 
 
+@pytest.fixture
+def nine():
+    """A part of 2 points about nine states, of which entries earn a share: the right values, and those of an argument."""
+    want = np.arange(1.0, 10.0)
+    case = questions.Case((np.where(want < 4, want, 0), "word"), "table")
+    question = questions.Question(
+        "q", "", "f", {"table": 2}, lambda *_: want, lambda rng: [case], (), shares={"table": "states"}
+    )
+    return want, lambda got, **changed: mark(
+        prepare(dataclasses.replace(question, **changed), 0), lambda *_: Outcome(RETURNED, got)
+    ).parts[0]
+
+
+def test_entries_that_are_right_earn_a_share(nine):
+    want, marked = nine
+    part = marked([*want[:7], 0, 0])  # six of nine without the argument's three: 4 of 6, in halves of a point
+    assert (part.points, part.said) == (1.0, "7 of 9 states right: 1 of 2 points.")
+    assert marked(np.where(want < 9, want, 0)).points == 1.5 and marked(want).points == 2 and not marked(want).said
+    assert marked(np.where(want < 9, want, 0), shares={}).points == 0, "only where the part says so"
+
+
+@pytest.mark.parametrize(
+    "guess",
+    [
+        np.full(9, 5.0),
+        np.array([1, 2, 3, 0, 0, 0, 0, 0, 0.0]),
+        np.full(9, np.nan),
+        np.ones((9, 1)),
+        None,
+        "5",
+        [1, "2"],
+    ],
+    ids=["a constant", "the argument", "not finite", "a shape", "nothing", "a text", "a list"],
+)
+def test_a_guess_earns_no_share(nine, guess):
+    assert nine[1](guess).points == 0
+
+
+def test_a_share_counts_the_cases_of_a_part_together(small):
+    question = dataclasses.replace(small.questions[1], shares={"small chains": "states"})
+    prepared, calls = prepare(question, 1), []
+
+    def call(question, case):
+        calls.append(case)
+        return (
+            preparing.call_here(question, question.reference, case)
+            if len(calls) > 1
+            else Outcome(RAISED, error="KeyError")
+        )
+
+    small_chains, large_chains = mark(prepared, call).parts
+    sizes = [
+        want.size for case, want in zip(prepared.cases, prepared.wanted, strict=True) if case.part == "small chains"
+    ]
+    assert f"{sum(sizes[1:])} of {sum(sizes)} states right" in small_chains.said and 0 < small_chains.points < 20
+    assert large_chains.points == 10 and not large_chains.said
+
+
+def test_a_share_of_what_is_no_array_is_a_fault(small):
+    judged = comparing.judged(lambda value: value, comparing.close())
+    for changed in ({"shares": {"no part": "words"}}, {"shares": {"gamma 0": "words"}, "compare": judged}):
+        with pytest.raises(RuntimeError, match="parts without cases|gives shares"):
+            prepare(dataclasses.replace(small.questions[0], **changed), 1)
+
+
 def test_a_mistake_is_called_by_its_name(small):
     question = small.questions[0]
     result = checking.mark_solution(prepare(question, 4), question.mistakes[0].solution)

@@ -98,6 +98,19 @@ def test_who_lost_points_reads_that_the_checks_can_be_run(output, small):
         assert (reports.CHECKS in reports.feedback_page(small, grade)) is lost, student
 
 
+def test_a_share_of_a_part_is_said_in_a_sentence(output, small):
+    known = results.load(results.path_of(output, "ann"))
+    part = known.questions[0].parts[0]
+    part.points, part.right, part.said = 7.5, 0, "3 of 4 states right: 7.5 of 20 points."
+    known.questions[0].points -= 12.5
+    results.store(output, known)
+    reports.write_all(output, small)
+    assert f"<li>“{part.name}”: {part.said}</li>" in page(output, "ann") and reports.GUESSED in page(output, "ann")
+    assert rows((output / "grades.csv").read_text("utf-8"))["ann"]["q1"] == "17.5"
+    assert run("override", "small", "ann", "q1", "20", "--output", output) == 0
+    assert part.said not in page(output, "ann"), "the points that a person set are others"
+
+
 def test_code_in_messages_is_shown_as_code():
     assert reports.message_html("`f<x>` is not defined.") == "<code>f&lt;x&gt;</code> is not defined."
     assert reports.message_html("one ` alone") == "one  alone"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 from dataclasses import replace
@@ -57,6 +58,14 @@ def test_statistics_say_what_the_class_could_do(output, small, capsys):
     assert "1 of 3" in page and "33%" in page and '<li class="often">2 of 3: ' in page and "<script" not in page
     assert "4 students, 3 with points, the median is 0 of 100" in page
     full = results.load(results.path_of(output, "17")).questions
+    share = dataclasses.replace(full[0].parts[0], points=7.5, right=0, said="3 of 4 states right: 7.5 of 20 points.")
+    some = [dataclasses.replace(full[0], parts=[share, *full[0].parts[1:]], points=17.5), *full[1:]]
+    results.store(output, Result("19", results.GRADED, "key", some))
+    assert run("statistics", "small", "--output", output) == 0
+    assert "1 of 3, 1 partly" in (output / "statistics.html").read_text("utf-8")
+    (partly,) = [row for row in rows(output / "statistics.csv") if row["kind"] == "partly"]
+    assert (partly["what"], partly["students"], partly["of"]) == (share.name, "1", "3")
+    results.store(output, Result("19", results.GRADED, "key", results.load(results.path_of(output, "18")).questions))
     results.store(output, Result("20", results.GRADED, "key", full))
     assert run("statistics", "small", "--output", output) == 0  # half of the class is often
     assert '<li class="often">2 of 4: ' in (output / "statistics.html").read_text("utf-8")
