@@ -7,32 +7,15 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 try:
     from tqdm import tqdm
 
-    from . import (
-        batch,
-        checking,
-        class_page,
-        collecting,
-        drafts,
-        exporting,
-        handing_back,
-        inside,
-        late,
-        notebooks,
-        overrides,
-        own_inputs,
-        questions,
-        reports,
-        results,
-        rubric_page,
-        similar,
-        tables,
-        term,
-    )
+    from . import batch, checking, class_page, collecting, drafts, exporting, handing_back, inside, late, notebooks
+    from . import overrides, own_inputs, questions, reports, results, rubric_page, similar, tables, term
     from .sandbox import InfrastructureError, Limits, Sandbox
 except ModuleNotFoundError as error:
     raise SystemExit(
@@ -51,12 +34,13 @@ def check(options: argparse.Namespace) -> int:
         found = list(checking.faults(assignment, seeds))
         for fault in dict.fromkeys(found):
             print(f"{name}: {fault}")
-        mistakes = sum(len(question.mistakes) for question in assignment.questions)
-        state = f"{len(set(found))} faults" if found else "in order"
-        print(
-            f"{name}: {len(assignment.questions)} questions and 1 written, {assignment.points:g} points,"
-            f" {mistakes} known mistakes, {options.seeds} seeds: {state} ({time.monotonic() - began:.1f} s)"
+        mistakes, state = (
+            sum(len(one.mistakes) for one in assignment.questions),
+            f"{len(set(found))} faults" * bool(found),
         )
+        what = f"{len(assignment.questions)} questions and 1 written, {assignment.points:g} points, {mistakes} known mistakes"
+        seconds = time.monotonic() - began
+        print(f"{name}: {what}, {options.seeds} seeds: {state or 'in order'} ({seconds:.1f} s)")
         code |= bool(found)
     return code
 
@@ -73,9 +57,9 @@ def release(options: argparse.Namespace) -> int:
 def collect(options: argparse.Namespace) -> int:
     """Sort what Canvas or Moodle packed into a folder to be graded."""
     due = late.read_due(options.due) if options.due else None
-    name, roster = questions.load(options.assignment, options.home).name, batch.read_roster(options.roster)
+    assignment, roster = questions.load(options.assignment, options.home), batch.read_roster(options.roster)
+    name, grades = assignment.name, batch.output_folder(options.grades, assignment)
     done = collecting.collect(options.system, options.source, name, options.output, roster, options.worksheet, due)
-    grades = batch.output_folder(options.grades, questions.load(options.assignment, options.home))
     if due:
         if not grades.exists():
             results.private_folder(grades)
@@ -84,11 +68,8 @@ def collect(options: argparse.Namespace) -> int:
     written = sum(row[-1].find("No notebook.") < 0 for row in done.rows)
     print(f"{len(done.rows)} students, {written} notebooks, {done.unchanged} unchanged: {options.output}.collected.csv")
     if not done.rows:
-        others = [f"`collect {system}`" for system in collecting.SYSTEMS if system != options.system]
-        print(
-            f"Nothing has a name as {options.system} makes it. Is the source another system's? Then say {' or '.join(others)}.",
-            file=sys.stderr,
-        )
+        others = " or ".join(f"`collect {system}`" for system in collecting.SYSTEMS if system != options.system)
+        complain(f"Nothing has a name as {options.system} makes it. Is the source another system's? Then say {others}.")
     if several := sum("notebooks: this one was taken." in row[-1] for row in done.rows):
         print(f"{several} handed in several notebooks: {options.output}.collected.csv says which one was taken")
     if done.unmatched:
@@ -97,11 +78,8 @@ def collect(options: argparse.Namespace) -> int:
         print(f"The list of the course, for --roster: {options.output}.course.csv")
     if unknown := sum(collecting.UNKNOWN_TIME in row[-1] for row in done.rows):
         print(f"{unknown} with no time in the worksheet: {options.output}.collected.csv says who")
-    late_ones = [student for student, days in done.late.items() if days != 0]
-    if late_ones:
-        print(
-            f"{len(late_ones)} late" + (f": {grades / late.LATE}" if due else "; --due writes the table of late work")
-        )
+    if late_ones := sum(days != 0 for days in done.late.values()):
+        print(f"{late_ones} late" + (f": {grades / late.LATE}" if due else "; --due writes the table of late work"))
     if due and any(days is None for days in done.late.values()):
         print("Canvas does not say by how many days: replace each ? in the table by a number.")
     return int(not done.rows)
@@ -109,10 +87,10 @@ def collect(options: argparse.Namespace) -> int:
 
 def lateness(options: argparse.Namespace) -> int:
     """Say what a day of late work costs."""
-    output = existing(options)
+    output, assignment = existing(options)
     if options.policy is not None:
         late.set_policy(output, options.policy)
-        reports.write_all(output, questions.load(options.assignment, options.home))
+        reports.write_all(output, assignment)
     policy, days = late.policy_of(output), late.counted(output)
     print(f"{policy.text if policy else 'no policy: nothing is taken off'}; {len(days)} late")
     return 0
@@ -121,11 +99,13 @@ def lateness(options: argparse.Namespace) -> int:
 def grade(options: argparse.Namespace) -> int:
     """Grade a folder of submissions."""
     if options.unsafe:
-        print("Grading WITHOUT a sandbox: student code can read and change what you can.", file=sys.stderr)
+        complain("Grading WITHOUT a sandbox: student code can read and change what you can.")
+    assignment = questions.load(options.assignment, options.home)
+    output = batch.output_folder(options.output, assignment)
     found = batch.grade(
         options.submissions,
-        questions.load(options.assignment, options.home),
-        options.output,
+        assignment,
+        output,
         options.workers,
         options.seed,
         options.roster,
@@ -137,19 +117,18 @@ def grade(options: argparse.Namespace) -> int:
     counts = Counter(result.status for result in found)
     kept = sum(result.kept for result in found)
     print(", ".join(f"{counts[status]} {status}" for status in results.STATUSES if counts[status]) + f"; {kept} kept")
-    for result in found:
-        if result.status == results.INFRASTRUCTURE_ERROR:
-            print(f"{result.student!r}: {result.note}", file=sys.stderr)
-    unmatched = folder_of(options) / reports.UNMATCHED
+    failed = [one for one in found if one.status == results.INFRASTRUCTURE_ERROR]
+    complain(*(f"{result.student!r}: {result.note}" for result in failed))
+    unmatched = output / reports.UNMATCHED
     if rows := len(unmatched.read_text("utf-8").splitlines()) - 1:
         print(f"{rows} remarks about what was handed in: {unmatched}")
-    print(f"Grades: {folder_of(options) / 'grades.csv'}")
-    return int(counts[results.INFRASTRUCTURE_ERROR] > 0)
+    print(f"Grades: {output / 'grades.csv'}")
+    return int(bool(failed))
 
 
 def regrade(options: argparse.Namespace) -> int:
     """Grade one question anew for the class after its test was mended, and say who gains and who loses."""
-    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    output, assignment = existing(options)
     names = {one.result.student: one.who for one in reports.grades(output, assignment)}
     changes = batch.regrade(options.submissions, assignment, options.question, output, options.write, options.unsafe)
     for one in changes:
@@ -165,7 +144,7 @@ def regrade(options: argparse.Namespace) -> int:
 
 def statistics(options: argparse.Namespace) -> int:
     """Say how many were right in each part, and which mistakes are frequent, on a page and in a table."""
-    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    output, assignment = existing(options)
     print(class_page.write(output, assignment, reports.grades(output, assignment)))
     return 0
 
@@ -184,36 +163,31 @@ def whole_term(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """Make the tables and pages again from the results."""
-    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    output, assignment = existing(options)
     reports.write_all(output, assignment)
-    for name, what in late.strangers(output, [one.result.student for one in reports.grades(output, assignment)]):
-        print(f"{name!r}: {what}", file=sys.stderr)
-    print(f"Grades: {folder_of(options) / 'grades.csv'}")
+    strangers = late.strangers(output, [one.result.student for one in reports.grades(output, assignment)])
+    complain(*(f"{name!r}: {what}" for name, what in strangers))
+    print(f"Grades: {output / 'grades.csv'}")
     return 0
 
 
 def override(options: argparse.Namespace) -> int:
     """Enter points of the written question, or replace a grade."""
-    output, assignment = existing(options), questions.load(options.assignment, options.home)
-    students = [one.result.student for one in reports.grades(output, assignment)]
-    options.student = student_of(reports.grades(output, assignment), options.student)
+    output, assignment = existing(options)
+    everybody = reports.grades(output, assignment)
+    students, student = [one.result.student for one in everybody], student_of(everybody, options.student)
     if options.remove:
-        overrides.remove(output, assignment, students, options.student, options.question)
+        overrides.remove(output, assignment, students, student, options.question)
         said = f"{options.question} as graded"
     elif options.points is None:
         raise ValueError("points: missing; or say --remove to take an override back")
     else:
-        entered = overrides.add(
-            output, assignment, students, options.student, options.question, options.points, options.note
-        )
-        said = f"{options.question} {tables.number(entered.points)}"
+        decided = (student, options.question, options.points, options.note)
+        said = f"{options.question} {tables.number(overrides.add(output, assignment, students, *decided).points)}"
     reports.write_all(output, assignment)
-    grade = next(one for one in reports.grades(output, assignment) if one.result.student == options.student)
-    total = (
-        "no total yet"
-        if grade.score is None
-        else f"total {tables.number(grade.score)} of {tables.number(assignment.points)}"
-    )
+    grade = next(one for one in reports.grades(output, assignment) if one.result.student == student)
+    score, most = tables.number(grade.score), tables.number(assignment.points)
+    total = f"total {score} of {most}" if score else "no total yet"
     print(f"{grade.who}: {said}; {total}")
     return 0
 
@@ -227,9 +201,8 @@ def student_of(everybody: list[reports.Grade], said: str) -> str:
 
 def export(options: argparse.Namespace) -> int:
     """Write the grades in the layout of another system."""
-    output, assignment = existing(options), questions.load(options.assignment, options.home)
-    everybody = reports.grades(output, assignment)
-    everybody, said = exporting.check_written(assignment, everybody, options.partial)
+    output, assignment = existing(options)
+    everybody, said = exporting.check_written(assignment, reports.grades(output, assignment), options.partial)
     if options.system == "canvas":
         text, found = exporting.canvas_filled(options.worksheet, assignment, output, everybody, options.column)
     else:
@@ -237,37 +210,32 @@ def export(options: argparse.Namespace) -> int:
     path = output / f"{options.system}.csv"
     results.write_whole(path, text)
     print(path)
-    for sentence in filter(None, (said, found)):
-        print(sentence, file=sys.stderr)
+    complain(said, found)
     return 0
 
 
 def hand_back(options: argparse.Namespace) -> int:
     """Pack the pages of feedback so that a course system hands them back."""
-    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    output, assignment = existing(options)
     everybody = reports.grades(output, assignment)
     count, said = handing_back.pack(options.system, assignment, everybody, options.target, options.collected)
     print(f"{count} pages: {options.target}")
     waiting = sum(grade.points_are_missing and grade.result.written for grade in everybody)
     said += [f"{waiting} of the pages say that the written answer is graded later."] if waiting else []
-    for sentence in said:
-        print(sentence, file=sys.stderr)
+    complain(*said)
     return 0
 
 
 def rubric(options: argparse.Namespace) -> int:
     """Grade the answers to the written question by the rubric, on a page in the browser."""
-    output, assignment = existing(options), questions.load(options.assignment, options.home)
+    output, assignment = existing(options)
     found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
     answers, said = drafts.answers(assignment, found.submissions)
     known = {one.result.student for one in reports.grades(output, assignment)}
     said += [f"{answer.student!r}: has no result yet: grade first" for answer in answers if answer.student not in known]
-    for sentence in said:
-        print(sentence, file=sys.stderr)
-    rubric_page.serve(
-        rubric_page.Desk(assignment, output, [one for one in answers if one.student in known], options.anonymous),
-        options.port,
-    )
+    complain(*said)
+    shown = [one for one in answers if one.student in known]
+    rubric_page.serve(rubric_page.Desk(assignment, output, shown, options.anonymous), options.port)
     return 0
 
 
@@ -276,8 +244,7 @@ def similarity(options: argparse.Namespace) -> int:
     assignment = questions.load(options.assignment, options.home)
     found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
     count, said = similar.write(assignment, found.submissions, options.folder)
-    for sentence in said:
-        print(sentence, file=sys.stderr)
+    complain(*said)
     print(f"{count} files: {options.folder / similar.OWN}. Compare them, with copydetect for example:")
     folders = f"-t {options.folder / similar.OWN} -b {options.folder / similar.GIVEN}"
     print(f"PYTHONHASHSEED=0 copydetect {folders} -e py -d 0.3 -a -O {options.folder / 'similar.html'}")
@@ -291,27 +258,36 @@ def explain(options: argparse.Namespace) -> int:
         print(sandbox.describe())
         print("A program was started this way, and answered.")
         if not options.unsafe:
-            left = inside.allowed(sandbox)
-            print(
-                f"Tried from inside, MISSING, not refused: {', '.join(left)}"
-                if left
-                else "Tried from inside: all these calls are refused."
-            )
+            left = ", ".join(inside.allowed(sandbox))
+            said = f"MISSING, not refused: {left}" if left else "all these calls are refused."
+            print(f"Tried from inside{':' if not left else ','} {said}")
     return 0
 
 
-def folder_of(options: argparse.Namespace) -> Path:
-    return batch.output_folder(options.output, questions.load(options.assignment, options.home))
-
-
-def existing(options: argparse.Namespace) -> Path:
-    """The output folder; raises ``ValueError`` if nothing was graded there."""
-    output = folder_of(options)
+def existing(options: argparse.Namespace) -> tuple[Path, questions.Assignment]:
+    """The output folder and whose it is; raises ``ValueError`` if nothing was graded there."""
+    assignment = questions.load(options.assignment, options.home)
+    output = batch.output_folder(options.output, assignment)
     if not (output / "settings.json").is_file():
-        raise ValueError(
-            f"output: nothing was graded yet in {str(output)!r}; grade first: make grade SUBMISSIONS=folder ASSIGNMENT={options.assignment}"
-        )
-    return output
+        how = f"make grade SUBMISSIONS=folder ASSIGNMENT={options.assignment}"
+        raise ValueError(f"output: nothing was graded yet in {str(output)!r}; grade first: {how}")
+    return output, assignment
+
+
+def complain(*said: str) -> None:
+    for sentence in filter(None, said):
+        print(sentence, file=sys.stderr)
+
+
+# arguments of several commands
+SHARED: dict[str, dict[str, Any]] = {
+    "assignments": {"nargs": "*"},
+    "submissions": {"type": Path},
+    "--output": {"type": Path, "help": "where results are kept (default: grades/ASSIGNMENT in the project)"},
+    "--roster": {"type": Path, "help": "the students: CSV with a column student, or a name a line"},
+    "--unsafe": {"action": "store_true", "help": "run student code without a sandbox"},
+    "--worksheet": {"type": Path, "help": "Canvas's export of the gradebook, or Moodle's grading worksheet"},
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -319,124 +295,61 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m assignments.grader", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="command")
 
-    def command(name: str, run: object) -> argparse.ArgumentParser:
+    def command(name: str, run: object, *arguments: str) -> Callable[..., object]:
         made = commands.add_parser(name, help=str(run.__doc__).splitlines()[0].rstrip("."))
         made.set_defaults(run=run)
-        return made
+        for argument in arguments:
+            made.add_argument(argument, **SHARED.get(argument, {}))
+        return made.add_argument
 
-    def add_output(made: argparse.ArgumentParser) -> None:
-        made.add_argument(
-            "--output", type=Path, help="where results are kept (default: grades/ASSIGNMENT in the project)"
-        )
-
-    def add_roster(made: argparse.ArgumentParser) -> None:
-        made.add_argument("--roster", type=Path, help="the students: CSV with a column student, or a name a line")
-
-    def add_unsafe(made: argparse.ArgumentParser) -> None:
-        made.add_argument("--unsafe", action="store_true", help="run student code without a sandbox")
-
-    made = command("check", check)
-    made.add_argument("assignments", nargs="*")
-    made.add_argument("--seeds", type=int, default=3, help="how many seeds of hidden inputs (default: 3)")
-    made = command("release", release)
-    made.add_argument("assignments", nargs="*")
-    made = command("collect", collect)
-    made.add_argument("system", choices=collecting.SYSTEMS)
-    made.add_argument("source", type=Path, help="the zip that the system made, or a folder")
-    made.add_argument("assignment")
-    made.add_argument("output", type=Path, help="the folder of submissions, to be graded later")
-    add_roster(made)
-    made.add_argument("--worksheet", type=Path, help="Canvas's export of the gradebook, or Moodle's grading worksheet")
-    made.add_argument("--due", help="2026-10-01 (that day's end) or '2026-10-01 18:00': write late.csv")
-    made.add_argument(
-        "--grades", type=Path, help="where late.csv is written (default: grades/ASSIGNMENT in the project)"
-    )
-    made = command("late", lateness)
-    made.add_argument("assignment")
-    made.add_argument("policy", nargs="?", help=f"{late.EXAMPLES}; without it: what is in force".replace("%", "%%"))
-    add_output(made)
-    made = command("grade", grade)
-    made.add_argument("submissions", type=Path)
-    made.add_argument("assignment")
-    made.add_argument("--only", metavar="STUDENT", help="grade this student; all others stay as they are")
-    made.add_argument("--workers", type=int, default=2, help="submissions at a time (default: 2)")
-    add_roster(made)
-    add_output(made)
-    made.add_argument(
-        "--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)"
-    )
-    made.add_argument(
-        "--inputs-per-student",
-        type=Path,
-        metavar="FILE",
-        help="of a secret, made if it is not there: every student gets hidden inputs of their own (default: all get the same)",
-    )
-    add_unsafe(made)
-    made.add_argument("--regrade", action="store_true", help="grade again what is already graded")
-    made = command("regrade", regrade)
-    made.add_argument("submissions", type=Path)
-    made.add_argument("assignment")
-    made.add_argument("question", help="its name, such as q3")
-    made.add_argument("--write", action="store_true", help="store the new points; without it they are shown only")
-    add_output(made)
-    add_unsafe(made)
-    made = command("statistics", statistics)
-    made.add_argument("assignment")
-    add_output(made)
-    made = command("term", whole_term)
-    made.add_argument(
-        "--grades", type=Path, default=batch.ROOT / "grades", help="the folder with a folder for each assignment"
-    )
-    made.add_argument("--late-days", type=int, help="that are forgiven each student in all assignments together")
-    made = command("report", report)
-    made.add_argument("assignment")
-    add_output(made)
-    made = command("override", override)
-    for name in ("assignment", "student"):
-        made.add_argument(name)
-    made.add_argument("question", help="its name, the written question's, or total")
-    made.add_argument("points", nargs="?")
-    made.add_argument("--note", default="", help="what the student and the table should say about it")
-    made.add_argument("--remove", action="store_true", help="take the override back")
-    add_output(made)
-    made = command("export", export)
-    made.add_argument("system", choices=("canvas", "moodle"))
-    made.add_argument("assignment")
-    made.add_argument(
-        "--partial", action="store_true", help="leave out the grades whose written answers have no points yet"
-    )
-    made.add_argument(
-        "--worksheet", type=Path, required=True, help="Canvas's export of the gradebook, or Moodle's grading worksheet"
-    )
-    made.add_argument("--column", help="canvas: the heading of the assignment in the gradebook that is filled in")
-    add_output(made)
-    made = command("handback", hand_back)
-    made.add_argument("system", choices=handing_back.SYSTEMS)
-    made.add_argument("assignment")
-    made.add_argument(
-        "target", type=Path, help="a new zip to upload there, or a new folder with a folder for each student"
-    )
-    made.add_argument(
-        "--collected", type=Path, help="canvas and moodle: the table SUBMISSIONS.collected.csv that collect wrote"
-    )
-    add_output(made)
-    made = command("rubric", rubric)
-    made.add_argument("submissions", type=Path)
-    made.add_argument("assignment")
-    made.add_argument(
-        "--anonymous", action="store_true", help="show no names, and the answers in an order that tells none"
-    )
-    made.add_argument(
-        "--port", type=int, default=0, help="of 127.0.0.1, to forward it, say (default: one that is free)"
-    )
-    add_roster(made)
-    add_output(made)
-    made = command("similar", similarity)
-    made.add_argument("submissions", type=Path)
-    made.add_argument("assignment")
-    made.add_argument("folder", type=Path, help="a new folder for the files")
-    add_roster(made)
-    add_unsafe(command("sandbox", explain))
+    add = command("check", check, "assignments")
+    add("--seeds", type=int, default=3, help="how many seeds of hidden inputs (default: 3)")
+    command("release", release, "assignments")
+    add = command("collect", collect, "--roster", "--worksheet")
+    add("system", choices=collecting.SYSTEMS)
+    add("source", type=Path, help="the zip that the system made, or a folder")
+    add("assignment")
+    add("output", type=Path, help="the folder of submissions, to be graded later")
+    add("--due", help="2026-10-01 (that day's end) or '2026-10-01 18:00': write late.csv")
+    add("--grades", type=Path, help="where late.csv is written (default: grades/ASSIGNMENT in the project)")
+    add = command("late", lateness, "assignment", "--output")
+    add("policy", nargs="?", help=f"{late.EXAMPLES}; without it: what is in force".replace("%", "%%"))
+    add = command("grade", grade, "submissions", "assignment", "--roster", "--output", "--unsafe")
+    add("--only", metavar="STUDENT", help="grade this student; all others stay as they are")
+    add("--workers", type=int, default=2, help="submissions at a time (default: 2)")
+    add("--seed", type=int, help="of the hidden inputs (default: secret, drawn once for an output folder)")
+    own = "of a secret, made if it is not there: every student gets hidden inputs of their own (default: the same for all)"
+    add("--inputs-per-student", type=Path, metavar="FILE", help=own)
+    add("--regrade", action="store_true", help="grade again what is already graded")
+    add = command("regrade", regrade, "submissions", "assignment", "question", "--output", "--unsafe")
+    add("--write", action="store_true", help="store the new points; without it they are shown only")
+    command("statistics", statistics, "assignment", "--output")
+    add = command("term", whole_term)
+    add("--grades", type=Path, default=batch.ROOT / "grades", help="the folder with a folder for each assignment")
+    add("--late-days", type=int, help="that are forgiven each student in all assignments together")
+    command("report", report, "assignment", "--output")
+    add = command("override", override, "assignment", "student", "--output")
+    add("question", help="its name, the written question's, or total")
+    add("points", nargs="?")
+    add("--note", default="", help="what the student and the table should say about it")
+    add("--remove", action="store_true", help="take the override back")
+    add = command("export", export, "--output")
+    add("system", choices=("canvas", "moodle"))
+    add("assignment")
+    add("--partial", action="store_true", help="leave out the grades whose written answers have no points yet")
+    add("--worksheet", required=True, **SHARED["--worksheet"])
+    add("--column", help="canvas: the heading of the assignment in the gradebook that is filled in")
+    add = command("handback", hand_back, "--output")
+    add("system", choices=handing_back.SYSTEMS)
+    add("assignment")
+    add("target", type=Path, help="a new zip to upload there, or a new folder with a folder for each student")
+    add("--collected", type=Path, help="canvas and moodle: the table SUBMISSIONS.collected.csv that collect wrote")
+    add = command("rubric", rubric, "submissions", "assignment", "--roster", "--output")
+    add("--anonymous", action="store_true", help="show no names, and the answers in an order that tells none")
+    add("--port", type=int, default=0, help="of 127.0.0.1, to forward it, say (default: one that is free)")
+    add = command("similar", similarity, "submissions", "assignment", "--roster")
+    add("folder", type=Path, help="a new folder for the files")
+    command("sandbox", explain, "--unsafe")
     return top
 
 

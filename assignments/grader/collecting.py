@@ -6,8 +6,6 @@ becomes a path of ours. Bytes are copied as they are. What belongs to nobody is 
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -19,7 +17,7 @@ from . import results
 from .archives import DAMAGED, Piece, pieces
 from .late import days_late
 from .submissions import ROSTER_COLUMNS, SUFFIX, Roster, of_the_system, student_name
-from .tables import table
+from .tables import read_table, table
 
 MAX_BYTES = 50_000_000  # of a notebook; the grader itself reads less, and tells the student
 MAX_TOTAL = 2_000_000_000  # bytes of all notebooks
@@ -197,22 +195,13 @@ def mark_of(system: str, path: str) -> str:
 def read_worksheet(system: str, path: Path) -> dict[str, Person]:
     """The people in Canvas's gradebook or Moodle's worksheet, by number; raises ``ValueError`` if it is another table."""
     columns, key = (CANVAS_COLUMNS, "ID") if system == "canvas" else (MOODLE_COLUMNS, "Identifier")
-    try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline="")))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"worksheet: {path.name} is not a table in UTF-8: {error}") from error
-    if not rows or key not in rows[0]:
-        raise ValueError(
-            f"worksheet: {path.name} has no column {key!r}: the columns are read as a site in English names them"
-        )
     found = {}
-    for row in rows:
-        number = re.search(r"\d+\s*$", row[key] or "")  # "Participant 12345" in Moodle
-        if number and (row.get("Student") or "").strip() not in TEST_STUDENTS:
-            known = {name: (row.get(column) or "").strip() for name, column in columns.items()}
-            found[number[0].strip()] = Person(
-                {name: text for name, text in known.items() if text}, (row.get(CHANGED) or "").strip()
-            )
+    for _, row in read_table(path, "worksheet", [key]):
+        number = re.search(r"\d+$", row[key])  # "Participant 12345" in Moodle
+        if number and row.get("Student", "") not in TEST_STUDENTS:
+            known = {name: row.get(column, "") for name, column in columns.items()}
+            known = {name: text for name, text in known.items() if text}
+            found[number[0]] = Person(known, row.get(CHANGED, ""))
     return found
 
 

@@ -57,9 +57,7 @@ def canvas_filled(
     ``column``: its heading there; without it the one that names the assignment, or the only one with a number in brackets.
     Raises ``ValueError`` if it is another table, or the column cannot be told.
     """
-    header, *rows = read_rows(gradebook, "worksheet") or [[]]
-    if not {"Student", "ID"} <= set(header):
-        raise ValueError(f"worksheet: {gradebook.name} has no columns 'Student' and 'ID', as Canvas exports them")
+    header, *rows = read_rows(gradebook, "worksheet", ("Student", "ID"))
     own = [one for one in header if re.search(r"\(\d+\)$", one)]
     named = [one for one in own if assignment.title in one or assignment.name in one]
     fits = [column] if column in header else named if len(named) == 1 else own
@@ -69,7 +67,6 @@ def canvas_filled(
     kept = [header.index(name) for name in CANVAS_COLUMNS if name in header] + [place]
     made, left, said = [[header[one] for one in kept]], known_by(output, everybody), []
     for row in rows:
-        row = [*row, *[""] * (len(header) - len(row))]
         person = dict(zip(header, row, strict=False))
         if "points possible" in person["Student"].strip().lower():
             if row[place].strip() not in ("", number(assignment.points), f"{assignment.points:.2f}"):
@@ -86,12 +83,9 @@ def canvas_filled(
 
 def moodle_filled(worksheet: Path, assignment: Assignment, output: Path, everybody: list[Grade]) -> tuple[str, str]:
     """Moodle's grading worksheet that was given, with grades and comments filled in; and what is to be said."""
-    header, *rows = read_rows(worksheet, "worksheet") or [[]]
-    if not {"Identifier", "Grade"} <= set(header):
-        raise ValueError(f"worksheet: {worksheet.name} has no columns 'Identifier' and 'Grade', as Moodle exports them")
+    header, *rows = read_rows(worksheet, "worksheet", ("Identifier", "Grade"))
     made, left, said = [header], known_by(output, everybody), set()
     for row in rows:
-        row = [*row, *[""] * (len(header) - len(row))]
         person = dict(zip(header, row, strict=False))
         number_there = re.sub(r"\D", "", person["Identifier"])
         grade = taken(left, [number_there, person.get("Email address", ""), person.get("Full name", "")])

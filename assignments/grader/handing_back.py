@@ -7,7 +7,6 @@ replaced by the page. A page is made of the grade of one student, and goes to on
 
 from __future__ import annotations
 
-import csv
 import io
 import stat
 import zipfile
@@ -18,7 +17,7 @@ from . import collecting, results
 from .exporting import listed
 from .questions import Assignment
 from .reports import Grade, feedback_page
-from .tables import plain_cell
+from .tables import read_table
 
 SYSTEMS = collecting.SYSTEMS
 OLDEST = (1980, 1, 1, 0, 0, 0)  # the time of every file in a zip: the same content makes the same archive
@@ -110,17 +109,8 @@ def without(everybody: Sequence[Grade], students: Sequence[str], why: str) -> li
 
 def names_of(system: str, collected: Path) -> dict[str, str]:
     """By student, what the system put before the name of the file. Raises ``ValueError`` if the table is another one."""
-    try:
-        rows = list(csv.DictReader(io.StringIO(collected.read_text("utf-8-sig"), newline="")))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"collected: {collected.name} is not a table in UTF-8: {error}") from error
-    if not rows or not {"student", "file"} <= rows[0].keys():
-        raise ValueError(
-            f"collected: {collected.name} has no columns 'student' and 'file': expected the table that `collect` wrote"
-        )
-    found = {
-        plain_cell(row["student"] or ""): collecting.mark_of(system, plain_cell(row["file"] or "")) for row in rows
-    }
+    rows = [row for _, row in read_table(collected, "collected", ("student", "file"))]
+    found = {row["student"]: collecting.mark_of(system, row["file"]) for row in rows}
     known = {student: name for student, name in found.items() if name}
     if not known:
         raise ValueError(

@@ -8,8 +8,6 @@ assignment's points, so that a part costs the same whatever the others earned, a
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
@@ -20,7 +18,7 @@ from pathlib import Path
 
 from .results import write_whole
 from .submissions import student_name
-from .tables import plain_cell, safe_cell
+from .tables import read_table, table
 
 LATE, EXTENSIONS, BUDGET = "late.csv", "extensions.csv", "late_budget.json"
 MAX_DAYS = 1_000
@@ -87,33 +85,15 @@ def read(path: Path) -> Days:
     """The days in a table, by student; raises ``ValueError`` that names the line."""
     if not path.exists():
         return {}
-    try:
-        reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
-        rows = [(reader.line_num, row) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path.name} is not a table in UTF-8: {error}") from error
-    if not {"student", "days"} <= set(reader.fieldnames or ()):
-        raise ValueError(
-            f"{path.name}: expected the columns 'student' and 'days', with a comma between them; got {columns_in(reader)}"
-        )
     found: Days = {}
-    for line, row in rows:
-        text, student = (row["days"] or "").strip(), (row["student"] or "").strip()
+    for line, row in read_table(path, path.name, ("student", "days")):
+        text, student = row["days"], row["student"]
         is_number = re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MAX_DAYS
         if not student or not (is_number or (text == "?" and path.name == LATE)):
-            what = (
-                f"days: got {text!r}, expected a whole number from 0 to {MAX_DAYS}"
-                if student
-                else "student: got nothing"
-            )
-            raise ValueError(f"{path.name}, line {line}: {what}")
-        found[student_name(plain_cell(student))] = int(text) if is_number else None
+            what = f"days: got {text!r}, expected a whole number from 0 to {MAX_DAYS}"
+            raise ValueError(f"{path.name}, line {line}: {what if student else 'student: got nothing'}")
+        found[student_name(student)] = int(text) if is_number else None
     return found
-
-
-def columns_in(reader: csv.DictReader[str]) -> str:
-    """The first line of a table for a message: where a spreadsheet saved other separators, it shows."""
-    return ", ".join(map(repr, reader.fieldnames or ())) or "none"
 
 
 def counted(output: Path) -> Days:
@@ -200,11 +180,8 @@ def update(output: Path, seen: Mapping[str, int | None]) -> list[str]:
         else:
             after[student] = days
     if after != before:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("student", "days"))
-        writer.writerows((safe_cell(student), "?" if days is None else days) for student, days in sorted(after.items()))
-        write_whole(output / LATE, text.getvalue())
+        rows = [(student, "?" if days is None else str(days)) for student, days in sorted(after.items())]
+        write_whole(output / LATE, table([("student", "days"), *rows]))
     changed = sorted(student for student in after | before if after.get(student, 0) != before.get(student, 0))
     return [
         f"{student}: {shown(after.get(student, 0))}; before, {shown(before.get(student, 0))}." for student in changed

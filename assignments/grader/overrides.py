@@ -7,8 +7,6 @@ grading again never touches it. A total may be above the maximum, as a bonus, if
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from pathlib import Path
 
 from .questions import Assignment
 from .results import write_whole
-from .tables import plain_cell, safe_cell
+from .tables import plain_cell, read_table, table
 
 TOTAL = "total"
 MAX_BONUS = 2  # times the points of the assignment: more is a slip of the keyboard
@@ -49,22 +47,14 @@ def read(output: Path, assignment: Assignment, students: Collection[str]) -> Ove
     path = path_of(output)
     if not path.exists():
         return {}
-    known = {name: student for student in students for name in (student, safe_cell(student))}
+    known = {plain_cell(student): student for student in students} | {student: student for student in students}
     found: Overrides = {}
-    reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))
-    missing = [name for name in COLUMNS[:3] if name not in (reader.fieldnames or ())]
-    if missing:
-        got = ", ".join(map(repr, reader.fieldnames or ())) or "none"
-        raise ValueError(
-            f"overrides.csv: there is no column {missing[0]!r}; got {got}, expected commas between the columns"
-        )
-    for row in reader:
-        student = (row["student"] or "").strip()
-        question, text = (row["question"] or "").strip(), (row["points"] or "").strip()
+    for line, row in read_table(path, path.name, COLUMNS[:3]):
+        student, question, text, note = (row.get(name, "") for name in COLUMNS)
         try:
-            checked = check(assignment, known, student, question, text, plain_cell((row.get("note") or "").strip()))
+            checked = check(assignment, known, student, question, text, note)
         except ValueError as error:
-            raise ValueError(f"overrides.csv, line {reader.line_num}: {error}") from error
+            raise ValueError(f"overrides.csv, line {line}: {error}") from error
         found[checked.student, question] = checked
     return found
 
@@ -95,12 +85,8 @@ def check(
 
 def write(output: Path, overrides: Overrides) -> None:
     """Write all decisions."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for _, one in sorted(overrides.items()):
-        writer.writerow([safe_cell(one.student), one.question, f"{one.points:g}", safe_cell(one.note)])
-    write_whole(path_of(output), text.getvalue())
+    rows = [(one.student, one.question, f"{one.points:g}", one.note) for _, one in sorted(overrides.items())]
+    write_whole(path_of(output), table([COLUMNS, *rows]))
 
 
 def add(

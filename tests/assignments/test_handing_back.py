@@ -205,8 +205,8 @@ def test_nothing_to_hand_back_is_an_error(output, tmp_path, capsys):
         ("canvas", "there.zip", [["student", "file"], ["77", "leebo_77_901_small.ipynb"]], "is already there"),
         ("folder", "there.zip", [], "is already there"),
         ("canvas", "back.zip", None, "collected: missing"),
-        ("canvas", "back.zip", [["name", "what"], ["77", "x"]], "has no columns 'student' and 'file'"),
-        ("canvas", "back.zip", [], "has no columns 'student' and 'file'"),
+        ("canvas", "back.zip", [["name", "what"], ["77", "x"]], "collected: table.csv: there is no column 'student'"),
+        ("canvas", "back.zip", [], "collected: table.csv: there is no column 'student'"),
         ("moodle", "back.zip", [["student", "file"], ["77", "leebo_77_901_small.ipynb"]], "as moodle makes it"),
         (
             "canvas",

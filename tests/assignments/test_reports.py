@@ -366,4 +366,4 @@ def test_the_worksheet_that_was_given_is_filled_in(output, small, tmp_path, caps
     assert made[0]["Feedback comments"] == "graded: 80 of 100 points" and not made[2]["Feedback comments"]
     worksheet.write_text("a,b\n1,2\n")
     assert run("export", "moodle", "small", "--output", output, "--worksheet", worksheet) == 2
-    assert "no columns 'Identifier' and 'Grade'" in capsys.readouterr().err
+    assert "worksheet.csv: there is no column 'Identifier'; got 'a', 'b'" in capsys.readouterr().err
