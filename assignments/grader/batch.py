@@ -6,7 +6,6 @@ instructor's own notebook must get full marks in this sandbox, and the stub noth
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -18,28 +17,16 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from . import (
-    borrowed,
-    cells,
-    inside,
-    late,
-    notebooks,
-    own_inputs,
-    questions,
-    reports,
-    results,
-    submissions,
-    visible_checks,
-)
+from . import borrowed, cells, inside, late, notebooks, own_inputs, questions, reports, results, submissions
+from . import visible_checks
 from .explaining import note_missing, note_spoiled
 from .marking import mark
 from .outcomes import CRASHED, RAISED, TIMEOUT, Outcome, QuestionResult
@@ -54,10 +41,8 @@ PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "matplotlib")
 BORROWED = "The answers use of rlbook_lib what the instructor's answers do not: {names}. Whether that is allowed, a person decides."
 ATTEMPTS = 2  # before a failure of ours is given up on
 BEGUN = "begun"  # in the output folder: what is being graded
-APART_BYTES, APART_TIMES = (
-    4 * 2**30,
-    10,
-)  # of what is graded apart: memory of the grader, and time in limits of a submission
+# of what is graded apart: memory of the grader, and time in limits of a submission
+APART_BYTES, APART_TIMES = 4 * 2**30, 10
 SET_ASIDE = (
     "The grader itself died while it graded this, and again when this was tried apart. It is set aside, and all others are"
     " graded. The next run tries it apart again: look at the notebook, and enter points by hand if it must be."
@@ -73,8 +58,7 @@ class CanaryError(RuntimeError):
 class Course:
     """All that is the same for every submission of a batch, or, from :meth:`of`, for all of one student.
 
-    ``secret``: if there is one, every student has hidden inputs of their own (:mod:`own_inputs`); ``seed``: of the inputs
-    in ``prepared``.
+    ``secret``: if there is one, every student has hidden inputs of their own. ``seed``: of the inputs in ``prepared``.
     """
 
     assignment: Assignment
@@ -89,19 +73,16 @@ class Course:
 
     def key_for(self, student: str) -> str:
         """The key of a student's result."""
-        if self.secret is None:
-            return self.key
-        return f"{self.key} {own_inputs.seed_of(self.secret, self.assignment.name, student)}"
+        own = "" if self.secret is None else f" {own_inputs.seed_of(self.secret, self.assignment.name, student)}"
+        return self.key + own
 
     def of(self, student: str) -> Course:
-        """This course with the hidden inputs of a student, which are drawn and prepared now if they are the student's own."""
+        """This course with the hidden inputs of a student: drawn and prepared now if they are the student's own."""
         if self.secret is None:
             return self
         seed = own_inputs.seed_of(self.secret, self.assignment.name, student)
         with PREPARING:
-            return replace(
-                self, prepared=[prepare(question, seed) for question in self.assignment.questions], seed=seed
-            )
+            return replace(self, prepared=[prepare(one, seed) for one in self.assignment.questions], seed=seed)
 
     @property
     def limits(self) -> Limits:
@@ -125,24 +106,10 @@ def key_of(assignment: Assignment, sandbox: Sandbox, seed: int) -> str:
     library = Path(found.origin).parent if found and found.origin else Path()
     files = [assignment.notebook, *sorted(assignment.folder.glob("*.py"))]
     files += sorted(Path(__file__).parent.glob("*.py")) + sorted(library.glob("*.py"))
-    parts = [
-        platform.python_version(),
-        platform.system(),
-        platform.machine(),
-        str(seed),
-        str(sandbox.unsafe),
-        *map(version_of, PACKAGES),
-    ]
+    parts = [platform.python_version(), platform.system(), platform.machine(), str(seed), str(sandbox.unsafe)]
+    parts += [f"{name} {one.version}" for name in PACKAGES for one in importlib.metadata.distributions(name=name)]
     parts += [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def version_of(package: str) -> str:
-    """The installed version of a package, or nothing."""
-    try:
-        return f"{package} {importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError:
-        return package
 
 
 def grade(
@@ -158,30 +125,15 @@ def grade(
     secret: str | None = None,
     only: str | None = None,
 ) -> list[Result]:
-    """Grade every submission in a folder and write results, feedback and tables.
+    """Grade every submission in a folder and write results, feedback and tables; one result for each student, by name.
 
-    Args:
-        submissions: the folder, see :mod:`submissions`.
-        assignment: its name, such as ``01_mdps``.
-        output: where everything is written; ``grades/<assignment>`` if not given.
-        workers: how many submissions are graded at a time.
-        seed: of the hidden inputs; if not given, a secret one is drawn for a new output folder and kept in it.
-        roster: the students of the course, see :func:`submissions.read_roster`, or the file.
-        unsafe: run student code without a sandbox.
-        regrade: grade again what is already graded.
-        progress: show a progress bar.
-        secret: if given, every student gets hidden inputs of their own, see :mod:`own_inputs`. It is kept in the output
-            folder like the seed; what is there already stays in force without it.
-        only: the one student who is graded; all others are left as they are.
+    ``output``: ``grades/<assignment>`` if not given. ``seed``: of the hidden inputs; a secret one is drawn for a new output
+    folder and kept there. ``roster``: the students, see :func:`submissions.read_roster`, or the file. ``regrade``: what is
+    graded already, too. ``secret``: gives every student hidden inputs of their own; it is kept like the seed. ``only``: the
+    one student who is graded. A result "infrastructure error" is a failure of the grader, tried again at the next run.
 
-    Returns:
-        One result for each student, in the order of the names. A result whose status is "infrastructure error" is a
-        failure of the grader; it is tried again at the next run.
-
-    Raises:
-        ValueError: an argument is wrong.
-        CanaryError: the grader does not work here; nothing was written.
-        InfrastructureError: no sandbox, or another grader is at work in the output folder.
+    Raises ``ValueError`` if an argument is wrong, ``CanaryError`` if the grader does not work here (nothing was written),
+    ``InfrastructureError`` without a sandbox, and while another grader is at work in the output folder.
     """
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise ValueError(f"workers: got {workers!r}, expected a whole number of at least 1")
@@ -193,9 +145,9 @@ def grade(
     asked = [one for one in found.submissions if only is None or one.student == student_name(only)]
     if not asked:
         raise ValueError(f"student: got {only!r}, who has no folder and no notebook in {str(submissions)!r}")
-    with Sandbox(unsafe) as sandbox, locked(folder) as lock:
+    with Sandbox(unsafe) as sandbox, ExitStack() as locks:
         inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
-        course = ready(chosen, sandbox, folder, seed, lock, secret=secret)
+        course = ready(chosen, sandbox, folder, seed, locks, secret)
         remember_roster(folder, students)
         done = run_batch(course, asked, folder, workers, regrade, progress)
         reports.write_all(folder, chosen, found.unmatched)
@@ -234,14 +186,14 @@ def ready(
     sandbox: Sandbox,
     folder: Path,
     seed: int | None,
-    lock: Callable[[], None],
+    locks: ExitStack,
     secret: str | None = None,
 ) -> Course:
     """The course with its seed, after the canary, with the output folder made and locked."""
     kept = read_settings(folder)
     check_settings(kept, assignment, seed, folder, secret)
     if kept:
-        lock()
+        locks.enter_context(lock(folder))
         results.private_folder(folder)  # but not a folder of somebody else's that was named as the output
     drawn = seed if seed is not None else kept.get("seed", secrets.randbits(62))
     course = open_course(assignment, sandbox, drawn, secret or kept.get("secret"))
@@ -249,7 +201,7 @@ def ready(
     if not kept:
         if not folder.exists():
             results.private_folder(folder)
-        lock()
+        locks.enter_context(lock(folder))
         own = {"secret": secret} if secret else {}
         settings = write_settings(folder, {"assignment": assignment.name, "seed": drawn, **own})
         check_settings(settings, assignment, drawn, folder, secret)  # another grader may have been first
@@ -265,14 +217,11 @@ def check_settings(
     if kept and kept["assignment"] != assignment.name:
         raise ValueError(f"output: {str(folder)!r} holds results of {kept['assignment']}, not of {assignment.name}")
     if kept and seed is not None and kept["seed"] != seed:
-        raise ValueError(
-            f"seed: the results in {str(folder)!r} were made with another seed; choose another output folder"
-        )
+        raise ValueError(f"seed: the results in {str(folder)!r} are of another seed; choose another output folder")
     if kept and secret is not None and kept.get("secret") != secret:
         how = "with another secret" if "secret" in kept else "with the same inputs for everybody"
-        raise ValueError(
-            f"inputs-per-student: the results in {str(folder)!r} were made {how}; choose another output folder"
-        )
+        said = f"the results in {str(folder)!r} were made {how}; choose another output folder"
+        raise ValueError(f"inputs-per-student: {said}")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -308,28 +257,9 @@ def remember_roster(folder: Path, roster: Roster | None) -> None:
         results.write_whole(folder / "roster.json", json.dumps(roster, indent=1, ensure_ascii=False) + "\n")
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[Callable[[], None]]:
-    """A lock on the output folder, taken when the yielded function is called, once the folder exists.
-
-    One batch at a time. The lock ends with the process, however that ends.
-    """
-    held: list[int] = []
-
-    def take() -> None:
-        number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(number)
-            raise InfrastructureError(f"another grader is at work in {str(folder)!r}") from error
-        held.append(number)
-
-    try:
-        yield take
-    finally:
-        for number in held:
-            os.close(number)
+def lock(folder: Path) -> AbstractContextManager[None]:
+    """One batch at a time in an output folder; raises ``InfrastructureError``."""
+    return results.alone(folder, InfrastructureError(f"another grader is at work in {str(folder)!r}"))
 
 
 def canary(course: Course) -> None:
@@ -473,9 +403,9 @@ def regrade(
         )
     folder, changes = output_folder(output, assignment), []
     found = find(Path(submitted), assignment.name, None).submissions
-    with Sandbox(unsafe) as sandbox, locked(folder) as lock:
+    with Sandbox(unsafe) as sandbox, ExitStack() as locks:
         inside.keep_out(sandbox, private_paths(assignment, Path(submitted), folder))
-        course = ready(assignment, sandbox, folder, None, lock)
+        course = ready(assignment, sandbox, folder, None, locks)
         for submission in tqdm(found, desc=f"{assignment.name} {question}", unit="", disable=None):
             known = results.load(results.path_of(folder, submission.student))
             if known is None or known.points is None or submission.path is None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,6 +89,20 @@ def write_whole(path: Path, data: str | bytes) -> None:
         except OSError:
             pass
         raise
+
+
+@contextmanager
+def alone(folder: Path, error: Exception) -> Iterator[None]:
+    """The only process that has this lock on a folder; raises the error if another one has it. It ends with the process."""
+    number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as taken:
+            raise error from taken
+        yield
+    finally:
+        os.close(number)
 
 
 def path_of(output: Path, student: str) -> Path:

@@ -8,15 +8,12 @@ wrote gets into it as text only.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -228,24 +225,11 @@ class Handler(BaseHTTPRequestHandler):
         """Nothing: the addresses hold the token."""
 
 
-@contextmanager
-def alone(output: Path) -> Iterator[None]:
-    """One page at a time for an output folder; raises ``ValueError`` if there is one already."""
-    results.private_folder(output / "drafts")
-    number = os.open(output / "drafts" / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(f"output: another grading page is open for {str(output)!r}") from error
-        yield
-    finally:
-        os.close(number)
-
-
 def serve(desk: Desk, port: int = 0) -> None:
     """Serve the page until an interrupt; the address is printed."""
-    with alone(desk.output), Server(desk, port) as server:
+    results.private_folder(folder := desk.output / "drafts")
+    open_already = ValueError(f"output: another grading page is open for {str(desk.output)!r}")
+    with results.alone(folder, open_already), Server(desk, port) as server:
         print(f"Open in a browser on this machine: {server.address}", flush=True)
         print("The address is a secret while this runs. Everything is saved as you type; Ctrl-C ends it.", flush=True)
         try:
