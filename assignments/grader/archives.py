@@ -23,17 +23,7 @@ MAX_FILES = 20_000  # of a source
 MAX_ARCHIVE = 4_000_000_000  # bytes of a zip
 NO_FILE = "A link, or something else that is no file: left out."
 # what reading may raise
-DAMAGED = (
-    OSError,
-    ValueError,
-    RuntimeError,
-    EOFError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-)
+DAMAGED = (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
 
 
 @dataclass(frozen=True)
@@ -71,9 +61,8 @@ def in_zip(archive: zipfile.ZipFile) -> Iterator[Piece]:
     for number, info in enumerate(archive.infolist(), 1):
         check_count(number)
         path = info.filename
-        if path.endswith("/") or any(
-            map(of_the_system, path.split("/"))
-        ):  # is_dir() of Python 3.11.2 fails on an empty name
+        # is_dir() of Python 3.11.2 fails on an empty name
+        if path.endswith("/") or any(map(of_the_system, path.split("/"))):
             continue
         problem = ""
         if not path:  # what stands after a byte of zero is cut off
@@ -84,10 +73,8 @@ def in_zip(archive: zipfile.ZipFile) -> Iterator[Piece]:
             problem = "The name points out of the archive: left out."
         elif info.flag_bits & 1:
             problem = "Encrypted: left out."
-        elif info.compress_type not in (
-            zipfile.ZIP_STORED,
-            zipfile.ZIP_DEFLATED,
-        ):  # others may want gigabytes before the first byte
+        elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            # others may want gigabytes before the first byte
             problem = "Packed in a way that no course system uses: left out."
         try:
             when = datetime(*info.date_time)
@@ -111,13 +98,9 @@ def in_folder(folder: Path) -> Iterator[Piece]:
                 waiting.append(entry.path)
                 continue
             when = datetime.fromtimestamp(int(entry.stat(follow_symlinks=False).st_mtime))
+            path = os.path.relpath(entry.path, folder)
             problem = "" if entry.is_file(follow_symlinks=False) else NO_FILE
-            yield Piece(
-                os.path.relpath(entry.path, folder),
-                when,
-                partial(open_file, folder, os.path.relpath(entry.path, folder)),
-                problem,
-            )
+            yield Piece(path, when, partial(open_file, folder, path), problem)
 
 
 def open_file(folder: Path, path: str) -> IO[bytes]:

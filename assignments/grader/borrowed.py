@@ -12,9 +12,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-FROM = re.compile(
-    r"\bfrom[ \t]+rlbook_lib[\w.]*[ \t]+import[ \t]*(\([^()]*\)|[^\n#;]*)"
-)  # no "(" inside: thousands without an end take no time
+# no "(" inside: thousands without an end take no time
+FROM = re.compile(r"\bfrom[ \t]+rlbook_lib[\w.]*[ \t]+import[ \t]*(\([^()]*\)|[^\n#;]*)")
 IMPORT = re.compile(r"\bimport[ \t]+rlbook_lib[\w.]*(?:[ \t]+as[ \t]+(\w+))?")
 
 

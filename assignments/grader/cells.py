@@ -66,16 +66,8 @@ def given(assignment: Assignment, notebook: Notebook) -> Given:
         else:
             others.add(text.strip())
             helpers += f"{text}\n" if says.get("locked") else ""
-    return Given(
-        setup,
-        frozenset(checks),
-        frozenset(ids),
-        stubs,
-        frozenset(others),
-        tuple(functions.values()),
-        assignment.written.name,
-        quoted,
-    )
+    known, written = tuple(functions.values()), assignment.written.name
+    return Given(setup, frozenset(checks), frozenset(ids), stubs, frozenset(others), known, written, quoted)
 
 
 def choose(notebook: Notebook, release: Given) -> Chosen:
@@ -88,8 +80,7 @@ def choose(notebook: Notebook, release: Given) -> Chosen:
         if not isinstance(cell, dict):
             continue
         text, says = text_of(cell), role(cell)
-        bare = text.strip()
-        name = says.get("grade_id", "")
+        bare, name = text.strip(), says.get("grade_id", "")
         if cell.get("cell_type") != "code":
             written = release.written in (name, cell.get("id"))
             answer = answer or (written and bare not in ("", TEXT_STUB))
@@ -123,9 +114,5 @@ def defined(text: str, functions: tuple[str, ...]) -> set[str]:
 
 def calls(function: str, texts: list[str], functions: Sequence[str]) -> set[str]:
     """Those of the functions whose names stand in the cell that defines this one."""
-    own = [text for text in texts if function in defined(text, (function,))]
-    return {
-        name
-        for name in functions
-        if name != function and any(re.search(rf"\b{re.escape(name)}\b", text) for text in own)
-    }
+    own = "\n".join(text for text in texts if function in defined(text, (function,)))
+    return {name for name in functions if name != function and re.search(rf"\b{re.escape(name)}\b", own)}

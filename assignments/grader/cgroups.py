@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,11 +70,8 @@ class Group:
     def __init__(self, place: Place, name: str, memory: int, processes: int):
         self.folders = [folder / f"{PREFIX}{name}" for folder in place.folders]
         if place.version == 1:
-            settings = [
-                (0, "memory.limit_in_bytes", memory),
-                (0, "memory.memsw.limit_in_bytes", memory),
-                (1, "pids.max", processes),
-            ]
+            settings = [(0, f"memory.{kind}limit_in_bytes", memory) for kind in ("", "memsw.")]
+            settings.append((1, "pids.max", processes))
         else:
             settings = [(0, "memory.max", memory), (0, "memory.swap.max", 0), (0, "pids.max", processes)]
         try:
@@ -115,26 +112,19 @@ def kill_members(folder: Path) -> None:
         return
     for member in members:
         if member > 0:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
 
-def left_over(place: Place) -> Iterator[Path]:
-    """Groups of graders that are no longer running."""
-    for parent in place.folders:
-        for folder in parent.glob(f"{PREFIX}*"):
-            owner = folder.name.removeprefix(PREFIX).split("-")[0]
-            if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-                yield folder
+def owner_is_gone(folder: Path) -> bool:
+    """Whether the grader that made a folder of this name is no longer running."""
+    owner = folder.name.removeprefix(PREFIX).split("-")[0]
+    return owner.isdigit() and not Path(f"/proc/{owner}").exists()
 
 
 def sweep(place: Place) -> None:
     """Remove what a killed grader left behind."""
-    for folder in left_over(place):
+    for folder in filter(owner_is_gone, [one for parent in place.folders for one in parent.glob(f"{PREFIX}*")]):
         kill_members(folder)
-        try:
+        with suppress(OSError):
             folder.rmdir()
-        except OSError:
-            pass

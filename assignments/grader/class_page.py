@@ -33,17 +33,12 @@ def mistakes(assignment: Assignment, everybody: Sequence[Grade]) -> list[tuple[s
     counts: Counter[tuple[str, str]] = Counter()
     for grade in everybody:
         for question in grade.result.questions if grade.result.points is not None else ():
-            said = {
-                message.partition("”: ")[2] or message
-                for message in question.messages
-                if "visible checks" not in message
-            }
+            messages = [message for message in question.messages if "visible checks" not in message]
+            said = {message.partition("”: ")[2] or message for message in messages}
             counts.update((question.name, sentence) for sentence in said)
     order = [question.name for question in assignment.questions]
-    return [
-        (*key, count)
-        for key, count in sorted(counts.items(), key=lambda one: (order.index(one[0][0]), -one[1], one[0]))
-    ]
+    ranked = sorted(counts.items(), key=lambda one: (order.index(one[0][0]), -one[1], one[0]))
+    return [(*key, count) for key, count in ranked]
 
 
 def write(output: Path, assignment: Assignment, everybody: Sequence[Grade]) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from . import results
 from .archives import DAMAGED, Piece, pieces
@@ -33,20 +34,10 @@ CANVAS_HIDDEN = re.compile(
 # name_number_assignsubmission_file, as a folder or, where no folders were asked for, before the name of the file. The first
 # number counts: what comes after it is the name of a file, which a student chose
 MOODLE = re.compile(r"(?P<name>.*?)_(?P<id>\d{1,30})_assignsubmission_[a-z]+(?:_(?P<file>.*))?", re.DOTALL)
-TIMES = (
-    "%A, %d %B %Y, %I:%M %p",
-    "%A, %d %B %Y, %H:%M",
-    "%A, %B %d, %Y, %I:%M %p",
-    "%Y-%m-%d %H:%M:%S",
-    "%Y-%m-%d %H:%M",
-)
-CANVAS_COLUMNS = {
-    "name": "Student",
-    "id": "ID",
-    "sis_user_id": "SIS User ID",
-    "sis_login_id": "SIS Login ID",
-    "section": "Section",
-}
+TIMES = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%A, %B %d, %Y, %I:%M %p")
+TIMES += ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
+CANVAS_COLUMNS = {"name": "Student", "id": "ID", "section": "Section"}
+CANVAS_COLUMNS |= {"sis_user_id": "SIS User ID", "sis_login_id": "SIS Login ID"}
 MOODLE_COLUMNS = {"name": "Full name", "email": "Email address"}
 CHANGED = "Last modified (submission)"
 # columns of the roster to look up: Canvas's number is the id; Moodle's is of one assignment, but its names are written out
@@ -94,19 +85,11 @@ def collect(
     worksheet: Path | None = None,
     due: datetime | None = None,
 ) -> Collected:
-    """Sort everything in a source into ``output``, and write the tables next to it.
+    """Sort everything in a source into the folder of submissions ``output``, and write the tables next to it.
 
-    Args:
-        system: ``canvas``, ``moodle``, or ``folder`` for a folder of students' folders.
-        source: a zip or a folder.
-        assignment: its name.
-        output: the folder of submissions.
-        roster: the students of the course, whose names replace the system's numbers.
-        worksheet: Canvas's export of the gradebook, or Moodle's grading worksheet.
-        due: when work was due. Moodle's times stand in the worksheet; Canvas marks late files, without a time.
-
-    Raises:
-        ValueError: an argument is wrong, or the source is too large.
+    ``source``: a zip or a folder of the system (``folder``: of students' folders). ``roster``: the students, whose names
+    replace the system's numbers. ``worksheet``: Canvas's gradebook or Moodle's grading worksheet; Moodle's times stand
+    there, Canvas only marks late files. ``due``: when work was due. Raises ``ValueError``.
     """
     if system == "folder" and worksheet:
         raise ValueError("worksheet: only canvas and moodle have one")
@@ -132,9 +115,8 @@ def collect(
     beside(output, "collected", [("student", "file", "when", "late", "remark"), *done.rows])
     beside(output, "unmatched", [("name", "what"), *sorted(done.unmatched)])
     if people and roster is None:
-        listed = [
-            (key, *(person.columns.get(name, "") for name in ROSTER_COLUMNS)) for key, person in sorted(people.items())
-        ]
+        known = [(key, person.columns) for key, person in sorted(people.items())]
+        listed = [(key, *(columns.get(name, "") for name in ROSTER_COLUMNS)) for key, columns in known]
         beside(output, "course", [("student", *ROSTER_COLUMNS), *listed])
     return done
 
@@ -151,19 +133,13 @@ def understood(system: str, piece: Piece) -> Handed | None:
     """Whose file it is, by its name; ``None`` if that cannot be said."""
     parts = piece.path.split("/")
     if system == "canvas":
-        found = canvas_name(parts)
-        return (
-            Handed(piece, found["id"], found["name"], found["file"], bool(found["late"]), int(found["order"]))
-            if found
-            else None
-        )
+        if found := canvas_name(parts):
+            return Handed(piece, found["id"], found["name"], found["file"], bool(found["late"]), int(found["order"]))
+        return None
     if system == "moodle":
         place, found = moodle_name(parts)
-        return (
-            Handed(piece, found["id"], found["name"], parts[-1] if place + 1 < len(parts) else found["file"] or "")
-            if found
-            else None
-        )
+        file = parts[-1] if place + 1 < len(parts) else found and found["file"]
+        return Handed(piece, found["id"], found["name"], file or "") if found else None
     if len(parts) > 1:
         return Handed(piece, parts[0], parts[0], parts[-1])
     stem = parts[0].lower().endswith(SUFFIX) and parts[0][: -len(SUFFIX)]
@@ -217,11 +193,8 @@ def names_of(
     for key, handed in by_key.items():
         known = people[key].columns if key in people else {}
         tried = [("student", key), *known.items(), ("student", known.get("sis_login_id", ""))]
-        tried += [
-            (column, value)
-            for column, value in (("id", key), ("name", handed[0].name), ("student", handed[0].name))
-            if (system, column) in SURE
-        ]
+        ours = (("id", key), ("name", handed[0].name), ("student", handed[0].name))
+        tried += [(column, value) for column, value in ours if (system, column) in SURE]
         found_in = [fits[column, student_name(value).casefold()] for column, value in tried if value]
         sure = {student for students in found_in if len(students) == 1 for student in students}
         chosen[key] = sure.pop() if len(sure) == 1 else ""
@@ -243,9 +216,8 @@ def folder_name(name: str) -> str:
     while len(name.encode()) > 200:
         name = name[:-1]
     name = name.strip()
-    odd = (
-        name in ("", ".", "..") or of_the_system(name) or name.lower().endswith(SUFFIX)
-    )  # the last would pass for a notebook
+    # a name that ends like a notebook would pass for one
+    odd = name in ("", ".", "..") or of_the_system(name) or name.lower().endswith(SUFFIX)
     return f"_{name}_" if odd else name
 
 
@@ -260,13 +232,13 @@ def collect_one(
     due: datetime | None,
 ) -> None:
     """Write what one student handed in, and its row: the newest notebook of the right name, or else the newest."""
-    exact = re.compile(
-        re.escape(assignment) + r"(?:[-_ ]?\(?\d+\)?)?\.ipynb", re.IGNORECASE
-    )  # a second one is called -1 by Canvas
-    ranked = sorted(
-        handed,
-        key=lambda one: (bool(exact.fullmatch(one.file)), one.order, one.piece.when or datetime.min, one.piece.path),
-    )
+    # a second one is called -1 by Canvas
+    exact = re.compile(re.escape(assignment) + r"(?:[-_ ]?\(?\d+\)?)?\.ipynb", re.IGNORECASE)
+
+    def rank(one: Handed) -> tuple[Any, ...]:
+        return bool(exact.fullmatch(one.file)), one.order, one.piece.when or datetime.min, one.piece.path
+
+    ranked = sorted(handed, key=rank)
     notebooks = [one for one in ranked if one.file.lower().endswith(SUFFIX)]
     newest = (notebooks or ranked)[-1]
     remarks = [f"{newest.name}."] if newest.name not in (student, newest.key) else []
@@ -284,9 +256,8 @@ def collect_one(
             remarks.append(f"Cannot be read ({type(error).__name__}).")
         done.bytes_read += len(data or b"")
         if done.bytes_read > MAX_TOTAL:
-            raise ValueError(
-                f"source: more than {MAX_TOTAL // 1_000_000} MB of notebooks: this is not what students handed in"
-            )
+            most = f"more than {MAX_TOTAL // 1_000_000} MB of notebooks"
+            raise ValueError(f"source: {most}: this is not what students handed in")
         if data is not None and len(data) > MAX_BYTES:
             data = None
             remarks.append(f"Larger than {MAX_BYTES // 1_000_000} MB: not copied.")
@@ -297,10 +268,8 @@ def collect_one(
     if system == "moodle" and due and not when:
         remarks.append(UNKNOWN_TIME)
     row = (f"{when:%Y-%m-%d %H:%M:%S}" if when else "", "yes" if newest.late else str(late or ""))
-    remarks += [
-        *problem,
-        *write_one(done, student, folder, f"{assignment}{SUFFIX}", data, [one.file for one in handed]),
-    ]
+    names = [one.file for one in handed]
+    remarks += [*problem, *write_one(done, student, folder, f"{assignment}{SUFFIX}", data, names)]
     done.rows.append((student, newest.piece.path, *row, " ".join(remarks)))
 
 
@@ -329,9 +298,8 @@ def write_one(
 ) -> list[str]:
     """Write a notebook, or a list of what came instead, unless it is there already; remarks."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        done.unmatched.append(
-            (student, "The output has a link or a file where the student's folder should be: nothing was written.")
-        )
+        why = "The output has a link or a file where the student's folder should be: nothing was written."
+        done.unmatched.append((student, why))
         return ["Not written."]
     target, remarks = folder / name, []
     if data is None:

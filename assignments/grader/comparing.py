@@ -1,11 +1,8 @@
 """Whether a student's result is right, and if not, in which way: sentences without a hidden number.
 
-A comparison takes the student's result and the reference's, both as they come over the wire, and returns ``None``
-if the result is right, else a sentence. It sees data only, so nothing that a student's code patches can reach it.
-
-Whether something repeats, stays as it was or happens often enough is decided here as well, never in a driver, which
-runs beside the student's code: it hands over both runs, or what an argument holds after the call, and :func:`judged`
-makes of that what is compared.
+A comparison takes the student's result and the reference's as they come over the wire, and returns ``None`` if it is
+right, else a sentence. It sees data only, so nothing that a student's code patches can reach it. A driver, which runs
+beside that code, decides nothing: it hands over both runs, say, and :func:`judged` makes of these what is compared.
 """
 
 from __future__ import annotations
@@ -42,11 +39,13 @@ def close(rtol: float = 1e-5, atol: float = 1e-7) -> Comparison:
         if isinstance(want, (list, tuple)) and not is_numeric(want):
             if not isinstance(got, (list, tuple)) or len(got) != len(want):
                 return NOTHING if got is None else WRONG_COUNT
-            return first(compare(one, other) for one, other in zip(got, want, strict=True))
+            return first(map(compare, got, want))
         if want is None or isinstance(want, str):
             return None if type(got) is type(want) and got == want else WRONG_WORDS
         wrong = compare_numbers(got, want, rtol, atol)
-        return WRONG_COUNT if wrong == WRONG_SHAPE and another_count(got, want) else wrong
+        several = isinstance(want, (list, tuple)) and any(isinstance(one, np.ndarray) for one in want)
+        another = several and (np.ndim(got) == 0 or len(got) != len(want))
+        return WRONG_COUNT if wrong == WRONG_SHAPE and another else wrong
 
     compare.entries = partial(np.isclose, rtol=rtol, atol=atol, equal_nan=True)  # type: ignore[attr-defined]
     return compare
@@ -80,12 +79,6 @@ def entries_right(compare: Comparison, got: Any, want: Any, arguments: Sequence[
     return right, wanted.size, max(known, default=0)
 
 
-def another_count(got: Any, want: Any) -> bool:
-    """Whether several arrays are asked for, and something else than so many results came back."""
-    several = isinstance(want, (list, tuple)) and any(isinstance(one, np.ndarray) for one in want)
-    return several and (np.ndim(got) == 0 or len(got) != len(want))
-
-
 def shapes(value: Any) -> Any:
     """The shapes of all arrays in a result, built as it is."""
     if isinstance(value, dict):
@@ -117,12 +110,6 @@ def repeats(runs: Any) -> bool:
     return len(runs) > 1 and all(same(runs[0], run) for run in runs[1:])
 
 
-def share_at_least(share: float, flags: Any) -> bool:
-    """Whether at least this share of the flags, of which there is one or more, is true."""
-    flags = np.asarray(flags, dtype=bool)
-    return flags.size > 0 and float(flags.mean()) >= share
-
-
 def compare_numbers(got: Any, want: Any, rtol: float, atol: float) -> str | None:
     """Two numbers or arrays."""
     if got is None:
@@ -141,7 +128,7 @@ def is_numeric(value: Any) -> bool:
     """Whether the value is a number, an array of numbers, or a list that can be read as one."""
     if not all_numbers(
         value
-    ):  # one by one first: a single long text among numbers would make an array that fills the memory
+    ):  # one by one first: one long text among numbers would make an array that fills the memory
         return False
     if isinstance(value, (list, tuple)):
         try:

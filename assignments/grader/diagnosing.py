@@ -1,9 +1,8 @@
 """What one simple relation says about a wrong answer that is no known mistake.
 
-All of this happens in the grader's process, on the data that came back. A relation is named only if it explains every
-failing case of a part and at least two of them in a way that is no accident. What is said is one of our own
-:data:`SENTENCES`, never a number of a case: the student's code, which knows the hidden inputs, could choose the relation
-but nothing else, and of a part it can choose one.
+All happens in the grader's process, on the data that came back. A relation is named only if it explains every failing
+case of a part, and at least two in a way that is no accident. Said is one of :data:`SENTENCES`, never a number of a case:
+the student's code, which knows the hidden inputs, can choose one relation for a part and nothing else.
 """
 
 from __future__ import annotations
@@ -152,9 +151,9 @@ def leaves(got: Any, want: Any) -> Iterator[tuple[Any, Any]]:
         yield got, want
 
 
-def partly_right(got: Any, want: Any, arguments: Sequence[Any]) -> bool:
+def partly_right(got: Any, want: Any, arguments: Sequence[np.ndarray]) -> bool:
     """Whether of several results one is wrong and another right; an argument that is handed back is none."""
-    given = [one for one in arguments if isinstance(one, np.ndarray) and one.size > 1]
+    given = [one for one in arguments if one.size > 1]
     right = [
         readable_pairs(one, other) == []
         for one, other in results_of(got, want)

@@ -1,8 +1,7 @@
 """Points of written answers while a person gives them: saved at once, and entered into the table of decisions later.
 
-A draft is a file for each student in the folder ``drafts`` of the output folder. It is written whole at every change, so
-that it survives whatever ends the program. Nobody sees it until it is exported: then the sum goes as points of the written
-question into ``overrides.csv``, and the points of the parts with the comment go there as its note.
+A draft is a file for each student in the folder ``drafts``, written whole at every change, so that it survives whatever
+ends the program. Nobody sees it until it is exported: then sum and note go into ``overrides.csv``.
 """
 
 from __future__ import annotations
@@ -26,11 +25,10 @@ LONGEST = 4_000  # characters of a comment
 
 @dataclass(frozen=True)
 class Draft:
-    """What a person gave one answer so far.
+    """What a person gave one answer so far: ``points`` and chosen rows of the rubric, ``items``, by the title of the part.
 
-    ``points``: by the title of the part. ``items``: which rows of the rubric were chosen, by the title of the part.
-    ``answer``: a hash of the answer that was graded. ``version``: how often it was saved. ``exported``: the points and
-    the note that were entered into the table of decisions last.
+    ``answer``: a hash of the one that was graded. ``version``: how often it was saved. ``exported``: points and note that
+    were entered into the table of decisions last.
     """
 
     student: str
@@ -115,18 +113,16 @@ def changed(draft: Draft, rubric: Rubric, said: dict[str, Any]) -> Draft:
         raise ValueError(f"points, items: expected values by part, one of {', '.join(parts)}")
     for title, value in points.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= parts[title].points:
-            raise ValueError(
-                f"points: got {value!r} for {title!r}, expected a number from 0 to {parts[title].points:g}"
-            )
+            most = parts[title].points
+            raise ValueError(f"points: got {value!r} for {title!r}, expected a number from 0 to {most:g}")
     for title, chosen in items.items():
         known = range(len(parts[title].items))
         if not isinstance(chosen, list) or not all(type(number) is int and number in known for number in chosen):
             raise ValueError(f"items: got {chosen!r} for {title!r}, expected numbers of its {len(known)} items")
     if not isinstance(comment, str) or len(comment) > LONGEST:
         raise ValueError(f"comment: expected a text of at most {LONGEST} characters")
-    return replace(
-        draft, answer=str(said.get("answer")), points=points, items=items, comment=comment, version=draft.version + 1
-    )
+    now = {"points": points, "items": items, "comment": comment, "version": draft.version + 1}
+    return replace(draft, answer=str(said.get("answer")), **now)
 
 
 def is_complete(draft: Draft, rubric: Rubric, answer: Answer) -> bool:
@@ -148,8 +144,7 @@ def note(draft: Draft, rubric: Rubric) -> str:
 
 @dataclass
 class Exported:
-    """``entered``: how many decisions are new or were replaced; ``same``: how many stand there already; ``open``: how
-    many answers have no points yet or only some."""
+    """How many decisions are new or were replaced, how many stand there already, how many answers lack some points."""
 
     entered: int = 0
     same: int = 0

@@ -5,7 +5,6 @@ Only sentences of the assignment and of the grader, in an order of our own: what
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -59,11 +58,8 @@ def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequenc
     """
     wrong = {part: numbers for part in prepared.question.parts if (numbers := wrong_cases(prepared, verdicts, part))}
     said = {part: part_relation(prepared, outcomes, numbers) for part, numbers in wrong.items()}
-    names = {
-        name
-        for name, sentence in diagnosing.SENTENCES.items()
-        if any(one and one.endswith(sentence) for one in said.values())
-    }
+    shown = tuple(filter(None, said.values()))
+    names = {name for name, sentence in diagnosing.SENTENCES.items() if any(one.endswith(sentence) for one in shown)}
     return {part: one or part_relation(prepared, outcomes, wrong[part], names, least=1) for part, one in said.items()}
 
 
@@ -80,9 +76,8 @@ def result_pairs(
     if any(outcomes[number].kind != RETURNED for number in numbers):
         return None
     try:
-        return [
-            (seen_by(compare, outcomes[number].value), seen_by(compare, prepared.wanted[number])) for number in numbers
-        ]
+        pairs = [(outcomes[number].value, prepared.wanted[number]) for number in numbers]
+        return [(seen_by(compare, got), seen_by(compare, want)) for got, want in pairs]
     except Exception:  # the judge cannot read what a student returned
         return None
 
@@ -98,28 +93,15 @@ def part_relation(
     pairs = result_pairs(prepared, outcomes, numbers)
     if pairs is None:
         return None
-    lengths = [
-        {
-            size
-            for argument in prepared.cases[number].arguments
-            if isinstance(argument, np.ndarray)
-            for size in argument.shape
-        }
-        for number in numbers
-    ]
+    given = [prepared.cases[number].arguments for number in numbers]
+    arrays = [[one for one in arguments if isinstance(one, np.ndarray)] for arguments in given]
+    lengths = [{size for one in ones for size in one.shape} for ones in arrays]
     name = diagnosing.relation(pairs, lengths, names, least)
     if name is None:
         return None
-    arguments = [prepared.cases[number].arguments for number in numbers]
-    partly = name != diagnosing.SWAPPED and any(
-        diagnosing.partly_right(*pair, given) for pair, given in zip(pairs, arguments, strict=True)
-    )
+    rights = (diagnosing.partly_right(*pair, ones) for pair, ones in zip(pairs, arrays, strict=True))
+    partly = name != diagnosing.SWAPPED and any(rights)
     return diagnosing.PARTLY * partly + diagnosing.SENTENCES[name]
-
-
-def bits_a_part() -> float:
-    """How much the choice of a sentence can carry away: a student's code chooses one, or none, for each part."""
-    return math.log2(len(diagnosing.sentences()) + 1)
 
 
 def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:
@@ -153,16 +135,12 @@ def diagnose(
     """
     if outcomes[-1].kind in ENDINGS:
         return None
-    everywhere = range(len(outcomes))
     wrong = [index for index, message in enumerate(verdicts) if message is not None]
-    if (number := first_alike(prepared, outcomes, everywhere)) is not None:
+    if (number := first_alike(prepared, outcomes, range(len(outcomes)))) is not None:
         return number, True
-    if (
-        any(outcomes[index].kind == RETURNED for index in wrong)
-        and (number := first_alike(prepared, outcomes, wrong)) is not None
-    ):
-        return number, False
-    return None
+    returned = any(outcomes[index].kind == RETURNED for index in wrong)
+    number = first_alike(prepared, outcomes, wrong) if returned else None
+    return None if number is None else (number, False)
 
 
 def first_alike(prepared: Prepared, outcomes: Sequence[Outcome], indices: Sequence[int]) -> int | None:

@@ -35,18 +35,14 @@ def check_written(assignment: Assignment, everybody: list[Grade], partial: bool)
             f"{assignment.written.name}: {len(waiting)} written answers have no points yet ({names}): enter them, or say --partial to"
             " export these students without a grade"
         )
-    said = (
-        [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."]
-        if waiting
-        else []
-    )
+    said = [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."]
+    said = said if waiting else []
     empty = len(open_question) - len(waiting)
     said += [f"{empty} students wrote no answer to {assignment.written.name}: it counts as 0."] if empty else []
     unknown = sum(late_line(grade) == UNKNOWN_DAYS for grade in everybody)
     said += [f"{unknown} late students lose nothing, because late.csv does not say how many days."] if unknown else []
-    return [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody], " ".join(
-        said
-    )
+    left = [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody]
+    return left, " ".join(said)
 
 
 def canvas_filled(
@@ -69,9 +65,9 @@ def canvas_filled(
     for row in rows:
         person = dict(zip(header, row, strict=False))
         if "points possible" in person["Student"].strip().lower():
-            if row[place].strip() not in ("", number(assignment.points), f"{assignment.points:.2f}"):
+            if (most := row[place].strip()) not in ("", number(assignment.points), f"{assignment.points:.2f}"):
                 said.append(
-                    f"Canvas has {row[place].strip()} points possible for {fits[0]!r}, the grades {number(assignment.points)}."
+                    f"Canvas has {most} points possible for {fits[0]!r}, the grades {number(assignment.points)}."
                 )
         elif person["Student"] in TEST_STUDENTS:
             continue

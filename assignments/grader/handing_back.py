@@ -26,20 +26,11 @@ OLDEST = (1980, 1, 1, 0, 0, 0)  # the time of every file in a zip: the same cont
 def pack(
     system: str, assignment: Assignment, everybody: Sequence[Grade], target: Path, collected: Path | None = None
 ) -> tuple[int, list[str]]:
-    """Write the pages of all who have a grade, for their owner only.
+    """Write the pages of all who have a grade, for their owner only; how many, and sentences about who got none.
 
-    Args:
-        system: ``canvas`` or ``moodle``: the target is a zip; ``folder``: it is a folder with one for each student.
-        assignment: whose grades these are.
-        everybody: the grades.
-        target: what is written; it must not be there yet.
-        collected: the table of ``collect``; not for ``folder``.
-
-    Returns:
-        How many pages were written, and sentences about who got none.
-
-    Raises:
-        ValueError: an argument is wrong, there is no page, or two pages would get one name.
+    ``target``: what is written and must not be there yet: a zip, or for ``folder`` a folder with one for each student.
+    ``collected``: the table of ``collect``; not for ``folder``. Raises ``ValueError``, also if there is no page, or two
+    pages would get one name.
     """
     graded = [grade for grade in everybody if grade.score is not None]
     said = without(everybody, [grade.result.student for grade in graded], "have no grade")
@@ -63,7 +54,7 @@ def pack(
     file = f"{assignment.name}_feedback.html"
     joint = "/" if system == "folder" else "_"
     files = {
-        f"{names[grade.result.student]}{joint}{file}": page_of(assignment, grade)
+        f"{names[grade.result.student]}{joint}{file}": feedback_page(assignment, grade).encode("utf-8", "replace")
         for grade in graded
         if grade.result.student in names
     }
@@ -94,10 +85,6 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, content)
     return archive.getvalue()
-
-
-def page_of(assignment: Assignment, grade: Grade) -> bytes:
-    return feedback_page(assignment, grade).encode("utf-8", "replace")
 
 
 def without(everybody: Sequence[Grade], students: Sequence[str], why: str) -> list[str]:

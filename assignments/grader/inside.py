@@ -51,9 +51,7 @@ SOCKETS = {
     "sockets to the kernel's firewall": (16, 3, 12),
 }
 ASKED = {
-    "fcntl": {"locks": 6, "locks of a file": 37, "leases": 1024, "notices": 1026, "owners": 8, "sizes of pipes": 1031}
-}
-ASKED |= {
+    "fcntl": {"locks": 6, "locks of a file": 37, "leases": 1024, "notices": 1026, "owners": 8, "sizes of pipes": 1031},
     "ioctl": {"input of a terminal": 0x5412},
     "prctl": {"speculation": 53},
     "madvise": {"page out": 21, "merge": 12},
@@ -66,9 +64,8 @@ def ask(sandbox: Sandbox, text: str, function: str, *arguments: Any) -> Any:
     with Student(sandbox, [], [text], Limits()) as student:
         outcome = student.call(question, Case(arguments, ""))
     if outcome.kind != RETURNED:
-        raise InfrastructureError(
-            f"the sandbox could not be looked at from inside: {outcome.kind} {outcome.error}".rstrip()
-        )
+        how = f"{outcome.kind} {outcome.error}".rstrip()
+        raise InfrastructureError(f"the sandbox could not be looked at from inside: {how}")
     return outcome.value
 
 

@@ -1,9 +1,8 @@
 """Late work: how many days, how many of these are forgiven, and what the rest costs.
 
-``late.csv`` in the output folder has the columns ``student`` and ``days``; a ``?`` says that the days are not known.
-``extensions.csv`` has the same columns, and its days are subtracted. Both may be edited by hand. The policy is a
-sentence such as ``10% a day, at most 50%``; it stands in the settings of the output folder. Percents are of the
-assignment's points, so that a part costs the same whatever the others earned, and no grade falls below 0.
+``late.csv`` and ``extensions.csv`` in the output folder have the columns ``student`` and ``days`` and may be edited by
+hand; a ``?`` in the first says that the days are not known, and the second's are subtracted. The policy, such as
+``10% a day, at most 50%``, stands in the settings. Percents are of the assignment's points; no grade falls below 0.
 """
 
 from __future__ import annotations
@@ -88,11 +87,11 @@ def read(path: Path) -> Days:
     found: Days = {}
     for line, row in read_table(path, path.name, ("student", "days")):
         text, student = row["days"], row["student"]
-        is_number = re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MAX_DAYS
-        if not student or not (is_number or (text == "?" and path.name == LATE)):
+        known = re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MAX_DAYS
+        if not student or not (known or (text == "?" and path.name == LATE)):
             what = f"days: got {text!r}, expected a whole number from 0 to {MAX_DAYS}"
             raise ValueError(f"{path.name}, line {line}: {what if student else 'student: got nothing'}")
-        found[student_name(student)] = int(text) if is_number else None
+        found[student_name(student)] = int(text) if known else None
     return found
 
 
@@ -103,9 +102,8 @@ def counted(output: Path) -> Days:
     """
     found, budget = after_extensions(output), budget_of(output.parent)
     if budget:
-        earlier = [
-            after_extensions(path.parent) for path in output.parent.glob(f"*/{LATE}") if path.parent.name < output.name
-        ]
+        before = [path.parent for path in output.parent.glob(f"*/{LATE}") if path.parent.name < output.name]
+        earlier = list(map(after_extensions, before))
         for student, days in found.items():
             left = max(0, budget - sum(days.get(student) or 0 for days in earlier))
             found[student] = days if days is None else max(0, days - left)
@@ -130,11 +128,9 @@ def set_budget(folder: Path, days: int) -> None:
 
 def after_extensions(output: Path) -> Days:
     """Days late of each student, without those that were granted."""
-    extensions = read(output / EXTENSIONS)
-    found = {
-        student: days if days is None else max(0, days - (extensions.get(student) or 0))
-        for student, days in read(output / LATE).items()
-    }
+    granted = read(output / EXTENSIONS)
+    late = read(output / LATE).items()
+    found = {one: days if days is None else max(0, days - (granted.get(one) or 0)) for one, days in late}
     return {student: days for student, days in found.items() if days != 0}
 
 
@@ -182,14 +178,12 @@ def update(output: Path, seen: Mapping[str, int | None]) -> list[str]:
     if after != before:
         rows = [(student, "?" if days is None else str(days)) for student, days in sorted(after.items())]
         write_whole(output / LATE, table([("student", "days"), *rows]))
-    changed = sorted(student for student in after | before if after.get(student, 0) != before.get(student, 0))
-    return [
-        f"{student}: {shown(after.get(student, 0))}; before, {shown(before.get(student, 0))}." for student in changed
-    ]
+    days_of = {one: (after.get(one, 0), before.get(one, 0)) for one in sorted(after | before)}
+    return [f"{one}: {shown(now)}; before, {shown(then)}." for one, (now, then) in days_of.items() if now != then]
 
 
 def shown(days: int | None) -> str:
     """So many days in words."""
-    return (
-        "late, nobody knows how much" if days is None else f"{days} day{'s' * (days != 1)} late" if days else "in time"
-    )
+    if days is None:
+        return "late, nobody knows how much"
+    return f"{days} day{'s' * (days != 1)} late" if days else "in time"

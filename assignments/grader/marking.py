@@ -1,8 +1,7 @@
 """From the results of a student's calls to points and feedback.
 
-Nothing here runs a student's code: :func:`mark` is given a way to call it. The feedback consists of sentences of the
-assignment and of this module only. What a student's code says (messages of exceptions, names, shapes) stays out,
-because it could carry the hidden inputs away.
+Nothing here runs a student's code: :func:`mark` is given a way to call it. Feedback is sentences of the assignment and of
+the grader: what a student's code says (messages of exceptions, names, shapes) could carry the hidden inputs away.
 """
 
 from __future__ import annotations
@@ -13,20 +12,8 @@ from typing import Any
 
 from .comparing import entries_right
 from .explaining import explain
-from .outcomes import (
-    CRASHED,
-    ENDINGS,
-    MISSING,
-    RAISED,
-    RAISES,
-    RETURNED,
-    TIMEOUT,
-    UNLIKE,
-    UNWRITTEN,
-    Outcome,
-    PartResult,
-    QuestionResult,
-)
+from .outcomes import CRASHED, ENDINGS, MISSING, RAISED, RAISES, RETURNED, TIMEOUT, UNLIKE, UNWRITTEN
+from .outcomes import Outcome, PartResult, QuestionResult
 from .preparing import Prepared, read
 from .questions import Case, Question
 
@@ -47,12 +34,8 @@ def mark(prepared: Prepared, call: Callable[[Question, Case], Outcome]) -> Quest
     parts = [part_result(prepared, name, outcomes, verdicts) for name in question.parts]
     endings = [outcome.kind for outcome in outcomes]
     ending = next((kind for kind in (CRASHED, TIMEOUT, MISSING, RAISED) if kind in endings), RETURNED)
-    result = QuestionResult(
-        question.name, question.title, sum(part.points for part in parts), question.points, ending, parts
-    )
-    if any(verdicts):
-        result.messages = explain(prepared, outcomes, verdicts)
-    return result
+    points, said = sum(part.points for part in parts), explain(prepared, outcomes, verdicts) if any(verdicts) else []
+    return QuestionResult(question.name, question.title, points, question.points, ending, parts, said)
 
 
 def verdict(question: Question, outcome: Outcome, want: Any) -> str | None:
@@ -79,14 +62,9 @@ def part_result(
     right, points = sum(verdicts[number] is None for number in numbers), prepared.question.parts[name]
     if right == len(numbers) or name not in prepared.question.shares:
         return PartResult(name, points if right == len(numbers) else 0.0, points, right, len(numbers))
-    counts = [
-        entries_right(
-            prepared.question.compare,
-            outcomes[number].value,  # None unless the call returned
-            prepared.wanted[number],
-            prepared.cases[number].arguments,
-        )
-        for number in numbers
+    compare, cases, wanted = prepared.question.compare, prepared.cases, prepared.wanted
+    counts = [  # a value is None unless the call returned
+        entries_right(compare, outcomes[one].value, wanted[one], cases[one].arguments) for one in numbers
     ]
     correct, entries, guessed = map(sum, zip(*counts, strict=True))
     earned = math.floor(2 * points * max(0, correct - guessed) / max(1, entries - guessed)) / 2

@@ -1,8 +1,7 @@
 """Hidden inputs of a student's own: drawn from a seed that a secret and the student's name decide.
 
-By default a course has one set of hidden inputs for everybody. Where an instructor asks for it, everybody gets others:
-what one student finds out about them is then of no use to another. The same secret gives the same student the same
-inputs again, in another folder and on another machine.
+Where an instructor asks for it, what one student finds out about the hidden inputs is then of no use to another. The same
+secret gives the same student the same inputs again, in another folder and on another machine.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ def read_secret(path: Path) -> str:
             secret = secrets.token_hex(16)
             file.write(f"{secret}\n")
     if len(secret) < SHORTEST:
-        raise ValueError(
-            f"inputs-per-student: the secret in {str(path)!r} has {len(secret)} characters, expected at least {SHORTEST}"
-        )
+        has = f"has {len(secret)} characters, expected at least {SHORTEST}"
+        raise ValueError(f"inputs-per-student: the secret in {str(path)!r} {has}")
     return secret
 
 

@@ -1,11 +1,8 @@
 """What an assignment consists of: questions, their cases, and the mistakes that students make.
 
-The hidden tests of an assignment are data. A question names the function that a student writes, a reference, a
-generator of cases, and a list of known mistakes: wrong solutions, most of them an edit of a right one, each with the
-sentence that a student should read. A mistake serves twice. The tests of the grader hand it in and demand that it is rejected; and when a student's
-results agree with those of a mistake on every case, the feedback says so.
-
-References, cases and mistakes run in the grader's own process and never enter the sandbox.
+A question names the function that a student writes, a reference, a generator of cases, and known mistakes: wrong
+solutions, each with the sentence that a student should read. The grader's tests demand that each is rejected, and when a
+student's results agree with those of one, the feedback says so. References, cases and mistakes never enter the sandbox.
 """
 
 from __future__ import annotations

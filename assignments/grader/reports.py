@@ -73,9 +73,8 @@ def combine(
 ) -> Grade:
     """The grade of one student. From a total that a person set, nothing is taken off."""
     own = {question: one for (student, question), one in decisions.items() if student == result.student}
-    has_grade = result.points is not None
     points: dict[str, float | None] = {question.name: None for question in assignment.questions}
-    if has_grade:
+    if result.points is not None:
         points |= {question.name: question.points for question in result.questions}
     points |= {name: own[name].points for name in points if name in own}
     written = own[assignment.written.name].points if assignment.written.name in own else None
@@ -88,26 +87,18 @@ def combine(
         if policy and lateness.days and score is not None:
             lateness = Late(lateness.days, score, min(score, policy.cost(lateness.days, assignment.points)))
             score -= lateness.taken
-    return Grade(
-        result,
-        points,
-        written,
-        score,
-        replaced,
-        tuple(one.note for _, one in sorted(own.items()) if one.note),
-        lateness,
-    )
+    notes = tuple(one.note for _, one in sorted(own.items()) if one.note)
+    return Grade(result, points, written, score, replaced, notes, lateness)
 
 
 def grades(output: Path, assignment: Assignment) -> list[Grade]:
     """All grades of an output folder; raises ``ValueError`` for an impossible line in a table of decisions."""
-    found = results.load_all(output)
+    found, roster = results.load_all(output), read_roster(output)
     known = {result.student for result in found}
-    missing = [Result(student, results.NOT_SUBMITTED) for student in read_roster(output) if student not in known]
+    missing = [Result(student, results.NOT_SUBMITTED) for student in roster if student not in known]
     everybody = sorted([*found, *missing], key=lambda result: result.student)
     decisions = overrides.read(output, assignment, [result.student for result in everybody])
     days, policy = late.counted(output), late.policy_of(output)
-    roster = read_roster(output)
     by = handed_in_by(everybody, roster)
     of = {result.student: result for result in everybody}
     made = []
@@ -177,21 +168,10 @@ def grades_csv(assignment: Assignment, everybody: list[Grade]) -> str:
     names = [question.name for question in assignment.questions]
     rows = [["student", "name", "status", *names, "written", "score", "max", "before", "late", "overridden", "note"]]
     for grade in everybody:
-        rows.append(
-            [
-                grade.result.student,
-                grade.name,
-                grade.result.status,
-                *(number(grade.questions[name]) for name in names),
-                number(grade.written),
-                number(grade.score),
-                number(assignment.points),
-                number(grade.late.before if grade.late else None),
-                number(grade.late.taken if grade.late else None),
-                " ".join(grade.overridden),
-                note_of(assignment, grade),
-            ]
-        )
+        late = (grade.late.before, grade.late.taken) if grade.late else (None, None)
+        points = (*map(grade.questions.get, names), grade.written, grade.score, assignment.points, *late)
+        who, why = (grade.result.student, grade.name, grade.result.status), " ".join(grade.overridden)
+        rows.append([*who, *map(number, points), why, note_of(assignment, grade)])
     return table(rows)
 
 
@@ -248,33 +228,27 @@ CHECKS = (
 
 def head(title: str, style: str = "") -> list[str]:
     """The beginning of a page that is complete in one file: it runs no script and loads nothing."""
+    rules = "default-src 'none'; style-src 'unsafe-inline'"
     return [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{rules}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title>",
-        f"<style>{STYLE}{style}</style>",
-        "</head>",
-        "<body>",
-        "<main>",
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<main>",
     ]
 
 
 def feedback_page(assignment: Assignment, grade: Grade) -> str:
     """A student's page, complete in one file."""
     result = grade.result
+    said = result.note if result.status != results.INFRASTRUCTURE_ERROR else ""
+    status = f"<strong>Status: {escape(result.status)}.</strong> {escape(f'{meaning(grade)} {said}'.strip())}"
     parts = [
         *head(f"{assignment.title}: feedback"),
         f"<h1>{escape(assignment.title)}</h1>",
         f'<p class="dim">{escape(assignment.name)}, feedback for {escape(grade.who[:200])}</p>',
         f'<p class="score">{score_line(assignment, grade)}</p>',
         *([f"<p>{escape(late_line(grade))}</p>"] if grade.late and grade.late.taken else []),
-        f'<p class="status"><strong>Status: {escape(result.status)}.</strong> {escape(meaning(grade))}'
-        + (f" {escape(result.note)}" if result.note and result.status != results.INFRASTRUCTURE_ERROR else "")
-        + "</p>",
+        f'<p class="status">{status}</p>',
     ]
     if result.points is not None and any(question.points < question.max_points for question in result.questions):
         parts.append(f"<p>{escape(CHECKS)}</p>")
@@ -282,9 +256,8 @@ def feedback_page(assignment: Assignment, grade: Grade) -> str:
     if result.points is not None or grade.written is not None:
         parts.append(written_section(assignment, grade))
     if grade.notes:
-        parts += ["<section>", "<h2>Notes of your instructor</h2>", "<ul>"]
-        parts += [f"<li>{escape(note)}</li>" for note in grade.notes]
-        parts += ["</ul>", "</section>"]
+        notes = "".join(f"<li>{escape(note)}</li>" for note in grade.notes)
+        parts.append(f"<section>\n<h2>Notes of your instructor</h2>\n<ul>{notes}</ul>\n</section>")
     return "\n".join([*parts, *FOOT])
 
 
@@ -300,12 +273,12 @@ def score_line(assignment: Assignment, grade: Grade) -> str:
     if grade.score is None:
         return "No grade"
     total = assignment.points
-    if grade.written is None and TOTAL not in grade.overridden:
-        total -= assignment.written.points
-        return f"{number(grade.score)} of {number(total)} points, without the written question"
-    return f"{number(grade.score)} of {number(total)} points" + (
-        " (set by your instructor)" if TOTAL in grade.overridden else ""
-    )
+    if grade.points_are_missing:
+        return (
+            f"{number(grade.score)} of {number(total - assignment.written.points)} points, without the written question"
+        )
+    by_hand = " (set by your instructor)" if TOTAL in grade.overridden else ""
+    return f"{number(grade.score)} of {number(total)} points{by_hand}"
 
 
 def question_section(question: QuestionResult, grade: Grade) -> str:
@@ -324,12 +297,12 @@ def question_section(question: QuestionResult, grade: Grade) -> str:
             return "\n".join([*lines, "</section>"])
     lines += ["<table>", f"<tr><th>Part</th><th>Tests</th>{'' if changed else '<th>Points</th>'}</tr>"]
     for part in question.parts:
-        kind, word = (
-            ("right", "passed") if part.right == part.cases else ("wrong", f"{part.right} of {part.cases} passed")
-        )
+        right = part.right == part.cases
+        word, kind = "passed" if right else f"{part.right} of {part.cases} passed", "right" if right else "wrong"
         of_part = "" if changed else f"<td>{number(part.points)} of {number(part.max_points)}</td>"
-        kind = "dim" if changed else kind
-        lines.append(f'<tr><td>{escape(part.name)}</td><td class="{kind}">{word}</td>{of_part}</tr>')
+        lines.append(
+            f'<tr><td>{escape(part.name)}</td><td class="{"dim" if changed else kind}">{word}</td>{of_part}</tr>'
+        )
     lines.append("</table>")
     shares = [f"<li>“{escape(part.name)}”: {escape(part.said)}</li>" for part in question.parts if part.said]
     lines += ["<ul>", *shares, f"<li>{GUESSED}</li>", "</ul>"] if shares and not changed else []
@@ -341,10 +314,8 @@ def question_section(question: QuestionResult, grade: Grade) -> str:
 def message_html(message: str) -> str:
     """A sentence; what stands between backticks is code."""
     pieces = escape(message).split("`")
-    return "".join(
-        f"<code>{piece}</code>" if index % 2 and index < len(pieces) - 1 else piece
-        for index, piece in enumerate(pieces)
-    )
+    coded = (index % 2 and index < len(pieces) - 1 for index in range(len(pieces)))
+    return "".join(f"<code>{piece}</code>" if code else piece for piece, code in zip(pieces, coded, strict=True))
 
 
 def written_section(assignment: Assignment, grade: Grade) -> str:

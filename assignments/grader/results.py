@@ -10,7 +10,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,11 @@ STATUSES = (*WITH_GRADE, UNREADABLE, NOT_SUBMITTED, INFRASTRUCTURE_ERROR)
 
 @dataclass
 class Result:
-    """What came out for one student.
+    """What came out for one student: points where ``status`` is in WITH_GRADE (``timeout`` and ``crashed``: of all the
+    questions whose calls ended by themselves), else no grade, which is not a zero.
 
-    ``status``: ``graded``; ``timeout`` or ``crashed`` if at least one call or cell was stopped or ended the process,
-    with the points of all the others; ``unreadable``, ``not submitted`` and ``infrastructure error``: no grade, which is
-    not a zero. ``key``: what the result depends on, as a hash; empty if it must be made again. ``note``: a sentence for
-    the student. ``written``: whether the written question has an answer. ``seconds``: how long it took.
-    ``handed``: a hash of the notebook.
+    ``key``: what the result depends on, as a hash; empty if it must be made again. ``note``: a sentence for the student.
+    ``written``: whether the written question has an answer. ``handed``: a hash of the notebook.
     """
 
     student: str
@@ -84,10 +82,8 @@ def write_whole(path: Path, data: str | bytes) -> None:
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
-        try:
+        with suppress(OSError):
             os.unlink(name)
-        except OSError:
-            pass
         raise
 
 

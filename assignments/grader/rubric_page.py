@@ -56,10 +56,8 @@ class Desk:
         self.rubric: Rubric = rubrics.load(assignment)
         self.lock = threading.Lock()
         seed = str(batch.read_settings(output).get("seed", ""))
-        self.ids = {
-            hmac.new(seed.encode(), one.student.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:16]: one
-            for one in found
-        }
+        names = [hmac.new(seed.encode(), one.student.encode("utf-8", "replace"), hashlib.sha256) for one in found]
+        self.ids = {name.hexdigest()[:16]: one for name, one in zip(names, found, strict=True)}
         self.order = sorted(self.ids, key=lambda name: name if anonymous else self.ids[name].student)
 
     def overview(self) -> dict[str, Any]:
@@ -93,10 +91,7 @@ class Desk:
             "more": max(0, len(answer.text) - SHOWN),
             "pictures": answer.pictures,
             "answer": answer.hash,
-            "version": draft.version,
-            "points": draft.points,
-            "items": draft.items,
-            "comment": draft.comment,
+            **{name: getattr(draft, name) for name in ("version", "points", "items", "comment")},
             "changed": draft.answer != answer.hash,
             "table": {"points": in_table.points, "note": in_table.note} if in_table else None,
         }

@@ -88,9 +88,8 @@ def load(assignment: Assignment) -> Rubric:
     notebook = notebooks.read(assignment.notebook)
     answer = own_answer(assignment, notebook)
     if references and answer:
-        references.append(
-            f"<details><summary>The answer in the instructor's notebook</summary>{render(answer)}</details>"
-        )
+        summary = "<summary>The answer in the instructor's notebook</summary>"
+        references.append(f"<details>{summary}{render(answer)}</details>")
     reference = "".join(references) or render(answer)
     return Rubric(tuple(parts), render(asked(assignment, notebook)), reference, "".join(remarks))
 
@@ -98,16 +97,11 @@ def load(assignment: Assignment) -> Rubric:
 def split(text: str) -> list[tuple[str, str]]:
     """The sections by headings of the second level, with their titles; what stands before the first has none."""
     lines = text.splitlines()
-    heads = [
-        token for token in reader().parse(text) if token.type == "heading_open" and token.tag == "h2" and token.map
-    ]
+    heads = [token for token in reader().parse(text) if token.type == "heading_open" and token.tag == "h2"]
     starts = [token.map[0] for token in heads if token.map]
-    ends = [*starts, len(lines)][1:]
     first = "\n".join(lines[: starts[0]] if starts else lines)
-    sections = [
-        (lines[start].lstrip("# ").strip(), "\n".join(lines[start + 1 : end]))
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    pairs = zip(starts, [*starts, len(lines)][1:], strict=True)
+    sections = [(lines[start].lstrip("# ").strip(), "\n".join(lines[start + 1 : end])) for start, end in pairs]
     return [*([("", first)] if first.strip() else []), *sections]
 
 
@@ -117,18 +111,11 @@ def part_of(title: str, points: float, body: str) -> Part:
     rest: list[Token] = []
     table: list[Token] = []
     for token in reader().parse(body):
-        if token.type == "table_open" or table:
-            table.append(token)
-        else:
-            rest.append(token)
+        (table if token.type == "table_open" or table else rest).append(token)
         if token.type == "table_close":
             found = rows_of(table)
-            place = Token(
-                "html_block",
-                "",
-                0,
-                content=f'<div class="items" data-from="{len(rows)}" data-to="{len(rows) + len(found)}"></div>',
-            )
+            span = f'data-from="{len(rows)}" data-to="{len(rows) + len(found)}"'
+            place = Token("html_block", "", 0, content=f'<div class="items" {span}></div>')
             rest += [place] if found else table
             rows += found
             table = []
@@ -198,9 +185,8 @@ def plain_text(text: str) -> str:
 @cache
 def formula(tex: str, display: bool) -> str:
     """A formula as MathML, which browsers set without fonts or scripts of ours; its source if it cannot be read."""
-    arguments = json.dumps(
-        [tex, {"displayMode": display, "output": "mathml", "throwOnError": True, "maxExpand": 1000, "strict": False}]
-    )
+    options = {"displayMode": display, "output": "mathml", "throwOnError": True, "maxExpand": 1000, "strict": False}
+    arguments = json.dumps([tex, options])
     try:
         return str(katex().eval(f"katex.renderToString(...{arguments})"))
     except JSEvalException:

@@ -45,21 +45,10 @@ FOLDER_MB = 32  # of each of the three folders that can be written, and of one f
 PROCESSES = 32  # threads count too
 FIRST_USER, USERS = 0x30000000, 2**28  # where the grader is root, a sandbox runs as one of these users
 OPEN_FILES = 128
-ENVIRONMENT = {
-    "PATH": "/usr/bin:/bin",
-    "HOME": "/home/student",
-    "USER": "student",
-    "LOGNAME": "student",
-    "LANG": "C.UTF-8",
-    "TMPDIR": "/tmp",
-    "MPLBACKEND": "Agg",
-    "MPLCONFIGDIR": "/tmp/matplotlib",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "PYTHONHASHSEED": "0",
-    "CUDA_VISIBLE_DEVICES": "",
-}
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/home/student", "USER": "student", "LOGNAME": "student"}
+ENVIRONMENT |= {"LANG": "C.UTF-8", "TMPDIR": "/tmp", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"}
+ENVIRONMENT |= {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+ENVIRONMENT |= {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
 # enters the control groups whose files it is given, then becomes the command
 LAUNCH = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 > "$1" || exit 97; shift; n=$((n - 1)); done; exec "$@"'
 
@@ -162,31 +151,34 @@ class Sandbox:
             )
         root = is_root()
         filtered = seccomp.supported()
+        ring, calls = (
+            "a new and empty session keyring for every start",
+            "those that Python, numpy and torch need, by a list",
+        )
+        calls += "; all others are refused, also locks and leases on files"
+        if not filtered:
+            ring = "MISSING: the session keyring is shared with you and with other students"
+            calls = f"MISSING: there is no filter for {platform.machine()}"
+        own = "a user namespace, where student code has no privileges; outside it is you"
+        once = root or can_disable_namespaces(str(self.bwrap))
         lines = [
             f"bubblewrap: {self.bwrap}",
             "network: none; processes, messages, host name: namespaces of their own",
-            "user: one without privileges, another one for every start"
-            if root
-            else "user: a user namespace, where student code has no privileges; outside it is you",
+            f"user: {'one without privileges, another one for every start' if root else own}",
             f"files, read-only: {', '.join(map(str, system_paths()))}; installed packages; a copy of rlbook_lib",
             f"writable: /tmp, /dev/shm and /home/student, in memory, {FOLDER_MB} MB each",
-            "keys of the kernel: a new and empty session keyring for every start"
-            if filtered
-            else "keys of the kernel: MISSING: the session keyring is shared with you and with other students",
-            "system calls: those that Python, numpy and torch need, by a list; all others are refused, also locks and leases on files"
-            if filtered
-            else f"system calls: MISSING: there is no filter for {platform.machine()}",
+            f"keys of the kernel: {ring}",
+            f"system calls: {calls}",
             "further user namespaces: refused by the filter"
-            if root or can_disable_namespaces(str(self.bwrap))
-            else "further user namespaces: refused by the filter only: this bubblewrap has no --disable-userns",
+            + ("" if once else " only: this bubblewrap has no --disable-userns"),
         ]
+        memory = (
+            "resource limits only, because no control group can be made here: the memory limit counts for each of at"
+        )
+        memory += f" most {PROCESSES} processes{'' if limits_count_here() else ' of this user'}"
         if self.place:
-            lines.append(f"memory and processes: control group (version {self.place.version}), all processes together")
-        else:
-            lines.append(
-                "memory and processes: resource limits only, because no control group can be made here: the memory limit"
-                f" counts for each of at most {PROCESSES} processes" + ("" if limits_count_here() else " of this user")
-            )
+            memory = f"control group (version {self.place.version}), all processes together"
+        lines.append(f"memory and processes: {memory}")
         lines.append("CPU time, file size, open files, core dumps, answers: resource limits and the grader's own")
         return "\n".join(lines)
 
@@ -266,14 +258,14 @@ class Session:
         }
         if limits_count_here() and not self.sandbox.unsafe:
             limits["RLIMIT_NPROC"] = PROCESSES
-        packages = [f"/site-packages-{number}" for number in range(len(package_folders()))]
+        folders = package_folders()
         if self.sandbox.unsafe:
-            packages = [*map(str, package_folders()), str(prepared() / "library")]
+            packages = [*map(str, folders), str(prepared() / "library")]
             home = {"HOME": self.folder, "TMPDIR": self.folder, "MPLCONFIGDIR": f"{self.folder}/matplotlib"}
             places = {"folder": self.folder, "environment": home, "fonts": str(prepared() / "fonts")}
         else:
+            packages = [*(f"/site-packages-{number}" for number in range(len(folders))), "/library"]
             places = {"folder": "/home/student", "environment": {}, "fonts": "/fonts"}
-            packages.append("/library")
         keyctl = seccomp.keyctl() if seccomp.supported() else None
         return {"limits": limits, "uid": uid, "keyctl": keyctl, "paths": packages, **places}
 
@@ -501,11 +493,8 @@ def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[st
     """bubblewrap and its arguments, up to the command inside; ``options``: further ones."""
     command = [program, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     # as root the program gives up its user itself, for one that owns nothing; others need a user namespace
-    command += (
-        ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        if root
-        else ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-    )
+    own = ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else own
     if not root and can_disable_namespaces(program):
         command += ["--disable-userns"]
     command += [*options, "--new-session", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
@@ -518,14 +507,8 @@ def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[st
         command += ["--perms", "0755", "--dir", folder]
     for target, source in shown.items():
         command += ["--ro-bind", str(source), target]
-    command += [
-        "--proc",
-        "/proc",
-        "--dev",
-        "/dev",
-        "--tmpfs",
-        "/dev/pts",
-    ]  # no terminals: all of a machine share one number
+    # no terminals: all of a machine share one number
+    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/pts"]
     for folder in FOLDERS:
         command += ["--perms", "1777", "--size", str(FOLDER_MB * MB), "--tmpfs", folder]
     return [*command, "--remount-ro", "/dev/pts", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]
@@ -619,12 +602,11 @@ def font_lists(folder: Path) -> list[Path]:
 def forget_dead_graders() -> None:
     """Remove the folders of graders that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        owner = folder.name.removeprefix(PREFIX).split("-")[0]
         try:
             ours = stat.S_ISDIR(folder.lstat().st_mode) and folder.lstat().st_uid == os.getuid()
         except OSError:
             continue
-        if ours and owner.isdigit() and not Path(f"/proc/{owner}").exists():
+        if ours and cgroups.owner_is_gone(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 

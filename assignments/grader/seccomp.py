@@ -1,12 +1,10 @@
 """Which system calls the sandbox allows, as a filter program that bubblewrap hands to the kernel (``--seccomp``).
 
-The rule is a list of what Python, numpy, torch and their like need; every other call is answered as if the kernel did
-not have it (``ENOSYS``), so that the C library takes an older one where there is one. Some calls are allowed by what is
-asked of them, and refused otherwise (``EPERM``): no leases and locks on files that others read (``fcntl``), no word
-about what others have read (``mincore``, ``posix_fadvise``, ``preadv2`` and ``inotify`` are not on the list), no
-keys, no namespaces, no sockets to the host of a virtual machine. ``setsid`` is not on the list either: the scheduler
-gives each session its share, and busy processes in sessions of their own would slow down other submissions. Namespaces and
-missing privileges are the first wall.
+A list of what Python, numpy, torch and their like need; every other call is answered as if the kernel did not have it
+(``ENOSYS``), so that the C library takes an older one where there is one. Some calls are allowed by what is asked of them
+and else refused (``EPERM``): no leases and locks on files that others read, no keys, no namespaces, no sockets to the host
+of a virtual machine. Not on the list: what tells what others have read (``mincore``, ``posix_fadvise``, ``preadv2``,
+``inotify``), and ``setsid``, because the scheduler gives each session its share. Namespaces are the first wall.
 """
 
 from __future__ import annotations
@@ -70,10 +68,8 @@ BY_ARGUMENT: dict[str, tuple[tuple[int, int], int, tuple[int, ...]]] = {
 }
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # which column above, and the kernel's name for it
 LAST = 480  # the numbers of all calls are smaller today
-PROBES = {
-    335,
-    336,
-}  # of x86-64: the kernel's own way back from a probe, which no filter sees; from elsewhere it is an error
+# of x86-64: the kernel's own way back from a probe, which no filter sees; from elsewhere it is an error
+PROBES = {335, 336}
 
 # instructions of the filter, and where a call's number and the lower halves of its arguments stand
 LOAD, AND, EQUAL, GREATER, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x25, 0x35, 0x45, 0x06

@@ -47,12 +47,8 @@ def write(assignment: Assignment, found: Sequence[Submission], folder: Path) -> 
 def known_code(assignment: Assignment) -> list[str]:
     """What nobody has to be asked about: the release, and the instructor's answers, references and alternatives."""
     notebook = notebooks.read(assignment.notebook)
-    texts = [
-        notebooks.text_of(cell)
-        for book in (notebook, notebooks.released(notebook))
-        for cell in book["cells"]
-        if cell["cell_type"] == "code"
-    ]
+    codes = [cell for book in (notebook, notebooks.released(notebook)) for cell in book["cells"]]
+    texts = [notebooks.text_of(cell) for cell in codes if cell["cell_type"] == "code"]
     for question in assignment.questions:
         texts += [questions.source_of(one) for one in (question.reference, *question.alternatives)]
     return texts

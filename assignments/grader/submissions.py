@@ -1,15 +1,8 @@
 """Which notebooks were handed in, by whom, and whether they can be read at all.
 
-A folder of submissions holds, for every student, one of these::
-
-    student/assignment.ipynb
-    student/assignment/any_name.ipynb     (as nbgrader collects them)
-    student/any_name.ipynb                (if it is the only notebook there; the name is remarked on)
-    student/.../any_name.ipynb            (likewise, in folders of the student's own)
-    student.ipynb
-
-Every folder and every notebook at the top is exactly one student's, and what could not be matched with one is told:
-a file that is none of these, a second file of somebody, a name that is not on the list of the course.
+A folder of submissions holds for every student ``student/assignment.ipynb``, ``student/assignment/any_name.ipynb`` (as
+nbgrader collects them), ``student/.../any_name.ipynb`` (if it is the only notebook there; that is remarked on), or
+``student.ipynb``. Every folder and every notebook at the top is exactly one student's; what else there is, is told.
 
 Nothing here runs or trusts what it finds. A link, a pipe, a device, a folder that is named like a notebook, or a file
 that is too large is never opened: each would hang the grader or show it a file that is not the student's.
@@ -17,8 +10,6 @@ that is too large is never opened: each would hang the grader or show it a file 
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 import os
@@ -30,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .notebooks import Notebook
+from .tables import read_rows
 
 MAX_BYTES = 5_000_000  # of a notebook
 MAX_CELLS = 500
@@ -47,15 +39,8 @@ LEFT_BY_SYSTEMS = (
 )
 MIXED = "The name mixes alphabets whose letters look alike: is it another student's name?"
 JOINERS = "\u200c\u200d"  # between letters, in the scripts that need them
-ROSTER_COLUMNS = (
-    "name",
-    "email",
-    "id",
-    "sis_user_id",
-    "sis_login_id",
-    "section",
-    "group",
-)  # next to "student", all optional
+# next to "student", all optional
+ROSTER_COLUMNS = ("name", "email", "id", "sis_user_id", "sis_login_id", "section", "group")
 
 Roster = dict[str, dict[str, str]]
 
@@ -66,11 +51,10 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Submission:
-    """What one student handed in.
+    """What one student handed in: neither ``path`` nor ``problem`` if nothing.
 
-    ``path``: the notebook, or ``None``. ``problem``: why it cannot be read, or empty. ``remark``: what the student and
-    the instructor should know. Neither path nor problem: nothing was handed in. ``folders``: how many of the folders
-    that lead to the notebook are the student's.
+    ``problem``: why the notebook cannot be read. ``remark``: what student and instructor should know. ``folders``: how
+    many of the folders that lead to the notebook are the student's.
     """
 
     student: str
@@ -109,10 +93,9 @@ def survey(folder: Path, assignment: str, roster: Mapping[str, object] | None = 
     folders: list[os.DirEntry[str]] = []
     files: list[os.DirEntry[str]] = []
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        is_notebook = entry.name.lower().endswith(SUFFIX)
         if of_the_system(entry.name):
             unmatched.append((student_name(entry.name), "Made by a system, not by a student: left out."))
-        elif is_notebook:
+        elif entry.name.lower().endswith(SUFFIX):
             files.append(entry)
         elif entry.is_symlink() or entry.is_dir(follow_symlinks=False):
             folders.append(entry)
@@ -130,9 +113,8 @@ def survey(folder: Path, assignment: str, roster: Mapping[str, object] | None = 
             if kept.path is None and not kept.problem:
                 found[student] = as_file(entry, student)
             else:
-                unmatched.append(
-                    (student, f"There is a folder and a file {student_name(entry.name)}: the folder was graded.")
-                )
+                why = f"There is a folder and a file {student_name(entry.name)}: the folder was graded."
+                unmatched.append((student, why))
         else:
             single.append(entry)
     for student, entry in named(single, found, unmatched, SUFFIX):
@@ -160,9 +142,8 @@ def student_name(name: str) -> str:
 
 def alphabets(name: str) -> set[str]:
     """Which of three alphabets, with letters that look alike, the letters of a name belong to."""
-    return {
-        word for one in name if (word := unicodedata.name(one, " ").split(" ")[0]) in ("LATIN", "CYRILLIC", "GREEK")
-    }
+    words = {unicodedata.name(one, " ").split(" ")[0] for one in name}
+    return words & {"LATIN", "CYRILLIC", "GREEK"}
 
 
 def of_the_system(name: str) -> bool:
@@ -223,9 +204,8 @@ def in_folder(entry: os.DirEntry[str], student: str, assignment: str, unmatched:
         return Submission(student, problem=f"There are several notebooks, and {which} named {exact}.")
     if not chosen:
         if others:
-            return Submission(
-                student, problem=f"Something was handed in, but no notebook: no file whose name ends in {SUFFIX}."
-            )
+            problem = f"Something was handed in, but no notebook: no file whose name ends in {SUFFIX}."
+            return Submission(student, problem=problem)
         return Submission(student)
     (path,) = chosen
     if len(notebooks) > 1:
@@ -327,26 +307,21 @@ def parse(data: bytes) -> Notebook:
 def read_roster(path: Path) -> Roster:
     """The students of a course: a CSV file with a column ``student``, or plain text with a name on each line.
 
-    ``student`` is the name of the folder that a student's work comes in. Further columns of :data:`ROSTER_COLUMNS`
-    are handed on to the exports. Raises ``ValueError`` for a file without students or with a student twice.
+    ``student`` is the name of the folder that a student's work comes in, :data:`ROSTER_COLUMNS` are for the exports.
+    Raises ``ValueError`` for a file without students or with a student twice.
     """
-    try:
-        text = path.read_text("utf-8-sig")
-        rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text, newline=""))]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"roster: {path.name} is not a table in UTF-8: {error}") from error
-    rows = [row for row in rows if any(row)]
-    columns = [cell.lower() for cell in rows[0]] if rows else []
+    rows = [[cell.strip() for cell in row] for row in read_rows(path, "roster")]
+    columns, first = ([cell.lower() for cell in rows[0]], rows[0][0]) if rows else ([], "")
     if "student" in columns:
-        people = [dict(zip(columns, row, strict=False)) for row in rows[1:]]
+        people = [dict(zip(columns, row, strict=False)) for row in rows[1:] if any(row)]
     elif len(columns) > 1 and set(columns) & set(ROSTER_COLUMNS):
-        raise ValueError(
-            f"roster: {path.name} has the columns {', '.join(map(repr, columns))}, but none named 'student'"
-        )
-    elif columns and "student" in re.split("[;\t]", columns[0]):
-        raise ValueError(f"roster: {path.name} begins with {rows[0][0]!r}; expected commas between the columns")
+        have = ", ".join(map(repr, columns))
+        raise ValueError(f"roster: {path.name} has the columns {have}, but none named 'student'")
+    elif "student" in re.split("[;\t]", first.lower()):
+        raise ValueError(f"roster: {path.name} begins with {first!r}; expected commas between the columns")
     else:
-        people = [{"student": line.strip()} for line in text.splitlines() if line.strip()]
+        lines = path.read_text("utf-8-sig").splitlines()
+        people = [{"student": line.strip()} for line in lines if line.strip()]
     roster: Roster = {}
     for person in people:
         student = student_name(person.get("student", "")) if person.get("student") else ""

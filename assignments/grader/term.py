@@ -30,25 +30,15 @@ def write(folder: Path, home: Path = questions.HOME) -> tuple[Path, int]:
     for name, everybody in found.items():
         for grade in everybody:
             by_student.setdefault(grade.result.student, {})[name] = grade
-    header = [
-        "student",
-        "name",
-        *(word for name in found for word in (name, f"{name} days late")),
-        "sum",
-        "of",
-        "share",
-    ]
-    rows = [header]
+    columns = [word for name in found for word in (name, f"{name} days late")]
+    rows = [["student", "name", *columns, "sum", "of", "share"]]
+    late_days = {name: late.after_extensions(folder / name) for name in found}
     for student, grades in sorted(by_student.items()):
-        days = {name: late.after_extensions(folder / name).get(student, 0) for name in found}
-        cells = [
-            word
-            for name in found
-            for word in (
-                number(grades[name].score if name in grades else None),
-                "?" if days[name] is None else str(days[name] or ""),
-            )
-        ]
+        cells = []
+        for name in found:
+            days = late_days[name].get(student, 0)
+            points = grades[name].score if name in grades else None
+            cells += [number(points), "?" if days is None else str(days or "")]
         total = sum(grade.score for grade in grades.values() if grade.score is not None)
         called = next((grade.name for grade in grades.values() if grade.name), "")
         rows.append([student, called, *cells, number(total), number(most), f"{100 * total / most:.1f}%"])

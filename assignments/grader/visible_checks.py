@@ -28,9 +28,8 @@ FILE = "<visible checks>"
 OWN = re.compile(r"(?:; yours| Yours): \.\.\.(?: and \.\.\.)?$")  # how a check ends that shows the student's own number
 
 
-def stopped_at(
-    function: "Callable[..., Any]", helpers: str, text: str, file: str
-) -> int:  # in quotes: the sandbox has not these names
+# in quotes: the sandbox has not this name
+def stopped_at(function: "Callable[..., Any]", helpers: str, text: str, file: str) -> int:
     """Runs in the sandbox: the line of the check whose assertion failed, the negative line after another exception, 0 after none."""
     import sys
 
@@ -55,18 +54,12 @@ def add(
 ) -> None:
     """Quote what the checks say, for each question that lost points and has an answer whose calls end.
 
-    ``graded`` and ``asked`` belong together; ``checks``: by the question's name, our cells that its check needs, and the
-    check; ``call`` runs in a sandbox that has seen no hidden input. After a call that does not come back, no further one
-    is made: it took its time already.
+    ``checks``: by the question's name, our cells that its check needs, and the check. ``call`` runs in a sandbox that has
+    seen no hidden input. After a call that does not come back, no further one is made: it took its time already.
     """
     for result, question in zip(graded, asked, strict=True):
-        unwritten = UNWRITTEN in result.messages
-        if (
-            result.points == result.max_points
-            or result.ending not in (RETURNED, RAISED)
-            or unwritten
-            or question.name not in checks
-        ):
+        ends = result.ending in (RETURNED, RAISED) and UNWRITTEN not in result.messages
+        if result.points == result.max_points or not ends or question.name not in checks:
             continue
         helpers, text = checks[question.name]
         outcome = call(replace(question, driver=stopped_at), Case((helpers, text, FILE), ""))

@@ -1,19 +1,14 @@
 """The program inside the sandbox: it runs a student's cells and answers calls. It holds nothing that is secret.
 
-The grader starts it as a script and talks to it over the two pipes that are its standard input and output, one line
-of JSON a message (see :mod:`wire`). The first message says which limits to set; after that every message has an
-``id``, which the answer repeats:
+The grader starts it as a script and talks to it over its standard input and output, one line of JSON a message (see
+:mod:`wire`): first the settings, then messages with an ``id``, which the answer repeats. ``{"id", "cell", "ours"}``: run
+this code, whatever it raises ("ran"); ``{"id", "function", "driver", "arguments"}``: call ("returned" with a ``value``,
+"raised" with the name of an ``error``, or "missing").
 
-- ``{"id", "cell", "ours"}``: run this code, whatever it raises; answered by ``{"id", "kind": "ran"}``. ``ours``, if it
-  is true, says that the code is not a student's;
-- ``{"id", "function", "driver", "arguments"}``: call; answered by ``{"id", "kind", "value", "error"}``, where
-  ``kind`` is ``returned``, ``raised`` or ``missing`` and ``error`` is the name of an exception's type.
-
-A student's code runs in this process and can do anything to it, forge answers included. That is why an answer is
-only data, which the grader checks and compares elsewhere. To replace a function of numpy, of torch or of Python is the
-least that it can do, so drivers and :mod:`wire` see these as they were before any code of a student ran
-(:class:`Kept`). What remains: functions written in Python can be changed in place, and so can classes of torch; and
-whoever walks up the stack finds the driver's own objects.
+A student's code runs in this process and can do anything to it, forge answers included. That is why an answer is only
+data, which the grader checks and compares elsewhere. Drivers and :mod:`wire` see numpy, torch and Python as they were
+before any code of a student ran (:class:`Kept`). What remains: functions written in Python and classes of torch can be
+changed in place, and whoever walks up the stack finds the driver's own objects.
 """
 
 import builtins

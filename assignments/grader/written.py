@@ -29,20 +29,14 @@ def pictures(assignment: Assignment, notebook: Notebook) -> int:
 def cells_of(assignment: Assignment, notebook: Notebook) -> list[dict[str, Any]]:
     """The cells of the written question."""
     name = assignment.written.name
-    return [
-        cell
-        for cell in notebook["cells"]
-        if isinstance(cell, dict) and name in (role(cell).get("grade_id"), cell.get("id"))
-    ]
+    cells = [cell for cell in notebook["cells"] if isinstance(cell, dict)]
+    return [cell for cell in cells if name in (role(cell).get("grade_id"), cell.get("id"))]
 
 
 def visible(text: str) -> str:
     """The text with escapes for characters that cannot be seen or that turn others around."""
-    lines = [
-        "".join(one if is_visible(one) else ascii(one)[1:-1] for one in line.replace("\t", INDENT))
-        for line in text.splitlines()
-    ]
-    return "\n".join(lines)
+    lines = text.replace("\t", INDENT).splitlines()
+    return "\n".join("".join(one if is_visible(one) else ascii(one)[1:-1] for one in line) for line in lines)
 
 
 def is_visible(one: str) -> bool:

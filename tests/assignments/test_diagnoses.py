@@ -82,7 +82,7 @@ def test_right_solutions_get_no_sentence(prepared, name):
 
 def test_the_choice_of_a_sentence_carries_few_bits():
     """The guide says how many, and no more than it takes."""
-    assert BITS - 0.1 < explaining.bits_a_part() == math.log2(len(diagnosing.sentences()) + 1) <= BITS
+    assert BITS - 0.1 < math.log2(len(diagnosing.sentences()) + 1) <= BITS
     assert f"(at most {BITS} bits)" in (questions.HOME.parent / "chapters" / "instructors_guide.md").read_text("utf-8")
 
 

@@ -102,11 +102,6 @@ def test_same_is_the_same_to_the_last_bit(one, other, wanted):
 def test_verdicts_about_runs_are_made_of_raw_results():
     assert comparing.repeats([np.ones(2), np.ones(2)])
     assert not comparing.repeats([np.ones(2), np.ones(2), np.zeros(2)]) and not comparing.repeats([np.ones(2)])
-    assert (
-        comparing.share_at_least(0.5, [1, 0])
-        and not comparing.share_at_least(0.6, [1, 0])
-        and not comparing.share_at_least(0, [])
-    )
     compare = comparing.judged(lambda runs: {"repeats": comparing.repeats(runs)}, comparing.close())
     assert compare([3, 3], [4, 4]) is None and compare([3, 4], [4, 4]) == comparing.WRONG_VALUES
     assert compare([3, 4], [5, 6]) is None  # as a mistake that does not repeat either

@@ -135,7 +135,12 @@ def test_a_judge_sees_only_what_was_read():
     for name in ("01_mdps", "02_td"):
         for one in prepared(name, mistakes=name == "01_mdps"):
             seen = []
-            question = replace(one.question, compare=lambda got, want: seen.append(got) or "wrong")  # noqa: B023
+
+            def compare(got, want):
+                return seen.append(got) or "wrong"  # noqa: B023
+
+            compare.entries = lambda got, want: seen.append(got) or np.zeros(1)  # noqa: B023
+            question = replace(one.question, compare=compare)
             for way in WAYS.values():
                 for new in ("abc", {"a": 1}, 10**40, [[[[[[[1]]]]]]]):
                     given = iter([Outcome(RETURNED, way(want, new)) for want in one.wanted])
