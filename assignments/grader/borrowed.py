@@ -12,6 +12,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from .cells import as_python_reads
+
 # no "(" inside: thousands without an end take no time
 FROM = re.compile(r"\bfrom[ \t]+rlbook_lib[\w.]*[ \t]+import[ \t]*(\([^()]*\)|[^\n#;]*)")
 IMPORT = re.compile(r"\bimport[ \t]+rlbook_lib[\w.]*(?:[ \t]+as[ \t]+(\w+))?")
@@ -28,7 +30,7 @@ def library_names() -> frozenset[str]:
 
 def imports(texts: Sequence[str]) -> dict[str, str]:
     """Which names these texts bind to something of the library: the name there, and the name in the library."""
-    text = re.sub(r"#[^\n]*", "", "\n".join(texts))
+    text = re.sub(r"#[^\n]*", "", as_python_reads("\n".join(texts)))
     bound = {alias or "rlbook_lib": "rlbook_lib" for alias in IMPORT.findall(text)}
     for names in FROM.findall(text):
         for item in names.strip("()").split(","):
@@ -42,7 +44,8 @@ def imports(texts: Sequence[str]) -> dict[str, str]:
 
 def used(answers: Sequence[str], bound: dict[str, str]) -> set[str]:
     """What of the library's functions and classes stands in these texts, by the names that are bound."""
-    text = IMPORT.sub("", FROM.sub("", "\n".join(answers)))  # what is imported only is not used
+    text = as_python_reads("\n".join(answers))
+    text = IMPORT.sub("", FROM.sub("", text))  # what is imported only is not used
     found = set()
     for chain in re.findall(r"(?<![\w.])\w+(?:[ \t]*\.[ \t]*\w+)*", text):
         first, *more = re.split(r"[ \t]*\.[ \t]*", chain)

@@ -8,7 +8,9 @@ missing: they take time and rarely matter.
 
 from __future__ import annotations
 
+import functools
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -99,11 +101,26 @@ def choose(notebook: Notebook, release: Given) -> Chosen:
     return Chosen(release.setup, first, [*unsolved, *(text for text, _ in rows)], answer)
 
 
+def as_python_reads(text: str) -> str:
+    """Letters of other shapes, which Python takes for the plain ones in a name, are plain; a line that goes on is one.
+
+    One by one: of a whole text that consists of accents, the same takes hours.
+    """
+    return re.sub(r"[^\x00-\x7f]", lambda one: plain_letter(one[0]), text).replace("\\\n", " ")
+
+
+@functools.cache
+def plain_letter(one: str) -> str:
+    plain = unicodedata.normalize("NFKC", one)
+    return plain if plain.isascii() and plain.isalnum() else one
+
+
 def defined(text: str, functions: tuple[str, ...]) -> set[str]:
     """Those of the functions that the text of a cell defines.
 
     The text is searched, not parsed: a parser can be made to end its process by the text it reads.
     """
+    text = as_python_reads(text)
     return {
         function
         for function in functions
@@ -114,5 +131,5 @@ def defined(text: str, functions: tuple[str, ...]) -> set[str]:
 
 def calls(function: str, texts: list[str], functions: Sequence[str]) -> set[str]:
     """Those of the functions whose names stand in the cell that defines this one."""
-    own = "\n".join(text for text in texts if function in defined(text, (function,)))
+    own = as_python_reads("\n".join(text for text in texts if function in defined(text, (function,))))
     return {name for name in functions if name != function and re.search(rf"\b{re.escape(name)}\b", own)}

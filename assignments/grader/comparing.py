@@ -68,15 +68,16 @@ def judged(judge: Callable[[Any], Any], compare: Comparison) -> Comparison:
 def entries_right(compare: Comparison, got: Any, want: Any, arguments: Sequence[Any]) -> tuple[int, int, int]:
     """How many entries of an array are right, how many there are, and how many of them whoever knows nothing has right.
 
-    The last are those of the best constant, or of an argument that is handed back as it came, if these are more.
+    The last are those of the best constant, together with all that stands in an argument of this shape.
     """
     wanted = np.asarray(want, dtype=np.float64)
     fits = is_numeric(got) and np.shape(got) == wanted.shape
-    guesses = [np.full_like(wanted, value) for value in np.unique(wanted)]
-    guesses += [one for one in arguments if isinstance(one, np.ndarray) and one.shape == wanted.shape]
-    tried = [got if fits else np.full_like(wanted, np.nan), *guesses]
-    right, *known = [int(compare.entries(one, wanted).sum()) for one in tried]  # type: ignore[attr-defined]
-    return right, wanted.size, max(known, default=0)
+    right: Callable[..., np.ndarray] = compare.entries  # type: ignore[attr-defined]
+    given = np.zeros(wanted.shape, dtype=bool)
+    for one in arguments:
+        given |= right(one, wanted) if isinstance(one, np.ndarray) and one.shape == wanted.shape else False
+    guessed = [int((given | right(value, wanted)).sum()) for value in np.unique(wanted)]
+    return int(right(got, wanted).sum()) if fits else 0, wanted.size, max(guessed, default=0)
 
 
 def shapes(value: Any) -> Any:

@@ -55,6 +55,8 @@ ASKED = {
     "ioctl": {"input of a terminal": 0x5412},
     "prctl": {"speculation": 53},
     "madvise": {"page out": 21, "merge": 12},
+    "setrlimit": {"core dumps": 4},
+    "prlimit64": {"core dumps of another process": 4},
 }
 
 

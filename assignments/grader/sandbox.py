@@ -15,6 +15,7 @@ import itertools
 import os
 import platform
 import py_compile
+import resource
 import secrets
 import select
 import shutil
@@ -107,6 +108,9 @@ class Sandbox:
                 "bubblewrap is not installed, and without it student code could read the hidden tests and change grades:"
                 " install it (Debian, Ubuntu: apt install bubblewrap), or say --unsafe for code that you trust"
             )
+        # 1, not 0: only so the kernel does not start a program of the machine for each crash, outside, as root
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.setrlimit(resource.RLIMIT_CORE, (min(1, hard) if hard != resource.RLIM_INFINITY else 1, hard))
         self.place = cgroups.find_place()
         if self.place:
             cgroups.sweep(self.place)
@@ -250,12 +254,13 @@ class Session:
             "RLIMIT_CPU": int(self.limits.seconds) + 5,
             "RLIMIT_FSIZE": FOLDER_MB * MB,
             "RLIMIT_NOFILE": OPEN_FILES,
-            "RLIMIT_CORE": 0,
             "RLIMIT_DATA": data,
             "RLIMIT_AS": data + 16_384 * MB,
             "RLIMIT_MEMLOCK": 0,
             "RLIMIT_MSGQUEUE": 0,
         }
+        if not seccomp.supported():
+            limits["RLIMIT_CORE"] = 0
         if limits_count_here() and not self.sandbox.unsafe:
             limits["RLIMIT_NPROC"] = PROCESSES
         folders = package_folders()
@@ -507,11 +512,12 @@ def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[st
         command += ["--perms", "0755", "--dir", folder]
     for target, source in shown.items():
         command += ["--ro-bind", str(source), target]
-    # no terminals: all of a machine share one number
-    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/pts"]
+    # no terminals: all of a machine share one number; no settings of the kernel: who owns its files may write them
+    command += ["--proc", "/proc", "--tmpfs", "/proc/sys", "--dev", "/dev", "--tmpfs", "/dev/pts"]
     for folder in FOLDERS:
         command += ["--perms", "1777", "--size", str(FOLDER_MB * MB), "--tmpfs", folder]
-    return [*command, "--remount-ro", "/dev/pts", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]
+    command += [word for folder in ("/proc/sys", "/dev/pts", "/dev", "/") for word in ("--remount-ro", folder)]
+    return [*command, "--chdir", "/", "--"]
 
 
 @functools.cache

@@ -95,6 +95,44 @@ def test_every_call_that_is_not_on_the_list_is_refused(box):
     assert len(seccomp.refused_numbers()) > 200 and inside.allowed(box) == []
 
 
+def test_a_crash_starts_no_program_of_the_machine(box):
+    """With a limit of 0 the kernel starts what /proc/sys/kernel/core_pattern names, as root, at each of 100 crashes a second."""
+    text = """
+def f():
+    import resource
+    before = [line.split()[4] for line in open("/proc/self/limits") if line.startswith("Max core")]
+    for limit in ((0, 0), (1 << 40, 1 << 40)):
+        for setting in (resource.setrlimit, lambda *said: resource.prlimit(0, *said)):
+            try:
+                setting(resource.RLIMIT_CORE, limit)
+                before.append("set")
+            except (OSError, ValueError):
+                pass
+    return before
+"""
+    assert inside.ask(box, text, "f") == ["1"]
+
+
+SETTINGS = """
+def f():
+    import os
+    done = os.listdir("/proc/sys")
+    for path in ("/proc/sys/x", "/proc/self/oom_score_adj", "/proc/sysrq-trigger", "/proc/self/uid_map"):
+        try:
+            with open(path, "w") as file:
+                file.write("-1000")
+            done.append(path)
+        except OSError:
+            pass
+    return done
+"""
+
+
+def test_settings_of_the_kernel_are_not_there(box):
+    """Where the grader's user owns the files of /proc/sys, as a root in a namespace of root does, a cell changed them."""
+    assert inside.ask(box, SETTINGS, "f") == []
+
+
 # what is shared by all who read the same files: locks, leases, notices, and which of their pages are in memory
 SHARED = """
 def f(path):
@@ -188,7 +226,7 @@ def meaning(program: bytes, machine: str, number: int, *arguments: int) -> int:
             place += yes if tests[code] else no
 
 
-FCNTL, IOCTL, PRCTL, MADVISE = (seccomp.BY_ARGUMENT[name][0] for name in ("fcntl", "ioctl", "prctl", "madvise"))
+FCNTL, IOCTL, PRCTL, MADVISE, LIMIT, LIMIT_OF = (one[0] for one in seccomp.BY_ARGUMENT.values())
 
 
 @pytest.mark.parametrize("machine", seccomp.MACHINES)
@@ -196,7 +234,8 @@ def test_the_filter_says_what_it_should_for_every_number(machine):
     column, _ = seccomp.MACHINES[machine]
     program = seccomp.program(machine)
     on_the_list = {numbers[column] for numbers in seccomp.CALLS.values()}
-    asked = {one[column] for one in (seccomp.KEYCTL, seccomp.CLONE, seccomp.SOCKET, FCNTL, IOCTL, PRCTL, MADVISE)}
+    by_argument = (FCNTL, IOCTL, PRCTL, MADVISE, LIMIT, LIMIT_OF)
+    asked = {one[column] for one in (seccomp.KEYCTL, seccomp.CLONE, seccomp.SOCKET, *by_argument)}
     for number in set(range(600)) - asked:
         wanted = seccomp.ALLOW if number in on_the_list else seccomp.UNKNOWN_CALL
         assert meaning(program, machine, number, 2, 3) == wanted, number
@@ -233,6 +272,8 @@ def test_the_filter_says_what_it_should_for_every_number(machine):
         (MADVISE, (0, 4096, 4), True),
         (MADVISE, (0, 4096, 21), False),
         (MADVISE, (0, 4096, 12), False),
+        *((LIMIT, (number,), number != 4) for number in range(16)),
+        *((LIMIT_OF, (0, number), number != 4) for number in range(16)),
     ):
         assert (meaning(program, machine, number[column], *arguments) == seccomp.ALLOW) is wanted, (number, arguments)
     other = dict(x86_64="aarch64", aarch64="x86_64")[machine]

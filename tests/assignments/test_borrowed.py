@@ -42,6 +42,7 @@ def test_uses_are_found_by_name(text, names):
         "import rlbook_lib.",
         "a . ",
         "from rlbook_lib ",
+        "\u0315\u0300" * 60,  # accents, which to put in order takes time as the square of their number
     ],
 )
 def test_a_long_text_takes_no_time_from_others(line):
@@ -83,3 +84,16 @@ def test_the_note_says_so(small, shop, monkeypatch):
     note = batch.result_of(course, submission, json.dumps(made).encode()).note
     assert note.startswith("A remark. The answers use of rlbook_lib") and "discounted_returns" in note
     assert batch.result_of(course, submission, json.dumps(shop.solved()).encode()).note == "A remark."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from rlbook_lib.dynamic_programming import \uff56alue_iteration as v",
+        "from rlbook_lib \\\n import value_iteration as v",
+    ],
+)
+def test_names_are_read_as_python_reads_them(text):
+    """Letters of full width are the same name, and a backslash ends no line."""
+    assert borrowed.borrowed([f"{text}\ndef f(): return v(1)"], [], RELEASE) == ["value_iteration"]
+    assert cells.defined("def \uff46(): pass", ("f",)) == {"f"}

@@ -150,25 +150,25 @@ def nine():
 
 def test_entries_that_are_right_earn_a_share(nine):
     want, marked = nine
-    part = marked([*want[:7], 0, 0])  # six of nine without the argument's three: 4 of 6, in halves of a point
+    part = marked([*want[:7], 0, 0])  # without the argument's three and one more: 3 of 5, in halves of a point
     assert (part.points, part.said) == (1.0, "7 of 9 states right: 1 of 2 points.")
     assert marked(np.where(want < 9, want, 0)).points == 1.5 and marked(want).points == 2 and not marked(want).said
     assert marked(np.where(want < 9, want, 0), shares={}).points == 0, "only where the part says so"
 
 
-@pytest.mark.parametrize(
-    "guess",
-    [
-        np.full(9, 5.0),
-        np.array([1, 2, 3, 0, 0, 0, 0, 0, 0.0]),
-        np.full(9, np.nan),
-        np.ones((9, 1)),
-        None,
-        "5",
-        [1, "2"],
-    ],
-    ids=["a constant", "the argument", "not finite", "a shape", "nothing", "a text", "a list"],
-)
+GUESSES = {
+    "a constant": np.full(9, 5.0),
+    "the argument": np.array([1, 2, 3, 0, 0, 0, 0, 0, 0.0]),
+    "both": np.array([1, 2, 3, 9, 9, 9, 9, 9, 9.0]),
+    "not finite": np.full(9, np.nan),
+    "a shape": np.ones((9, 1)),
+    "nothing": None,
+    "a text": "5",
+    "a list": [1, "2"],
+}
+
+
+@pytest.mark.parametrize("guess", GUESSES.values(), ids=GUESSES)
 def test_a_guess_earns_no_share(nine, guess):
     assert nine[1](guess).points == 0
 
