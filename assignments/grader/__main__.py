@@ -64,16 +64,19 @@ def collect(options: argparse.Namespace) -> int:
         if not grades.exists():
             results.private_folder(grades)
         done.said += late.update(grades, done.late)
-    print("\n".join(map(repr, done.said)), end="\n" * bool(done.said))
+    for student, _, what in (line.partition(": ") for line in done.said):
+        print(f"{reports.called(student, done.names.get(student, ''))}: {what}")
     written = sum(row[-1].find("No notebook.") < 0 for row in done.rows)
-    print(f"{len(done.rows)} students, {written} notebooks, {done.unchanged} unchanged: {options.output}.collected.csv")
+    print(
+        f"{tables.counted(done.rows, 'student')}, {written} notebooks, {done.unchanged} unchanged: {options.output}.collected.csv"
+    )
     if not done.rows:
         others = " or ".join(f"`collect {system}`" for system in collecting.SYSTEMS if system != options.system)
         complain(f"Nothing has a name as {options.system} makes it. Is the source another system's? Then say {others}.")
     if several := sum("notebooks: this one was taken." in row[-1] for row in done.rows):
         print(f"{several} handed in several notebooks: {options.output}.collected.csv says which one was taken")
     if done.unmatched:
-        print(f"{len(done.unmatched)} remarks about what was not matched: {options.output}.unmatched.csv")
+        print(f"{tables.counted(done.unmatched, 'remark')} about what was not matched: {options.output}.unmatched.csv")
     if options.worksheet and not options.roster:
         print(f"The list of the course, for --roster: {options.output}.course.csv")
     if unknown := sum(collecting.UNKNOWN_TIME in row[-1] for row in done.rows):
@@ -120,8 +123,8 @@ def grade(options: argparse.Namespace) -> int:
     failed = [one for one in found if one.status == results.INFRASTRUCTURE_ERROR]
     complain(*(f"{result.student!r}: {result.note}" for result in failed))
     unmatched = output / reports.UNMATCHED
-    if rows := len(unmatched.read_text("utf-8").splitlines()) - 1:
-        print(f"{rows} remarks about what was handed in: {unmatched}")
+    if rows := unmatched.read_text("utf-8").splitlines()[1:]:
+        print(f"{tables.counted(rows, 'remark')} about what was handed in: {unmatched}")
     print(f"Grades: {output / 'grades.csv'}")
     return int(bool(failed))
 
@@ -155,8 +158,13 @@ def whole_term(options: argparse.Namespace) -> int:
         late.set_budget(options.grades, options.late_days)
         for name in term.gather(options.grades, options.home):
             reports.write_all(options.grades / name, questions.load(name, options.home))
-    path, count = term.write(options.grades, options.home)
+    path, count, twice = term.write(options.grades, options.home)
     budget = late.budget_of(options.grades)
+    if twice:
+        complain(
+            f"{tables.counted(twice, 'name')} under several numbers, each a row of its own: {', '.join(twice[:5])}. Moodle's numbers"
+            " hold for one assignment only: give `collect` and `make grade` your own list, by --roster and ROSTER."
+        )
     print(f"{count} students: {path}" + (f"; {budget} late days of the term are forgiven" if budget else ""))
     return 0
 

@@ -72,6 +72,7 @@ class Collected:
     unmatched: list[tuple[str, str]] = field(default_factory=list)
     late: dict[str, int | None] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
     unchanged: int = 0
     bytes_read: int = 0
 
@@ -242,6 +243,7 @@ def collect_one(
     notebooks = [one for one in ranked if one.file.lower().endswith(SUFFIX)]
     newest = (notebooks or ranked)[-1]
     remarks = [f"{newest.name}."] if newest.name not in (student, newest.key) else []
+    done.names[student] = student_name((person.columns.get("name") if person else "") or newest.name)
     if len(notebooks) > 1:
         remarks.append(f"{len(notebooks)} notebooks: this one was taken.")
     done.unmatched += [(one.piece.path, left_out(one, newest)) for one in ranked if one is not newest]

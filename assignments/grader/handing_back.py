@@ -17,7 +17,7 @@ from . import collecting, results
 from .exporting import listed
 from .questions import Assignment
 from .reports import Grade, feedback_page
-from .tables import read_table
+from .tables import counted, read_table
 
 SYSTEMS = collecting.SYSTEMS
 OLDEST = (1980, 1, 1, 0, 0, 0)  # the time of every file in a zip: the same content makes the same archive
@@ -33,7 +33,7 @@ def pack(
     pages would get one name.
     """
     graded = [grade for grade in everybody if grade.score is not None]
-    said = without(everybody, [grade.result.student for grade in graded], "have no grade")
+    said = without(everybody, [grade.result.student for grade in graded], "no grade")
     if system == "folder":
         check_new(target)
         names = {grade.result.student: collecting.folder_name(grade.result.student) for grade in graded}
@@ -47,7 +47,7 @@ def pack(
             )
         known = names_of(system, collected)
         names = {grade.result.student: known[grade.result.student] for grade in graded if grade.result.student in known}
-        said += without(graded, list(names), f"have no name of {system} in {collected.name}")
+        said += without(graded, list(names), f"no name of {system} in {collected.name}")
     twice = sorted(student for student, name in names.items() if list(names.values()).count(name) > 1)
     if twice:
         raise ValueError(f"collected: these students have the same name there: {', '.join(map(repr, twice[:5]))}")
@@ -91,7 +91,7 @@ def without(everybody: Sequence[Grade], students: Sequence[str], why: str) -> li
     """A sentence about those who are not among the students, if there are any."""
     missing = [grade for grade in everybody if grade.result.student not in students]
     names = listed(missing)
-    return [f"{len(missing)} students {why}, so there is no page for them: {names}."] if missing else []
+    return [f"Without a page ({why}): {counted(missing, 'student')}, {names}."] if missing else []
 
 
 def names_of(system: str, collected: Path) -> dict[str, str]:

@@ -68,5 +68,9 @@ def part_result(
     ]
     correct, entries, guessed = map(sum, zip(*counts, strict=True))
     earned = math.floor(2 * points * max(0, correct - guessed) / max(1, entries - guessed)) / 2
-    said = f"{correct} of {entries} {prepared.question.shares[name]} right: {earned:g} of {points:g} points."
+    said = (
+        ""
+        if not correct
+        else f"{correct} of {entries} {prepared.question.shares[name]} right: {earned:g} of {points:g} points."
+    )
     return PartResult(name, earned, points, right, len(numbers), said)

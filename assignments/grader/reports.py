@@ -27,9 +27,9 @@ ABOVE = "Above the maximum."
 GROUP = "Handed in by {} for the group."
 SET_ALL = "Your instructor has given all points."
 SET = "Your instructor has set these points. What the tests said is below for your information."
-GUESSED = "Points are for what is right beyond one number everywhere and arguments handed back."
+GUESSED = "What a guess would have right does not count: one number everywhere, or an argument handed back."
 MEANINGS = {
-    results.GRADED: "All questions were graded. A part earns its points when all of its tests pass, some a share of them before.",
+    results.GRADED: "All questions were graded. A part earns its points when all of its tests pass, and some parts give a share of them.",
     results.TIMEOUT: "Some code took too long and was stopped. The questions that it did not concern keep their points.",
     results.CRASHED: "Some code ended its process or was stopped: too much memory or output, too many files or processes, or"
     " an exit. The questions that it did not concern keep their points.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 FORMULAS = ("=", "+", "-", "@", "|", "%", "'")
@@ -24,6 +24,11 @@ def plain_cell(text: str) -> str:
 def number(points: float | None) -> str:
     """Points as people write them; empty if there are none."""
     return "" if points is None else f"{points:.2f}".rstrip("0").rstrip(".")
+
+
+def counted(things: Collection[object], word: str) -> str:
+    """How many things there are, in words."""
+    return f"{len(things)} {word}{'s' * (len(things) != 1)}"
 
 
 def table(rows: Iterable[Iterable[str]]) -> str:

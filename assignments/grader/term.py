@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from . import late, questions, reports, results
@@ -16,11 +17,11 @@ def gather(folder: Path, home: Path = questions.HOME) -> dict[str, list[reports.
     return {name: reports.grades(folder / name, questions.load(name, home)) for name in there}
 
 
-def write(folder: Path, home: Path = questions.HOME) -> tuple[Path, int]:
+def write(folder: Path, home: Path = questions.HOME) -> tuple[Path, int, list[str]]:
     """Write one line a student: points and late days of each assignment, the sum, and its share of what there was.
 
     An assignment without a grade is empty and counts as no points; ``share`` is of all assignments that were graded.
-    Returns the path and how many students there are. Raises ``ValueError`` if nothing was graded here.
+    Returns the path, how many students there are, and the names that several of them have. Raises ``ValueError`` if nothing was graded here.
     """
     found = gather(folder, home)
     if not found:
@@ -43,4 +44,5 @@ def write(folder: Path, home: Path = questions.HOME) -> tuple[Path, int]:
         called = next((grade.name for grade in grades.values() if grade.name), "")
         rows.append([student, called, *cells, number(total), number(most), f"{100 * total / most:.1f}%"])
     results.write_whole(folder / TABLE, table(rows))
-    return folder / TABLE, len(by_student)
+    names = Counter(row[1] for row in rows[1:] if row[1])
+    return folder / TABLE, len(by_student), [name for name, count in names.items() if count > 1]

@@ -228,7 +228,8 @@ def test_again_changes_nothing_and_a_new_file_replaces(tmp_path, capsys):
     zipped(source, CANVAS | {"leebo_77_999_small-2.ipynb": b"third"})
     assert run(*arguments) == 0
     assert (
-        "'77: replaced, small.ipynb'" in capsys.readouterr().out and (out / "77/small.ipynb").read_bytes() == b"third"
+        "leebo (77): replaced, small.ipynb\n" in capsys.readouterr().out
+        and (out / "77/small.ipynb").read_bytes() == b"third"
     )
     assert stat.S_IMODE(out.stat().st_mode) == 0o700 and stat.S_IMODE((out / "77/small.ipynb").stat().st_mode) == 0o600
     zipped(source, {"leebo_77_1000_other.pdf": b""})

@@ -93,8 +93,9 @@ def course(output, small, tmp_path):
     return home
 
 
-def test_a_term_on_one_table(output, course, tmp_path):
-    path, count = term.write(output.parent, course)
+def test_a_term_on_one_table(output, course, tmp_path, capsys):
+    path, count, twice = term.write(output.parent, course)
+    assert twice == []
     table = {row["student"]: row for row in rows(path)}
     assert (
         count == 4 and table["17"]["name"] == "Ann <A>" and (table["17"]["small"], table["17"]["tiny"]) == ("80", "50")
@@ -106,6 +107,9 @@ def test_a_term_on_one_table(output, course, tmp_path):
         "?",
     )
     assert table["20"]["small"] == "" and table["20"]["share"] == "0.0%"
+    (output / "roster.json").write_text(json.dumps({"17": {"name": "Ann <A>"}, "18": {"name": "Ann <A>"}}))
+    assert main(["term", "--grades", str(output.parent)], course) == 0
+    assert "1 name under several numbers, each a row of its own: Ann <A>. " in capsys.readouterr().err
     with pytest.raises(ValueError, match="no assignment was graded"):
         term.write(tmp_path / "nothing", course)
 
