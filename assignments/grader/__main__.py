@@ -105,18 +105,9 @@ def grade(options: argparse.Namespace) -> int:
         complain("Grading WITHOUT a sandbox: student code can read and change what you can.")
     assignment = questions.load(options.assignment, options.home)
     output = batch.output_folder(options.output, assignment)
-    found = batch.grade(
-        options.submissions,
-        assignment,
-        output,
-        options.workers,
-        options.seed,
-        options.roster,
-        options.unsafe,
-        options.regrade,
-        secret=own_inputs.read_secret(options.inputs_per_student) if options.inputs_per_student else None,
-        only=options.only,
-    )
+    own = own_inputs.read_secret(options.inputs_per_student) if options.inputs_per_student else None
+    how = {name: getattr(options, name) for name in ("workers", "seed", "roster", "unsafe", "regrade", "only")}
+    found = batch.grade(options.submissions, assignment, output, secret=own, **how)
     counts = Counter(result.status for result in found)
     kept = sum(result.kept for result in found)
     print(", ".join(f"{counts[status]} {status}" for status in results.STATUSES if counts[status]) + f"; {kept} kept")

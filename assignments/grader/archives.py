@@ -38,7 +38,7 @@ class Piece:
 
 @contextmanager
 def pieces(source: Path) -> Iterator[Iterator[Piece]]:
-    """The files of a source while it is open; raises ``ValueError`` if it is missing, neither a zip nor a folder, or too large."""
+    """The files of a source while it is open; raises ``ValueError`` if it is missing, no zip and no folder, or too large."""
     if source.is_dir():
         yield in_folder(source)
         return

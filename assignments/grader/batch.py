@@ -270,10 +270,9 @@ def canary(course: Course) -> None:
         for question in graded:
             wanted = question.max_points if content is notebook else 0
             if question.points != wanted or (content is notebook and status != results.GRADED):
-                raise CanaryError(
-                    f"{name} gets {question.points:g} of {question.max_points:g} points for {question.name} and the status"
-                    f" {status!r}: nothing was graded. {' '.join(question.messages)}"
-                )
+                points = f"{question.points:g} of {question.max_points:g} points for {question.name}"
+                said = f"{name} gets {points} and the status {status!r}: nothing was graded."
+                raise CanaryError(" ".join([said, *question.messages]))
 
 
 def run_batch(
@@ -289,14 +288,9 @@ def run_batch(
     aside = [submission for submission in found if begun(folder, submission).exists()]
     executor = ThreadPoolExecutor(workers)
     try:
-        futures = [
-            executor.submit(grade_submission, course, submission, folder, regrade)
-            for submission in found
-            if submission not in aside
-        ]
-        bar = tqdm(
-            as_completed(futures), total=len(futures), desc=course.assignment.name, unit="", disable=not progress
-        )
+        others = [submission for submission in found if submission not in aside]
+        futures = [executor.submit(grade_submission, course, one, folder, regrade) for one in others]
+        bar = tqdm(as_completed(futures), course.assignment.name, len(futures), unit="", disable=not progress)
         done += [future.result() for future in bar]
     except BaseException:  # an interrupt, say: what was begun is dropped, what is done is kept
         executor.shutdown(wait=False, cancel_futures=True)
@@ -483,9 +477,11 @@ def mark_all(
             return outcome
 
         graded = [mark(one, call) for one in course.prepared]
-        endings = (
-            [question.ending for question in graded] + list(student.left_out.values()) + [CRASHED] * student.disturbed
-        )
+        endings = [
+            *(question.ending for question in graded),
+            *student.left_out.values(),
+            *[CRASHED] * student.disturbed,
+        ]
         if not (names_missing and may_repeat):
             student.forget()
             visible_checks.add(graded, [one.question for one in course.prepared], course.given.quoted, student.call)

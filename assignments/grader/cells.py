@@ -122,10 +122,9 @@ def defined(text: str, functions: tuple[str, ...]) -> set[str]:
     """
     text = as_python_reads(text)
     return {
-        function
-        for function in functions
-        if re.search(rf"^(?:(?:async[ \t]+)?def|class)[ \t]+{re.escape(function)}\b", text, re.MULTILINE)
-        or re.search(rf"^{re.escape(function)}[ \t]*(?::[^=\n]*)?=(?!=)", text, re.MULTILINE)
+        name
+        for name in functions
+        if re.search(rf"^((async[ \t]+)?def|class)[ \t]+{name}\b|^{name}[ \t]*(:[^=\n]*)?=(?!=)", text, re.MULTILINE)
     }
 
 

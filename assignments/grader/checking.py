@@ -1,8 +1,4 @@
-"""What must hold for an assignment before it is handed out, checked in this process with trusted code only.
-
-The reference and every alternative get full marks, the stub gets none, every known mistake loses points and is called
-by its name, and the notebook's points are those of the hidden tests.
-"""
+"""What must hold for an assignment before it is handed out, checked in this process with trusted code only."""
 
 from __future__ import annotations
 

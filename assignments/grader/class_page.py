@@ -47,10 +47,10 @@ def write(output: Path, assignment: Assignment, everybody: Sequence[Grade]) -> P
     scores = sorted(grade.score for grade in everybody if grade.score is not None)
     of = sum(grade.result.points is not None for grade in everybody)
     rows = [("question", "kind", "what", "students", "of")]
-    for question, part, right, partly, count in parts:
-        rows.append((question, "right", part, str(right), str(count)))
-        rows += [(question, "partly", part, str(partly), str(count))] if partly else []
-    rows += [(question, "mistake", sentence, str(count), str(of)) for question, sentence, count in said]
+    for name, part, right, partly, count in parts:
+        rows.append((name, "right", part, str(right), str(count)))
+        rows += [(name, "partly", part, str(partly), str(count))] if partly else []
+    rows += [(name, "mistake", sentence, str(count), str(of)) for name, sentence, count in said]
     results.write_whole(output / "statistics.csv", table(rows))
     middle = f", the median is {number(scores[len(scores) // 2])}" if scores else ""
     lines = [*head(f"{assignment.title}: the class", STYLE), f"<h1>{escape(assignment.title)}: the class</h1>"]

@@ -34,7 +34,7 @@ CANVAS_HIDDEN = re.compile(
 # name_number_assignsubmission_file, as a folder or, where no folders were asked for, before the name of the file. The first
 # number counts: what comes after it is the name of a file, which a student chose
 MOODLE = re.compile(r"(?P<name>.*?)_(?P<id>\d{1,30})_assignsubmission_[a-z]+(?:_(?P<file>.*))?", re.DOTALL)
-TIMES = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%A, %B %d, %Y, %I:%M %p")
+TIMES: tuple[str, ...] = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%A, %B %d, %Y, %I:%M %p")
 TIMES += ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
 CANVAS_COLUMNS = {"name": "Student", "id": "ID", "section": "Section"}
 CANVAS_COLUMNS |= {"sis_user_id": "SIS User ID", "sis_login_id": "SIS Login ID"}
@@ -124,10 +124,8 @@ def collect(
 
 def beside(output: Path, name: str, rows: Iterable[Iterable[str]]) -> None:
     """Write a table next to a folder."""
-    results.write_whole(
-        output.with_name(f"{output.name}.{name}.csv"),
-        table([student_name(cell) if cell else "" for cell in row] for row in rows),
-    )
+    text = table([student_name(cell) if cell else "" for cell in row] for row in rows)
+    results.write_whole(output.with_name(f"{output.name}.{name}.csv"), text)
 
 
 def understood(system: str, piece: Piece) -> Handed | None:

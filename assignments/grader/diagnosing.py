@@ -67,9 +67,8 @@ def relation(
 ) -> str | None:
     """The name of the first relation in :data:`SENTENCES` that explains all failing cases of a part, or None.
 
-    ``pairs``: the results of these cases, the student's and the right one. ``lengths``: of each case, the numbers that
-    count as "the length" where the right result is a single number. ``names``: of the relations to look at.
-    ``least``: so many cases must show it in a way that is no accident.
+    ``pairs``: the student's results and the right ones. ``lengths``: of each case, what counts as "the length" where one
+    number is asked for. ``names``: of the relations to look at. ``least``: so many cases must show it by no accident.
     """
     cases = [readable_pairs(got, want) for got, want in pairs]
     sizes = lengths or [set() for _ in pairs]

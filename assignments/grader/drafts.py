@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from . import overrides, reports, results, submissions, written
+from . import overrides, reports, results, written
 from .questions import Assignment
 from .rubrics import Rubric
 from .submissions import Submission, Unreadable
@@ -62,11 +62,7 @@ def answers(assignment: Assignment, found: Sequence[Submission]) -> tuple[list[A
     kept, said = [], []
     for submission in found:
         try:
-            if submission.problem:
-                raise Unreadable(submission.problem)
-            if submission.path is None:
-                raise Unreadable("Nothing was handed in.")
-            notebook = submissions.parse(submission.read())
+            notebook = submission.notebook()
             texts, pictures = written.answer(assignment, notebook), written.pictures(assignment, notebook)
             if not texts and not pictures:
                 raise Unreadable("No answer was found.")
@@ -121,7 +117,7 @@ def changed(draft: Draft, rubric: Rubric, said: dict[str, Any]) -> Draft:
             raise ValueError(f"items: got {chosen!r} for {title!r}, expected numbers of its {len(known)} items")
     if not isinstance(comment, str) or len(comment) > LONGEST:
         raise ValueError(f"comment: expected a text of at most {LONGEST} characters")
-    now = {"points": points, "items": items, "comment": comment, "version": draft.version + 1}
+    now: dict[str, Any] = {"points": points, "items": items, "comment": comment, "version": draft.version + 1}
     return replace(draft, answer=str(said.get("answer")), **now)
 
 

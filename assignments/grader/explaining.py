@@ -105,10 +105,9 @@ def part_relation(
 
 
 def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:
-    """Say where an answer calls the function of another question that lost points.
+    """Say where an answer calls the function of another question that lost points: first, as a diagnosis may then be wrong.
 
-    ``functions`` and ``called`` belong to the results, in order: what each question asks for, and which functions of other
-    questions its answer calls. It comes first, because a diagnosis may then blame the wrong answer.
+    ``functions`` and ``called``: what each question asks for, and which functions of others its answer calls.
     """
     lost = {name for name, result in zip(functions, results, strict=True) if result.points < result.max_points}
     for result, names in zip(results, called, strict=True):

@@ -52,11 +52,10 @@ def pack(
     if twice:
         raise ValueError(f"collected: these students have the same name there: {', '.join(map(repr, twice[:5]))}")
     file = f"{assignment.name}_feedback.html"
-    joint = "/" if system == "folder" else "_"
+    joint, pages = "/" if system == "folder" else "_", {grade.result.student: grade for grade in graded}
     files = {
-        f"{names[grade.result.student]}{joint}{file}": feedback_page(assignment, grade).encode("utf-8", "replace")
-        for grade in graded
-        if grade.result.student in names
+        f"{name}{joint}{file}": feedback_page(assignment, pages[student]).encode("utf-8", "replace")
+        for student, name in names.items()
     }
     if not files:
         raise ValueError(f"output: there is no page to hand back. {' '.join(said)}".strip())

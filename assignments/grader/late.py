@@ -136,13 +136,9 @@ def after_extensions(output: Path) -> Days:
 
 def strangers(output: Path, students: Collection[str]) -> list[tuple[str, str]]:
     """Names in the two tables that are no student's."""
+    named = [(name, table) for table in (LATE, EXTENSIONS) for name in read(output / table)]
     known = set(map(student_name, students))
-    return [
-        (name, f"Stands in {table}, but has no result.")
-        for table in (LATE, EXTENSIONS)
-        for name in read(output / table)
-        if name not in known
-    ]
+    return [(name, f"Stands in {table}, but has no result.") for name, table in named if name not in known]
 
 
 def days_late(when: datetime, due: datetime) -> int:

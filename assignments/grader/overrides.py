@@ -77,8 +77,8 @@ def check(
     if not 0 <= number <= most:
         raise ValueError(f"points: got {points!r}, expected a number from 0 to {most:g}")
     if number > limits[question] and not note.strip():
-        most = f"the {limits[question]:g} of the assignment"
-        raise ValueError(f"note: missing; {points} points are more than {most}, so say why")
+        more = f"{points} points are more than the {limits[question]:g} of the assignment"
+        raise ValueError(f"note: missing; {more}, so say why")
     return Override(known[student], question, number, note.strip())
 
 

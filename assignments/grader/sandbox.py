@@ -153,13 +153,11 @@ class Sandbox:
             return (
                 "No sandbox: student code runs as this user, with resource limits only. Use it for code that you trust."
             )
-        root = is_root()
-        filtered = seccomp.supported()
-        ring, calls = (
-            "a new and empty session keyring for every start",
-            "those that Python, numpy and torch need, by a list",
+        root, filtered = is_root(), seccomp.supported()
+        ring = "a new and empty session keyring for every start"
+        calls = (
+            "those that Python, numpy and torch need, by a list; all others are refused, also locks and leases on files"
         )
-        calls += "; all others are refused, also locks and leases on files"
         if not filtered:
             ring = "MISSING: the session keyring is shared with you and with other students"
             calls = f"MISSING: there is no filter for {platform.machine()}"
@@ -592,10 +590,8 @@ def prepared() -> Path:
 
 def font_lists(folder: Path) -> list[Path]:
     """matplotlib's lists of fonts: those it keeps, or a new one; none without matplotlib."""
-    caches = [
-        os.environ.get("MPLCONFIGDIR"),
-        f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/matplotlib",
-    ]
+    own = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    caches = [os.environ.get("MPLCONFIGDIR"), f"{own}/matplotlib"]
     lists = [path for cache in caches if cache for path in Path(cache).glob("fontlist-*.json")]
     if lists or importlib.util.find_spec("matplotlib") is None:
         return lists

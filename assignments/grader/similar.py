@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import cells, notebooks, questions, results, submissions
+from . import cells, notebooks, questions, results
 from .questions import Assignment
 from .submissions import Submission, Unreadable
 
@@ -28,9 +28,7 @@ def write(assignment: Assignment, found: Sequence[Submission], folder: Path) -> 
     given, said, count = cells.given(assignment, notebooks.read(assignment.notebook)), [], 0
     for submission in found:
         try:
-            if submission.problem or submission.path is None:
-                raise Unreadable(submission.problem or "Nothing was handed in.")
-            chosen = cells.choose(submissions.parse(submission.read()), given)
+            chosen = cells.choose(submission.notebook(), given)
         except Unreadable as problem:
             said.append(f"{submission.student!r}: {problem}")
             continue

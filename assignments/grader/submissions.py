@@ -27,7 +27,7 @@ MAX_BYTES = 5_000_000  # of a notebook
 MAX_CELLS = 500
 MAX_FILES = 1_000  # of a student's folder
 SUFFIX = ".ipynb"
-LEFT_BY_SYSTEMS = (
+LEFT_BY_SYSTEMS: tuple[str, ...] = (
     ".DS_Store",
     ".ipynb_checkpoints",
     ".git",
@@ -35,8 +35,8 @@ LEFT_BY_SYSTEMS = (
     ".gitkeep",
     "__MACOSX",
     "Thumbs.db",
-    "desktop.ini",
 )
+LEFT_BY_SYSTEMS += ("desktop.ini",)
 MIXED = "The name mixes alphabets whose letters look alike: is it another student's name?"
 JOINERS = "\u200c\u200d"  # between letters, in the scripts that need them
 # next to "student", all optional
@@ -67,6 +67,12 @@ class Submission:
         """The content; raises :class:`Unreadable`. What was no link in the survey may be one by now."""
         assert self.path is not None
         return read_bytes(self.path, self.folders)
+
+    def notebook(self) -> Notebook:
+        """What was handed in; raises :class:`Unreadable`."""
+        if self.problem or self.path is None:
+            raise Unreadable(self.problem or "Nothing was handed in.")
+        return parse(self.read())
 
 
 @dataclass
@@ -190,13 +196,9 @@ def in_folder(entry: os.DirEntry[str], student: str, assignment: str, unmatched:
         return Submission(student, problem="The folder cannot be read.")
     if seen > MAX_FILES:
         return Submission(student, problem=f"There are more than {MAX_FILES} files.")
-    levels = (
-        [path for path in notebooks if path == folder / exact],
-        [path for path in notebooks if path.parent == folder / assignment],
-        [path for path in notebooks if path.parent == folder],
-        notebooks,
-    )
-    level = next((paths for paths in levels if paths), [])
+    inner = [path for path in notebooks if path.parent == folder / assignment]
+    top = [path for path in notebooks if path.parent == folder]
+    level = [path for path in top if path.name == exact] or inner or top or notebooks
     rightly_named = [path for path in level if path.name == exact]
     chosen = rightly_named or level
     if len(chosen) > 1:

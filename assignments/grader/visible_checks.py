@@ -83,12 +83,9 @@ def sentences(text: str) -> dict[int, str]:
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             found |= dict.fromkeys((-line for line in lines), RAISED_AT.format(shortened(condition)))
         if isinstance(node, ast.Assert):
-            message = literal(node.msg)
-            said = (
-                f": “{shortened(message)}”"
-                if len(message.replace("...", "")) >= TELLING
-                else f" at `{shortened(condition)}`."
-            )
+            message, said = literal(node.msg), f" at `{shortened(condition)}`."
+            if len(message.replace("...", "")) >= TELLING:
+                said = f": “{shortened(message)}”"
             found |= dict.fromkeys(lines, STOP + said)
     return found
 

@@ -139,7 +139,7 @@ def test_a_judge_sees_only_what_was_read():
             def compare(got, want):
                 return seen.append(got) or "wrong"  # noqa: B023
 
-            compare.entries = lambda got, want: seen.append(got) or np.zeros(1)  # noqa: B023
+            compare.entries = lambda got, want: seen.append(got) or np.zeros(1, dtype=bool)  # noqa: B023
             question = replace(one.question, compare=compare)
             for way in WAYS.values():
                 for new in ("abc", {"a": 1}, 10**40, [[[[[[[1]]]]]]]):
