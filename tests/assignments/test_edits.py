@@ -1,5 +1,6 @@
 """Tests of ``assignments.grader.edits``: a mistake made from a right solution."""
 
+from hostile import as_solution
 import pytest
 
 from assignments.grader import questions
@@ -53,7 +54,7 @@ def test_the_cell_of_a_student_holds_the_edited_text():
     question = questions.Question("q", "", "biggest", {"all": 1}, largest, lambda rng: [], (), alternatives=(largest,))
     for solution, wanted in ((largest, 3), (edit(largest, ">", "<"), 1)):
         cell: dict = {}
-        exec(questions.as_solution(question, solution), cell)
+        exec(as_solution(question, solution), cell)
         assert cell["biggest"]([3, 1, 2]) == wanted
 
 
