@@ -67,8 +67,7 @@ LIMITS = Lesson(
     time_off=5,
 )
 # Lessons that still send the reader to Deeper more often; a number here may only fall.
-DEEPER_SO_FAR = {"02_mdps": 14, "04_mc_and_td": 14, "07_gae": 15, "08_entropy_kl": 13, "09_trpo": 14}
-DEEPER_SO_FAR |= {"11_preferences": 13, "12_rlhf": 12, "13_grpo": 11}
+DEEPER_SO_FAR = {"11_preferences": 13, "12_rlhf": 12, "13_grpo": 11}
 
 # How long a lesson takes: 130 words a minute, 30 seconds a displayed formula, 5 a line of open code, 2 minutes an explorer, and 5
 # for the first exercise, which the path through the book asks for.
