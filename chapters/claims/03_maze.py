@@ -1,6 +1,7 @@
 import numpy as np
 
 from rlbook_lib import dynamic_programming as dp
+from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP
 
 
@@ -31,3 +32,12 @@ def each_sweep_shrinks_the_error(seed):
             return False
         old = new
     return True
+
+
+def few_rounds_are_enough(seed):
+    """In practice few rounds are enough"""
+    rng = np.random.default_rng(seed)
+    layout = rng.choice([".", "#"], (15, 15), p=[0.75, 0.25])
+    layout[0, 0], layout[14, 14] = "S", "G"
+    slippery = Maze(tuple("".join(row) for row in layout), slip=0.1).to_mdp(0.95)
+    return max(dp.policy_iteration(world).iterations for world in (slippery, _world(rng, states=300))) <= 25

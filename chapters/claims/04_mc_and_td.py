@@ -2,7 +2,8 @@ import numpy as np
 from claims import cells
 
 from rlbook_lib.evaluation import bootstrap_interval
-from rlbook_lib.temporal_difference import q_learning, sarsa
+from rlbook_lib.maze import Maze
+from rlbook_lib.temporal_difference import n_step_td_prediction, q_learning, sarsa
 
 PAGE = "04_mc_and_td"
 
@@ -14,15 +15,20 @@ def without_exploration_stuck(seed):
     return np.mean(learned.returns[:, -1] == 1.0) > 0.85
 
 
+def _falling(first):
+    return lambda episode: first * max(0.0, 1 - episode / 100)
+
+
+def _earned(seed, epsilon):
+    corridor = cells(PAGE, "mt-ex02")["corridor"]
+    learned = q_learning(corridor, episodes=200, gamma=0.9, alpha=0.5, epsilon=epsilon, seed=seed, runs=300)
+    return (learned.returns * 0.9 ** (learned.lengths - 1)).mean()
+
+
 def start_fully_random(seed):
     """*Falling*, the best is to start fully random"""
-    corridor, starts = cells(PAGE, "mt-ex02")["corridor"], (0.1, 0.3, 0.5, 1.0)
-    earned = []
-    for first in starts:
-        fall = lambda episode: first * max(0.0, 1 - episode / 100)
-        learned = q_learning(corridor, episodes=200, gamma=0.9, alpha=0.5, epsilon=fall, seed=seed, runs=300)
-        earned.append((learned.returns * 0.9 ** (learned.lengths - 1)).mean())
-    return int(np.argmax(earned)) == len(starts) - 1
+    earned = [_earned(seed, _falling(first)) for first in (0.1, 0.3, 0.5, 1.0)]
+    return int(np.argmax(earned)) == 3
 
 
 def sarsa_earns_more_on_the_cliff(seed):
@@ -37,3 +43,37 @@ def ten_walks_are_enough(seed):
     page = cells(PAGE, "mt-mc02", "mt-pr01", "mt-pr03", "mt-pr05")
     steps = [len(page["act"](page["learn"](10, seed=1000 * seed + k)[0], seed=k)) - 1 for k in range(30)]
     return sum(n == 4 for n in steps) >= 24
+
+
+def larger_steps_want_fewer(seed):
+    """**More steps: more variance, and at first less bias. The larger the step size, the fewer steps are best.**"""
+    page, best = cells(PAGE, "mt-mc02", "mt-ns02"), []
+    for alpha in (0.05, 0.1, 0.2, 0.4, 0.8):
+        settings = dict(episodes=3, gamma=1.0, alpha=alpha, seed=seed, runs=500)
+        tables = [n_step_td_prediction(page["row"], np.ones((11, 1)), n=n, **settings).values for n in page["NS"]]
+        bias = np.array([np.mean((t[:, 1:10].mean(0) - page["TRUTH"]) ** 2) for t in tables])
+        variance = np.array([t[:, 1:10].var(0).mean() for t in tables])
+        if bias[1] > bias[0] or (np.diff(variance) <= 0).any():
+            return False
+        best.append(np.argmin(bias + variance))
+    return (np.diff(best) <= 0).all() and best[0] > best[-1]
+
+
+def exploration_pays_more_if_it_ends(seed):
+    """Here it pays, and pays more if it ends."""
+    fixed = [_earned(seed, epsilon) for epsilon in (0.0, 0.3, 0.5, 0.7)]
+    return fixed[0] < min(fixed) + 1e-9 and _earned(seed, _falling(1.0)) > max(fixed) + 1
+
+
+def falling_from_a_small_start_is_worse_than_fixed(seed):
+    """A falling $\\varepsilon$ that starts *small* is worse than a fixed one: it stops before it has found anything"""
+    return _earned(seed, _falling(0.1)) < _earned(seed, 0.1)
+
+
+def a_falling_step_settles(seed):
+    """The other two have it in all 30; the falling step scatters less than the constant one."""
+    settings = dict(episodes=1000, gamma=0.9, epsilon=0.5, seed=seed, runs=30)
+    slippery = Maze(("S...", ".#.G", "...T"), slip=0.2)
+    first = [q_learning(slippery, alpha=alpha, **settings).q_values[:, 0] for alpha in (1.0, 0.1, lambda k: k**-0.7)]
+    right, scatter = [np.sum(q.argmax(1) == 3) for q in first], [q.std(0)[[1, 3]] for q in first]
+    return right[0] < 27 and right[1:] == [30, 30] and (scatter[2] < scatter[1]).all()

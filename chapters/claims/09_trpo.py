@@ -1,4 +1,5 @@
 import numpy as np
+import torch
 from claims import cells
 from torch.autograd import grad
 from torch.nn.utils import parameters_to_vector
@@ -23,3 +24,17 @@ def the_region_keeps_most_of_the_gain_at_a_fraction_of_the_divergence(seed):
     """The trust-region step (dashed green) gets more than half of that gain, in the median, within 0.05 nats"""
     share, near, far = np.median([_shares(100 * seed + k) for k in range(40)], axis=0)
     return share > 0.5 and near <= 0.05 < far / 4
+
+
+def ten_products_point_well_enough(seed):
+    """Without rounding, $n$ products are enough; ten usually point well enough."""
+    policy, batch, adv = cells("09_trpo", "tr9-film-tools")["prepare"](seed)
+    theta, log_probs = list(policy.parameters()), policy(batch.observations)
+    g = parameters_to_vector(
+        grad((policy.log_prob_of(log_probs, batch.actions) * adv).mean(), theta, retain_graph=True)
+    )
+    slope = parameters_to_vector(grad(policy.kl_of(log_probs.detach(), log_probs).mean(), theta, create_graph=True))
+    product = lambda v: parameters_to_vector(grad(slope @ v, theta, retain_graph=True)) + 0.05 * v
+    best = g @ torch.linalg.solve(torch.stack([product(v) for v in torch.eye(len(g))]), g)
+    y = trpo.conjugate_gradient(product, g, 10)
+    return float(g @ y / (y @ product(y) * best).sqrt()) > 0.98  # of the largest gain at one divergence
