@@ -36,13 +36,15 @@ def a_ring_does_not(seed):
 
 
 def the_best_order_depends_on_whether_a_cell_waits(seed):
-    """The backward order needs the fewest backups in all five mazes of the first kind, prioritized sweeping in all five of the second."""
-    orders_of = cells("03_maze_deeper", "dm000004", "maze-056", "maze-071", "ord00001", "ord00001b", "ord00003")[
-        "orders_of"
-    ]
-    for number in range(1000 * seed, 1000 * seed + 50):
+    """The backward order needs the fewest backups in all five mazes of the first kind, prioritized sweeping in all five of the second; in others it is nearly always so."""
+    ids = ("dm000004", "maze-056", "maze-071", "ord00001", "ord00001b", "ord00003")
+    orders_of, right = cells("03_maze_deeper", *ids)["orders_of"], {False: [], True: []}
+    for number in range(1000 * seed, 1000 * seed + 100):
         _, exact, waits, methods = orders_of(number)
-        if exact[0] > 0.1:
+        kind = bool(waits.any())
+        if exact[0] > 0.1 and len(right[kind]) < 3:
             counts = {name: sum(1 for _ in method(np.zeros(144))) for name, method in methods.items()}
-            return min(counts, key=counts.get) == ("prioritized" if waits.any() else "backward")
-    return False
+            right[kind].append(min(counts, key=counts.get) == ("prioritized" if kind else "backward"))
+        if min(map(len, right.values())) == 3:
+            break
+    return all(sum(found) >= 2 for found in right.values())
