@@ -66,8 +66,6 @@ LIMITS = Lesson(
     mistakes_told=0,
     time_off=5,
 )
-# Lessons that still send the reader to Deeper more often; a number here may only fall.
-DEEPER_SO_FAR = {"11_preferences": 13, "12_rlhf": 12, "13_grpo": 11}
 
 # How long a lesson takes: 130 words a minute, 30 seconds a displayed formula, 5 a line of open code, 2 minutes an explorer, and 5
 # for the first exercise, which the path through the book asks for.

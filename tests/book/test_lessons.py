@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lesson_limits import CENTRAL, DEEPER_SO_FAR, LIMITS, Lesson, beyond, measure
+from lesson_limits import CENTRAL, LIMITS, Lesson, beyond, measure
 from notebook_checks import folded_faults
 from page_visit import served
 from conftest import ROOT
@@ -23,7 +22,7 @@ def test_a_lesson_is_within_its_limits(site: Path, browser: Any, report: dict[st
     with served(site) as base:
         lesson = measure(browser, base, f"chapters/{name}.html", CENTRAL[name])
     report.setdefault("lessons", {})[name] = vars(lesson)
-    assert beyond(lesson, replace(LIMITS, deeper=DEEPER_SO_FAR.get(name, LIMITS.deeper))) == []
+    assert beyond(lesson) == []
 
 
 @pytest.mark.parametrize("name", sorted(CENTRAL))
