@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,7 @@ CASES: dict[str, dict[str, Any]] = {
     "room for 10 tokens": {"updates": 40, "room": 10},
     "a point a token": {"updates": 40, "price": -1.0},
     "the neighbor's reward": {"updates": 40, "rule": "the neighbor's"},
+    "samples 4 updates old": {"updates": 40, "behind": 4},
 }
 
 TASK = CheckDigit(written=SHOWN)
@@ -114,6 +117,7 @@ def run(
     ppo: int = 0,
     rule: str = "the last digit",
     room: int = ROOM,
+    behind: int = 0,
     groups: bool = False,
     all_of_it: bool = False,
     **settings: Any,
@@ -123,6 +127,7 @@ def run(
     before, answers, once = frozen_copy(model), [tokens_of_answers(model)], [answers_at_once(model)]
     eight = [group_of_eight(model)]
     rows: list[dict[str, float]] = []
+    kept = deque([before], maxlen=behind + 1)  # the weights of the last updates
     tokens, seconds = [], 0.0
     began = time.process_time()
     for update in iterate(model, seed, updates, price, leash, ppo, rule, room, before, settings):
@@ -130,11 +135,16 @@ def run(
         rows.append(update.metrics)
         tokens.append(update.env_steps)
         once.append(answers_at_once(model))
+        if behind:
+            kept.append(frozen_copy(model))
+            write_with(model, kept[0])
         if update.update in FRAMES:
             answers.append(tokens_of_answers(model))
         if update.update in GROUPS:
             eight.append(group_of_eight(model))
         began = time.process_time()
+    if behind:
+        write_with(model, model)
     names = ("right", "length", "worked", "length_wrong", "entropy", "zero_variance", "paid", "kl")
     names += ("cut_off", "from_start", "clipped", "gradient_norm")
     curves = {name: [row[name] for row in rows] for name in names if all(name in row for row in rows)}
@@ -155,6 +165,12 @@ def run(
         for name, which in (("half_taught", half), ("before", before), ("after", model)):
             curves |= {f"{name}_{key}": values for key, values in examine(which).items()}
     return curves
+
+
+def write_with(model: LanguageModel, old: LanguageModel) -> None:
+    """From now on a model's answers are written with the weights of an old one; what is trained are its own."""
+    for part in ("prefill", "decode"):
+        setattr(model, part, partial(getattr(type(model), part), old))
 
 
 def iterate(
