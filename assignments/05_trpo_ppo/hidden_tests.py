@@ -233,7 +233,7 @@ def judge_q2(result):
     return {**result, "products": len(result["products"])} if isinstance(result, dict) else result
 
 
-def conjugate_gradient_krylov(matvec, b, iterations, tolerance):
+def conjugate_gradient_krylov(matvec, b, iterations=10, tolerance=1e-8):
     """Reference: the best point of the Krylov space in the A-norm, from an orthonormal basis of it."""
     x, basis, images, residual = torch.zeros_like(b), [], [], b.clone()
     for _ in range(iterations):
@@ -251,7 +251,7 @@ def conjugate_gradient_krylov(matvec, b, iterations, tolerance):
     return x
 
 
-def conjugate_gradient_loop(matvec, b, iterations, tolerance):
+def conjugate_gradient_loop(matvec, b, iterations=10, tolerance=1e-8):
     x, r, p = torch.zeros_like(b), b.clone(), b.clone()
     k = 0
     while k < iterations and r.norm() > tolerance * b.norm():
@@ -264,7 +264,7 @@ def conjugate_gradient_loop(matvec, b, iterations, tolerance):
     return x
 
 
-def conjugate_gradient_other_formulas(matvec, b, iterations, tolerance):
+def conjugate_gradient_other_formulas(matvec, b, iterations=10, tolerance=1e-8):
     y = 0 * b
     e = b - y
     u = e
@@ -466,7 +466,7 @@ def fisher_vector_product_differences(kl_function, parameters, vector, damping):
     return (gradients[0] - gradients[1]) / (2 * size) + damping * vector
 
 
-def fisher_vector_product_double(kl_function, parameters, vector, damping):
+def fisher_vector_product_double(kl_function, parameters, vector, damping=0.0):
     first = torch.autograd.grad(kl_function(), parameters, create_graph=True)
     flat = torch.cat([g.reshape(-1) for g in first])
     second = torch.autograd.grad(flat, parameters, grad_outputs=vector)
