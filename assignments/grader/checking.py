@@ -63,6 +63,7 @@ def faults(assignment: Assignment, seeds: Iterable[int] = (0,)) -> Iterator[str]
             if result.points:
                 yield f"{result.name}: the stub scores {result.points}"
             yield from question_faults(prepared)
+    yield from visible_faults(assignment, notebook, solved)
 
 
 def notebook_faults(assignment: Assignment, notebook: notebooks.Notebook) -> Iterator[str]:
@@ -103,3 +104,24 @@ def question_faults(prepared: Prepared) -> Iterator[str]:
         result = mark_solution(prepared, alternative)
         if result.points != result.max_points:
             yield f"{question.name}: {alternative.__name__} is right and loses points: {result.messages}"
+
+
+def visible_faults(assignment: Assignment, notebook: notebooks.Notebook, solved: dict[str, Any]) -> Iterator[str]:
+    """Visible checks that a right solution fails or a known mistake passes: their numbers do not tell the two apart."""
+    quoted = cells.given(assignment, notebook).quoted
+    for question in assignment.questions:
+        ends = [(one, True) for one in (solved[question.function], *question.alternatives)]
+        for number, (solution, right) in enumerate([*ends, *((one.solution, False) for one in question.mistakes)]):
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    names = {**solved, question.function: solution}
+                    for text in quoted[question.name]:
+                        exec(compile(text, "<visible checks>", "exec"), names)
+                said = None
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+            if right and said is not None:
+                yield f"{question.name}: the visible checks refuse right solution {number}: {said}"
+            if not right and said is None:
+                says = question.mistakes[number - len(ends)].says
+                yield f"{question.name}: mistake {number - len(ends) + 1} ({says[:40]!r}) passes the visible checks"
