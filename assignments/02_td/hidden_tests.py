@@ -244,6 +244,11 @@ def drive_q2(function, watch, *arguments):
     return {"result": result, "argument": arguments[0]} if watch else {"result": result}
 
 
+def judge_q2(raw):
+    """Of the table that was handed over only this is asked: the part is about nothing else."""
+    return {"argument": raw["argument"], "shape": np.shape(raw["result"])} if "argument" in raw else raw
+
+
 def cases_q2(rng):
     """Walks over few states, so that updates meet; terminal states hold a value that must not be used."""
 
@@ -293,6 +298,7 @@ Q2 = Question(
     alternatives=(td_zero_plain, td_zero_as_mean, td_zero_masked),
     cases=cases_q2,
     driver=drive_q2,
+    compare=judged(judge_q2, close()),
     mistakes=(
         Mistake(
             edit(td_zero_plain, " * (1 - terminated[t])", ""),

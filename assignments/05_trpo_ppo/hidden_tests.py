@@ -731,7 +731,7 @@ def cases_q4(rng):
 
     for _ in range(3):
         delta = float(rng.uniform(0.005, 0.1))
-        prescribed([good(delta)], delta, 1, "length of the full step")
+        prescribed([good(delta), good(delta)], delta, 2, "length of the full step")
     for order in ([far, worse, good], [worse, far, both, good], [both, good]):
         delta = float(rng.uniform(0.005, 0.1))
         rows = [kind(delta) for kind in order]

@@ -15,10 +15,16 @@ from .comparing import NOT_FINITE, WRONG_SHAPE, WRONG_VALUES, seen_by
 from .outcomes import ENDINGS, MISSING, RAISED, RAISES, RETURNED, UNLIKE, UNWRITTEN, Outcome, QuestionResult
 from .preparing import Prepared, read
 from .questions import Question
+from .visible_checks import PASS, STOP
 
 DIAGNOSIS = "This looks like the following mistake: "
 
-PARTLY_KNOWN = "In the tests that fail, but not in all others, the answer does the same as the following mistake: "
+PARTLY_KNOWN = (
+    "In the tests that fail, but not in all others, the answer does the same as an answer with the following mistake would."
+    " Is it this one, or one near it? "
+)
+
+ORDINALS = ("first", "second", "third", "fourth")
 
 # what the text of the notebook adds to the first of these
 RENAMED = " No cell of the notebook defines it. Was it renamed, or its cell deleted?"
@@ -42,6 +48,8 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
         messages = [message for message in messages if message != WRONG_VALUES]  # the next sentence says more
         number, everywhere = found
         return [*messages, (DIAGNOSIS if everywhere else PARTLY_KNOWN) + prepared.question.mistakes[number].says]
+    if WRONG_VALUES in messages and (apart := results_apart(prepared, outcomes, verdicts)):
+        messages = [apart if message == WRONG_VALUES else message for message in messages]
     related = relations(prepared, outcomes, verdicts)
     sentences = set(related.values())
     if None not in sentences:
@@ -49,6 +57,24 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
     if len(sentences) == 1:
         return messages + [sentence for sentence in sentences if sentence is not None]
     return messages + [f"Tests of “{part}”: {sentence}" for part, sentence in related.items() if sentence is not None]
+
+
+def results_apart(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> str | None:
+    """Which of several results are right in every test; None if there is one only, or all of them are wrong."""
+    everywhere = result_pairs(prepared, outcomes, range(len(outcomes)))
+    if not everywhere or not all(isinstance(want, (list, tuple)) for _, want in everywhere):
+        return None
+    try:
+        rows = [[diagnosing.readable_pairs(*pair) == [] for pair in diagnosing.results_of(*one)] for one in everywhere]
+    except ValueError:
+        return None
+    if not 2 <= len(rows[0]) <= len(ORDINALS) or {len(row) for row in rows} != {len(rows[0])}:
+        return None
+    right = [all(column) for column in zip(*rows, strict=True)]
+    if all(right) or not any(right):
+        return None
+    fine, wrong = ([word for word, one in zip(ORDINALS, right) if one == kind] for kind in (True, False))
+    return f"Right in every test: the {' and the '.join(fine)} result. Not right: the {' and the '.join(wrong)}."
 
 
 def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> dict[str, str | None]:
@@ -105,7 +131,7 @@ def part_relation(
 
 
 def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:
-    """Say where an answer calls the function of another question that lost points: first, as a diagnosis may then be wrong.
+    """Say where an answer calls the function of another question that lost points: first, and no diagnosis, which may then be wrong.
 
     ``functions`` and ``called``: what each question asks for, and which functions of others its answer calls.
     """
@@ -114,7 +140,10 @@ def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], ca
         spoiling = [f"`{name}`" for name in functions if name in names & lost]
         if result.points < result.max_points and spoiling:
             calls = f"This answer calls {' and '.join(spoiling)}, which lost points as well: mend that first."
-            result.messages = [calls + " What follows may come from there.", *result.messages]
+            # neither a known mistake nor a visible check may blame this answer for the other one
+            blamed = (DIAGNOSIS, PARTLY_KNOWN, PASS, STOP)
+            kept = [message for message in result.messages if not message.startswith(blamed)]
+            result.messages = [calls + " What follows may come from there." * bool(kept), *kept]
 
 
 def note_missing(results: Sequence[QuestionResult], functions: Sequence[str], there: Collection[str]) -> None:
