@@ -60,8 +60,11 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
 
 
 def results_apart(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> str | None:
-    """Which of several results are right in every test; None if there is one only, or all of them are wrong."""
-    everywhere = result_pairs(prepared, outcomes, range(len(outcomes)))
+    """Which of several results are right in every test; None if there is one only, or all of them are wrong.
+
+    What a driver hands over has a form of its own, which nobody asked a student for.
+    """
+    everywhere = None if prepared.question.driver else result_pairs(prepared, outcomes, range(len(outcomes)))
     if not everywhere or not all(isinstance(want, (list, tuple)) for _, want in everywhere):
         return None
     try:

@@ -25,7 +25,12 @@ RAISED_AT = (
 LONGEST = 400  # characters of a quotation
 TELLING = 20  # characters that a message must have besides what it fills in, or the condition is quoted instead
 FILE = "<visible checks>"
-OWN = re.compile(r"(?:; yours| Yours): \.\.\.(?: and \.\.\.)?$")  # how a check ends that shows the student's own number
+# the student's own numbers, which a page does not show, with the words around them
+OWN = re.compile(
+    r"[,;:] got \.\.\.(?: and \.\.\.)?(?:, \.\.\.)?"
+    r"|[;,.]?(?: its share of the draws,| both,)? [Yy]ours(?::| differ)[^:]*\.\.\..*$"
+    r"|: \.\.\.(?: and \.\.\.)?$"
+)
 
 
 # in quotes: the sandbox has not this name

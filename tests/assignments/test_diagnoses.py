@@ -258,3 +258,25 @@ def test_a_known_mistake_that_only_the_failing_tests_show_is_called_so(small):
     assert said(error)[-1] == explaining.DIAGNOSIS + ready.question.mistakes[0].says
     messages = said(lambda case, want: error() if case is ready.cases[0] else outcomes.Outcome(outcomes.RETURNED, want))
     assert messages == ["The call raises ValueError."]
+
+
+def test_which_of_several_results_is_right_is_said(prepared):
+    """The loss is right, the two slopes are not; of an answer whose results are all wrong, or of one result, nothing is said."""
+    ready = prepared("06_grpo", 0, 0)
+
+    def said(change):
+        right = ready.question.alternatives[0]
+        return checking.mark_solution(ready, lambda *given: change(*right(*given))).messages
+
+    assert "Right in every test: the first result. Not right: the second and the third." in said(
+        lambda loss, up, down: (loss, up**2, down**3)
+    )
+    assert not any("Right in every test" in one for one in said(lambda loss, up, down: (loss**2, up**2, down**3)))
+
+
+def test_the_table_that_was_given_is_judged_alone(prepared):
+    """An answer whose values are all wrong, and which leaves the table as it was, keeps the points of that part only."""
+    result = checking.mark_solution(prepared("02_td", 1, 0), lambda values, *given: values + 1)
+    assert [part.points for part in result.parts] == [0, 0, 0, 2]
+    result = checking.mark_solution(prepared("02_td", 1, 0), lambda values, *given: 1.0)
+    assert result.points == 0, "it has to be an answer of the shape that is asked for"

@@ -62,6 +62,23 @@ def test_what_is_quoted_are_the_words_of_the_assertion():
     assert len(found[7]) < 500 and found[7].endswith("x ...”") and 1 not in found
 
 
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        (
+            'f"V(0) is 2, got {v[0]}: divide by the one episode that visited"',
+            "V(0) is 2: divide by the one episode that visited",
+        ),
+        ('f"the last reward counts in full; yours: {v}, three quarters of the way"', "the last reward counts in full"),
+        ('f"the full step is tried, and found good: {v}"', "the full step is tried, and found good"),
+        ('f"both tables should end alike; yours differ by up to {v}"', "both tables should end alike"),
+    ],
+)
+def test_the_students_own_numbers_leave_no_dots(check, says):
+    """They do not come out of the sandbox: what is right and what it suggests stands alone."""
+    assert visible_checks.sentences(f"assert f(), {check}")[1] == f"{STOP}: “{says}”"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_question_has_checks_that_can_be_quoted(name):
     assignment = questions.load(name)
