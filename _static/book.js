@@ -5,7 +5,7 @@
   const page = location.pathname.split("/").pop() || "index.html", home = root.dataset.content_root ?? "./";
 
   // What the reader did here is kept on the reader's own machine, in one entry, and goes nowhere. A reader may forbid storage.
-  const kept = {read: [], quiz: {}, place: null};
+  const kept = {read: [], quiz: {}, guess: {}, place: null};
   try { Object.assign(kept, JSON.parse(localStorage.getItem("book"))); } catch { /* nothing is kept */ }
   const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* nothing is kept */ } };
   const remember = () => keep("book", JSON.stringify(kept));
@@ -96,7 +96,7 @@
   function followReading() {
     markRead();
     const map = document.querySelector(".chapter-map"), end = document.querySelector(".ways-on");
-    if (map && (kept.place || kept.read.length)) {
+    if (map && (kept.place || kept.read.length || Object.keys(kept.guess).length)) {
       const box = document.createElement("p"), button = document.createElement("button");
       box.className = "book-place";
       if (kept.place) {
@@ -136,6 +136,16 @@
       });
     }));
   }
+
+  // A figure's guess: what is kept of it (null: the reader passed), or, with a second argument, to be kept.
+  window.bookGuess = (question, found) => {
+    const mine = kept.guess[page] ??= {};
+    if (found === undefined) return mine[question];
+    mine[question] = found;
+    remember();
+    ownErrors();
+  };
+  const ownErrors = () => bring("own_errors.js").then(() => bookErrors(kept.guess, page), () => {});
 
   // Light, dark, or as the system has it: the button goes through the three, and the choice is kept.
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -332,6 +342,7 @@
     runnable();
     meanings();
     followReader();
+    if (Object.keys(kept.guess).length) ownErrors();
     followReading();
     if (location.hash) openTarget();
   });

@@ -52,7 +52,7 @@
       while (group && group.parentNode !== svg) group = group.parentNode;
       if (group) moving.add(group);
     }
-    let playing = 0, trace = null, moved = 0;
+    let playing = 0, trace = null, moved = 0, end = sizes[player] - 1, lay = () => {};
 
     function read(box) {
       return +box.querySelector("input[type=range], select, input:checked").value;
@@ -89,6 +89,7 @@
           grow(svg, element);
         }
       });
+      lay();
     }
 
     function caption() {
@@ -98,6 +99,7 @@
     function stop() {
       clearTimeout(playing);
       playing = 0;
+      end = sizes[player] - 1;
       caption();
       readout?.setAttribute("aria-live", "polite");
     }
@@ -110,7 +112,7 @@
     function film() {
       if (!root.isConnected) return;
       step();
-      if (state[player] < sizes[player] - 1) playing = setTimeout(film, data.pace);
+      if (state[player] < end) playing = setTimeout(film, data.pace);
       else stop();
     }
 
@@ -138,24 +140,98 @@
 
     // A handle is [control, left top width height, point of each value, which distances count]: press or pull in the picture.
     for (const [index, box, points, way] of data.handles) {
-      const area = document.createElementNS(svg.namespaceURI, "rect");
-      let held = false;
-      ["x", "y", "width", "height"].forEach((name, number) => area.setAttribute(name, box[number]));
-      area.setAttribute("class", "rlx-handle");
-      area.dataset.way = way;
-      svg.append(area);
       boxes[index].querySelector("input, select").setAttribute("aria-description", "The picture can be pulled, too.");
-      const pull = event => {
-        const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(area.getScreenCTM().inverse());
+      press(svg, box, way, at => {
         const far = points.map(([x, y]) => (way === "y" ? 0 : (x - at.x) ** 2) + (way === "x" ? 0 : (y - at.y) ** 2));
         const best = far.indexOf(Math.min(...far));
         write(index, best);
         set(index, best);
-      };
-      area.addEventListener("pointerdown", event => { held = true; area.setPointerCapture(event.pointerId); pull(event); });
-      area.addEventListener("pointermove", event => { if (held) pull(event); });
-      for (const name of ["pointerup", "pointercancel"]) area.addEventListener(name, () => { held = false; });
+      });
     }
+
+    // A question comes first: the reader puts a mark on an axis, or chooses. Then the controls show, and the truth over the mark.
+    function ask({question, at, cover, choices, truth, way, box, range: [low, high, step] = [], ends, unit}) {
+      const row = document.createElement("div"), told = document.createElement("p"), slider = document.createElement("input");
+      const covers = cover.map(part => draft(svg, "rect", "rlx-cover", part)), marks = draft(svg, "g", "rlx-marks");
+      const say = value => choices ? choices[value] : `${+value.toPrecision(3)}${unit}`.replace("-", "−");
+      let guess, known = false;
+
+      const mark = (name, value) => {
+        const place = Math.round(ends[0] + (value - low) / (high - low) * (ends[1] - ends[0]));
+        marks.querySelector("." + name)?.remove();
+        draft(marks, "path", name).setAttribute("d", way === "x" ? `M${place} ${box[1]}v${box[3]}` : `M${box[0]} ${place}h${box[2]}`);
+      };
+      // The marks belong to the question's own setting, and the truth shows when the film has come there.
+      lay = () => {
+        if (guess === undefined) return;
+        const here = at.every((value, index) => index === player || state[index] === value);
+        marks.style.display = here ? "" : "none";
+        known ||= here && state[player] === at[player];
+        if (known && !choices) mark("rlx-truth", truth);
+        const yours = guess === null ? "" : `Your guess${choices ? "" : ", dashed"}: ${say(guess)}. `;
+        const text = yours + (known ? `The truth: ${say(truth)}.` : "");
+        if (told.textContent !== text) told.textContent = text;  // it is spoken each time
+      };
+      const answer = (value, before = false) => {
+        const plays = value !== null && state[player] < at[player] && !still.matches, held = row.contains(document.activeElement);
+        guess = value;
+        known = before;
+        [row, ...covers].forEach(one => one.remove());
+        root.classList.remove("rlx-asks");
+        if (value !== null && !choices) mark("rlx-yours", value);
+        if (before) return lay();
+        const off = choices ? value === truth : (value - truth) / (high - low);
+        window.bookGuess?.(question, value === null ? null : [value, say(value), say(truth), off]);
+        at.forEach((to, index) => { if (index !== player || !plays) write(index, state[index] = to); });
+        draw();
+        if (held) (button ?? boxes[0].querySelector("input, select")).focus();
+        if (!plays) return;
+        end = at[player];
+        button.click();
+      };
+      const offer = (text, value) => {
+        const choice = row.appendChild(document.createElement("button"));
+        choice.type = "button";
+        choice.textContent = text;
+        choice.addEventListener("click", () => answer(value()));
+      };
+
+      row.className = "rlx-guess";
+      row.setAttribute("role", "group");
+      row.setAttribute("aria-label", "Your guess");
+      told.className = "rlx-told";
+      told.setAttribute("role", "status");
+      if (choices) choices.forEach((text, value) => offer(text, () => value));
+      else {
+        const point = () => {
+          mark("rlx-yours", +slider.value);
+          slider.nextSibling.textContent = say(+slider.value);
+          slider.setAttribute("aria-valuetext", say(+slider.value));
+        };
+        row.innerHTML = '<span class="rlx-name">Press in the picture, or here</span><output class="rlx-value"></output>';
+        row.lastChild.before(slider);
+        Object.assign(slider, {type: "range", min: low, max: high, step, value: (low + high) / 2});
+        slider.setAttribute("aria-label", question);
+        slider.addEventListener("input", point);
+        slider.addEventListener("keydown", event => {
+          if (event.key !== "Enter") return;
+          event.preventDefault();  // it would press the button that is reached next
+          answer(+slider.value);
+        });
+        press(marks, box, way, place => {
+          slider.value = low + (place[way] - ends[0]) / (ends[1] - ends[0]) * (high - low);
+          point();
+        });
+        offer("Guess", () => +slider.value);
+        point();
+      }
+      offer("Just show", () => null);
+      root.querySelector(".rlx-picture").after(row, told);
+      root.classList.add("rlx-asks");
+      const before = window.bookGuess?.(question);
+      if (before !== undefined) answer(before && before[0], true);
+    }
+    if (data.guess) ask(data.guess);
     for (const element of root.querySelectorAll("input, select, button")) {
       element.disabled = false;
       element.dataset.lmSuppressShortcuts = "";  // JupyterLab would take the arrow keys for its own commands
@@ -173,6 +249,24 @@
     still.addEventListener("change", stop);
     caption();
     draw();
+  }
+
+  function draft(parent, kind, name, box = []) {
+    const part = parent.appendChild(document.createElementNS(parent.namespaceURI, kind));
+    part.setAttribute("class", name);
+    box.forEach((value, number) => part.setAttribute(["x", "y", "width", "height"][number], value));
+    return part;
+  }
+
+  // A part of the picture that can be pressed or pulled in; ``then`` gets the place in the picture's units.
+  function press(parent, box, way, then) {
+    const rect = draft(parent, "rect", "rlx-handle", box);
+    let held = false;
+    rect.dataset.way = way;
+    const pull = event => then(new DOMPoint(event.clientX, event.clientY).matrixTransform(rect.getScreenCTM().inverse()));
+    rect.addEventListener("pointerdown", event => { held = true; rect.setPointerCapture(event.pointerId); pull(event); });
+    rect.addEventListener("pointermove", event => { if (held) pull(event); });
+    for (const name of ["pointerup", "pointercancel"]) rect.addEventListener(name, () => { held = false; });
   }
 
   // On a phone the panels of a wide picture stand one below the other, in two rows at most, and small letters grow, as far as

@@ -304,11 +304,13 @@ def _readout_html(readouts: Sequence[str | None], start: str | None) -> str:
 def _page(
     picture: str, controls: Sequence[_Control], play: str | None, line: str, data: dict[str, Any], tall: bool
 ) -> str:
+    asked = data.get("guess", {}).get("question")
+    question = f'<p class="rlx-question"><strong>Guess first.</strong> {html.escape(asked)}</p>' if asked else ""
     form = "".join(_control_html(c, i, c.name == play) for i, c in enumerate(controls))
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/").replace("<!--", "<\\!--")
     parts = [_picture_html(picture), f'<form class="rlx-controls" autocomplete="off">{form}</form>']
     return _figure(
-        f'{"".join(reversed(parts) if tall else parts)}{line}<script type="application/json">{text}</script>'
+        f'{question}{"".join(reversed(parts) if tall else parts)}{line}<script type="application/json">{text}</script>'
     )
 
 
@@ -394,10 +396,11 @@ class Explore:
         alt: str | None,
         handle: Mapping[str, Any],
         ghost: bool,
+        guess: Mapping[str, Any] | None = None,
     ):
         self.alt = alt
         self._update, self._controls, self._play = update, controls, play
-        self._handle, self._ghost = handle, ghost
+        self._handle, self._ghost, self._guess = handle, ghost, guess
         self._sizes = [len(control.values) for control in controls]
         self.n_states = math.prod(self._sizes)
         figure, self._artists = _new_figure(setup)
@@ -446,7 +449,7 @@ class Explore:
             "pace": _pace(frames),
             "handles": [h for c in self._controls if c.name in self._handle for h in self._place_handles(c)],
             "ghost": self._ghost,
-        }
+        } | ({"guess": self._ask(self._guess)} if self._guess else {})
         tall = self._picture.height > TALL * self._picture.width
         line = _readout_html(readouts, readouts[base])
         page = _page(svg, self._controls, self._play, line, data, tall)
@@ -474,6 +477,34 @@ class Explore:
                 points = [self._picture.place(axes, *map(float, point)) for point in where]
             handles.append([index, self._picture.box(axes), points, where if where in ("x", "y") else "xy"])
         return handles
+
+    def _ask(self, guess: Mapping[str, Any]) -> dict[str, Any]:
+        """The question as the page asks it. The truth is read off the artists, which stand as the question says."""
+        if not {"question", "truth"} <= set(guess) <= _ASKED or ("choices" in guess) == ("on" in guess):
+            raise ValueError(f"guess has {sorted(guess)}; expected question, truth, and choices or on (see explore)")
+        at, axes = self._state(guess.get("at", {})), self._picture.figure.axes
+        self._move(at)
+        truth = guess["truth"](self._artists)
+        cover = [self._picture.box(axes[number]) for number in guess.get("cover", ())]
+        asked: dict[str, Any] = {"question": guess["question"], "at": at, "cover": cover}
+        if "choices" in guess:
+            choices = list(guess["choices"])
+            if truth not in choices:
+                raise ValueError(f"guess: the truth is {truth!r}; expected one of {_some(choices)}")
+            return asked | {"choices": choices, "truth": choices.index(truth)}
+        where, (number, *_) = _handle_parts(guess["on"])
+        linear, edges = (
+            getattr(axes[number], f"get_{where}scale")() == "linear",
+            getattr(axes[number], f"get_{where}lim")(),
+        )
+        step = guess.get("step") or 10.0 ** math.floor(math.log10(abs(edges[1] - edges[0]) / 40))
+        low = round(math.ceil(min(edges) / step - 1e-9) * step, 10)
+        high = round(math.floor(max(edges) / step + 1e-9) * step, 10)
+        if not linear or not low <= truth <= high:
+            raise ValueError(f"guess: the truth is {truth:g}; expected it on a linear axis, from {low:g} to {high:g}")
+        ends = [self._picture.place(axes[number], **{where: end})["xy".index(where)] for end in (low, high)]
+        asked |= {"box": self._picture.box(axes[number]), "way": where, "ends": ends, "unit": guess.get("unit", "")}
+        return asked | {"range": [low, high, step], "truth": float(f"{truth:.4g}")}
 
     def _require_right_memory(self, state: Sequence[int], drawn: Mapping[int, list[Element]]) -> None:
         """The last state once more, with every artist drawn anew: what was kept must have been right."""
@@ -508,6 +539,7 @@ class Explore:
         return {"text/plain": repr(self), "text/html": dressed(self.html)}
 
 
+_ASKED = {"question", "truth", "at", "cover", "choices", "on", "step", "unit"}
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -620,6 +652,7 @@ def explore(
     initial: Mapping[str, Any] | None = None,
     handle: Mapping[str, Any] | None = None,
     ghost: bool = False,
+    guess: Mapping[str, Any] | None = None,
     live: bool = False,
     stored: Mapping[str, Any] | None = None,
     **controls: Any,
@@ -642,6 +675,10 @@ def explore(
             or one point (x, y) per value, in data coordinates, to pick from. ``("x", 1)`` means the second axes,
             ``("x", (0, 1))`` both. The slider stays, for the keyboard.
         ghost: Leave what was there before the last move as a faint trace.
+        guess: A question that comes before the controls: ``{"question": "Where is the top?", "on": "x", "truth": ...}``.
+            ``truth`` is called with the artists, moved to the values of ``at`` (others: initial), and returns what is
+            right: a number on the axis ``on`` (as in ``handle``; ``step`` and ``unit`` for the reader's mark), or one of
+            the words in ``choices``. ``cover`` hides axes until then, by their numbers.
         live: With a kernel and ipywidgets, show sliders that call ``update`` for every value, however many states
             they have. What is stored, and moves without a kernel, has the same range in coarser steps.
         stored: Control name to the values that the stored figure of a live one has instead; otherwise sliders lose
@@ -677,7 +714,7 @@ def explore(
     for control in kept:
         if control.name in handle:
             _require_handle(control, handle[control.name])
-    looks: dict[str, Any] = {"play": play, "alt": alt, "handle": handle, "ghost": ghost}
+    looks: dict[str, Any] = {"play": play, "alt": alt, "handle": handle, "ghost": ghost, "guess": guess}
     if live:
         return LiveExplore(setup, update, built, kept if stored else _coarser(built, handle), **looks)
     return Explore(setup, update, built, **looks)

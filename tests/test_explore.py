@@ -751,3 +751,46 @@ def test_explore_is_an_object_that_says_what_it_is():
     figure = small(a=(0, 3), b=["x", "y"])
     assert isinstance(figure, Explore)
     assert repr(figure) == "<interactive figure: a (4), b (2); 8 states>"
+
+
+# ---------------------------------------------------------------------------------------------------
+# Guess first
+# ---------------------------------------------------------------------------------------------------
+
+
+def asking(**guess):
+    """What the page of a figure knows about its question, and its HTML."""
+    guess = {"question": "How high < 1?", "truth": lambda artists: artists[0][1].get_height()} | guess
+    figure = explore(setup_bars, update_bars, gamma=(0.5, 1.0, 0.1), lam=(0.0, 1.0, 0.5), alt="Bars", guess=guess)
+    return json.loads(re.search(r"<script[^>]*>(.*?)</script>", figure.html, re.DOTALL)[1])["guess"], figure.html
+
+
+def test_the_truth_of_a_guess_is_what_the_figure_shows_in_the_state_that_is_asked_about():
+    """Bar 1 is gamma times lambda high; the axis of the left panel ends at 1.1."""
+    asked, page = asking(on="y", at={"gamma": 0.9, "lam": 0.5}, cover=(1,), unit=" m")
+    assert (asked["truth"], asked["at"], asked["range"], asked["unit"]) == (0.45, [4, 1], [0.0, 1.1, 0.01], " m")
+    assert asked["ends"] == [asked["box"][1] + asked["box"][3], asked["box"][1]]  # upwards
+    assert asked["cover"][0][0] > asked["box"][0] + asked["box"][2]
+    assert "<strong>Guess first.</strong> How high &lt; 1?" in page.partition("<svg")[0]
+    assert "rlx-question" not in bars().html
+
+
+def test_a_guess_may_be_a_choice():
+    asked, _ = asking(choices=["low", "high"], truth=lambda artists: "high", at={"lam": 1.0})
+    assert asked == {"question": "How high < 1?", "at": [2, 2], "cover": [], "choices": ["low", "high"], "truth": 1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "choices or on"),
+        ({"on": "y", "choices": ["a"]}, "choices or on"),
+        ({"on": "y", "units": " m"}, "choices or on"),
+        ({"choices": ["a", "b"]}, "expected one of"),
+        ({"on": "y", "truth": lambda _: 2.0}, "from 0 to 1.1"),
+        ({"on": "y", "at": {"beta": 1}}, "unknown control"),
+    ],
+)
+def test_a_guess_that_cannot_be_asked_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        asking(**wrong)

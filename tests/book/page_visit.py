@@ -421,6 +421,7 @@ USE_CONTROLS = """async ([figures, controls, patience, fast, places]) => {
   }
 
   const seen = [];
+  document.querySelectorAll(".rlx-guess > button:last-child").forEach(pass => pass.click());  // no guess: the controls at once
   for (const [number, figure] of [...document.querySelectorAll(figures)].entries()) {
     const shown = () => figure.querySelector(".rlx-picture").innerHTML;
     for (const [index, control] of [...figure.querySelectorAll(controls)].entries()) {

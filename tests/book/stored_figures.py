@@ -20,7 +20,7 @@ from numeric_text import Tolerance, line_difference
 from PIL import Image
 
 TENTHS_OF_A_POINT = 4.0  # how far a coordinate may lie off
-COORDINATES = {"d", "x", "y", "width", "height", "transform"}
+COORDINATES = {"d", "x", "y", "width", "height", "transform", "box", "ends", "cover"}
 TOKEN = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?|[A-Za-z]+|[^\sA-Za-z\d]")
 COLOR = re.compile(r"#[0-9a-fA-F]{6}")
 COLOR_STEPS = 3  # of 255, how far a color may lie off in red, green or blue
@@ -117,6 +117,11 @@ def differences(stored: str, fresh: str, tolerance: Tolerance = PRINTED) -> list
         return [f"{len(old)} elements stored, {len(new)} now"]
     if (data_of(stored)["sizes"], data_of(stored)["texts"]) != (data_of(fresh)["sizes"], data_of(fresh)["texts"]):
         return ["the controls differ"]
+    asked, asks = (data_of(html).get("guess", {}) for html in (stored, fresh))
+    if asked.keys() != asks.keys() or not all(
+        same(name, str(asked[name]), str(asks[name]), tolerance) for name in asked
+    ):
+        return ["the questions differ"]
     found = []
     for number, (before, after) in enumerate(zip(old, new, strict=True)):
         for name in before.keys() | after.keys():

@@ -188,7 +188,7 @@ class TestTwoChapters:
 # What the site's own script draws in a state, and what is printed of it, without what only one of them has: larger words, handles.
 DRAWN = """picture => {
   const copy = picture.cloneNode(true);
-  copy.querySelectorAll(".rlx-handle, .rlx-ghost").forEach(one => one.remove());
+  copy.querySelectorAll(".rlx-handle, .rlx-ghost, .rlx-cover, .rlx-marks").forEach(one => one.remove());
   copy.querySelectorAll("[font-size]").forEach(one => one.removeAttribute("font-size"));
   const attributes = one => [...one.attributes].map(({name, value}) => `${name}=${value}`).sort().join(" ");
   return [...copy.querySelectorAll("*")].map(one => `${one.tagName} ${attributes(one)} ${one.children.length ? "" : one.textContent}`).join("\\n");

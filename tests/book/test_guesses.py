@@ -1,0 +1,179 @@
+"""Guess first: each lesson asks, what is true is what another way says, too, and the reader's errors are shown."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from math import exp, log2, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from lesson_limits import CENTRAL
+from page_visit import Visit, opened, served
+from stored_figures import data_of, is_interactive
+
+from rlbook_lib.reward_model import bradley_terry_newton
+
+
+@cache
+def guesses(chapter: str) -> list[dict[str, Any]]:
+    """The questions of a lesson's stored figures, in their order."""
+    cells = json.loads((ROOT / "chapters" / f"{chapter}.ipynb").read_text("utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    figures = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+    return [data_of(figure)["guess"] for figure in figures if is_interactive(figure) and "guess" in data_of(figure)]
+
+
+def truth(chapter: str, number: int) -> Any:
+    asked = guesses(chapter)[number]
+    return asked["choices"][asked["truth"]] if "choices" in asked else asked["truth"]
+
+
+@pytest.mark.parametrize("chapter", CENTRAL)
+def test_every_lesson_asks(chapter: str) -> None:
+    assert guesses(chapter)
+    questions = [asked["question"] for asked in guesses(chapter)]
+    assert len(set(questions)) == len(questions)  # what the reader says is kept by the question
+    for asked in guesses(chapter):
+        assert (
+            2 <= len(asked["choices"]) <= 6
+            if "choices" in asked
+            else asked["range"][0] < asked["truth"] < asked["range"][1]
+        )
+
+
+def test_streams_of_reward_by_their_sums() -> None:
+    worth = {"steady": (1 - 0.9**10) / (1 - 0.9), "late prize": 12 * 0.9**6, "quick win": 5}
+    assert truth("02_mdps", 1) == max(worth, key=lambda name: worth[name])
+
+
+def test_the_best_baseline_of_two_doses() -> None:
+    """For pays 1 and 0 the squared scores weigh the good dose by p (1 - p)^2 and the bad one by (1 - p) p^2: b* = 1 - p."""
+    assert truth("06_policy_gradients", 1) == pytest.approx(1 - 1 / (1 + exp(-2)), abs=1e-4)
+
+
+def test_the_words_of_a_code_that_is_a_little_wrong() -> None:
+    cost = [share * log2(1 / 0.8) + (1 - share) * log2(1 / 0.1) for share in (0.8, 0.9)]
+    assert truth("08_entropy_kl", 0) == ("longer" if cost[1] > cost[0] else "shorter")
+
+
+def test_what_the_loosest_leash_earns() -> None:
+    """At so small a price only the trick and the best honest answer are left, in the ratio of their weights."""
+    trick = 0.002 / 0.098 * exp((1.2 - 0.9) / 0.03)
+    assert truth("08_entropy_kl", 1) == pytest.approx((0.9 - trick) / (1 + trick), abs=2e-3)
+
+
+def test_the_top_of_the_ledge() -> None:
+    """Out with p, then +1 with 1 - p and -19 with p: p - 20 p^2."""
+    assert truth("09_trpo", 0) == pytest.approx(1 / 40, abs=5e-4)
+
+
+def test_who_is_best_by_newtons_method() -> None:
+    strengths, _ = bradley_terry_newton(np.array([[0.0, 10, 3], [2, 0, 2], [5, 3, 0]]))
+    assert truth("11_preferences", 0) == "ABC"[int(np.argmax(strengths))]
+
+
+def test_the_advantage_of_the_only_right_answer_of_four() -> None:
+    assert truth("13_grpo", 0) == pytest.approx((1 - 1 / 4) / sqrt(1 / 4 * 3 / 4), abs=1e-3)
+
+
+LESSON = "chapters/10_ppo.html"
+
+
+@pytest.mark.browser
+@pytest.mark.site
+def test_a_guess_is_made_kept_shown_and_forgotten(site: Path, browser: Any) -> None:
+    first, second = guesses("10_ppo")
+    with served(site) as base, opened(browser, base + LESSON, Visit(LESSON)) as page:
+        film, still = (page.locator("rlx-figure:has(.rlx-question)").nth(number) for number in (0, 1))
+        told = "figure => figure.querySelector('.rlx-told').textContent.includes('The truth')"
+        assert film.locator(".rlx-controls").is_hidden() and page.locator(".own-errors").count() == 0
+        assert film.get_by_role("group", name="Your guess").count() == 1
+
+        # by the keyboard: an arrow, Enter; the film runs and the truth comes with it
+        slider = film.get_by_role("slider", name=first["question"])
+        slider.focus()
+        page.keyboard.press("ArrowLeft")
+        guess = slider.get_attribute("aria-valuetext")
+        page.keyboard.press("Enter")
+        assert film.locator(".rlx-told").inner_text() == f"Your guess, dashed: {guess}."
+        assert page.evaluate("document.activeElement.className") == "rlx-play"
+        page.wait_for_function(told, arg=film.element_handle())
+        assert film.locator(".rlx-told").inner_text().endswith(f"The truth: {first['truth']:.0f} passes.")
+        assert film.locator(".rlx-controls output").first.inner_text() == "40"
+
+        # by the mouse, in the picture: the axis is covered until then
+        still.scroll_into_view_if_needed()
+        assert still.locator(".rlx-cover").count() == 1
+        area = still.locator(".rlx-marks rect").bounding_box()
+        low, high = second["range"][:2]
+        page.mouse.click(area["x"] + area["width"] * (0.5 - low) / (high - low), area["y"] + 9)
+        assert still.locator(".rlx-guess output").inner_text() == "0.5"
+        still.get_by_role("button", name="Guess", exact=True).click()
+        marks = still.evaluate(
+            "figure => [...figure.querySelectorAll('.rlx-marks path')].map(one => one.getBoundingClientRect().x)"
+        )
+        share = (marks[0] - marks[1]) / area["width"]
+        assert share == pytest.approx((0.5 - second["truth"]) / (high - low), abs=0.01)
+        assert still.locator(".rlx-cover").count() == 0 and still.locator(".rlx-controls").is_visible()
+
+        # the marks are those of one setting, and stay after the page is opened again
+        film.get_by_label("clip 0.2").click()
+        assert film.locator(".rlx-marks").is_hidden()
+        chart = page.locator(".own-errors tbody tr")
+        before = chart.all_inner_texts()
+        assert len(before) == 2 and f"+{100 * share:.0f} %" in before[1]
+        page.reload()
+        chart.first.wait_for()
+        assert page.locator(".rlx-asks").count() == 0 and chart.all_inner_texts() == before
+        assert still.locator(".rlx-told").inner_text() == f"Your guess, dashed: 0.5. The truth: {second['truth']}."
+        assert page.locator(".rlx-truth").count() == 2
+
+        # the last page has all of them; one press forgets
+        page.goto(base + "chapters/appendix_what_is_next.html")
+        chart.first.wait_for()
+        assert [row.startswith("10. ") for row in chart.all_inner_texts()] == [True, True]
+        page.goto(base + "index.html")
+        with page.expect_navigation():
+            page.get_by_role("button", name="Forget").click()
+        page.goto(base + LESSON)
+        assert page.locator(".rlx-asks").count() == 2 and page.locator(".own-errors").count() == 0
+
+        # who passes sees the truth and has no error; paper and a page without scripts show everything
+        page.emulate_media(media="print")
+        assert film.locator(".rlx-controls").is_visible() and still.locator(".rlx-cover").is_hidden()
+        assert still.locator(".rlx-guess").is_hidden() and still.locator(".rlx-question").is_visible()
+        page.emulate_media(media="screen")
+        still.get_by_role("button", name="Just show").click()
+        assert still.locator(".rlx-told").inner_text() == f"The truth: {second['truth']}."
+        assert page.evaluate("Object.values(JSON.parse(localStorage.book).guess['10_ppo.html'])") == [None]
+        assert page.locator(".own-errors").count() == 0
+    context = browser.new_context(java_script_enabled=False)
+    bare = context.new_page()
+    bare.goto((site / LESSON).as_uri())
+    assert bare.locator(".rlx-question").count() == 2 and bare.locator(".rlx-controls").first.is_visible()
+    assert bare.locator(".rlx-guess, .rlx-cover").count() == 0
+    context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.site
+def test_a_choice_on_a_phone(site: Path, browser: Any) -> None:
+    """Buttons that a finger meets; with less motion the truth comes at once."""
+    (asked,) = (one for one in guesses("09_trpo") if "choices" in one)
+    page_name = "chapters/09_trpo.html"
+    with served(site) as base, opened(browser, base + page_name, Visit(page_name)) as page:
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.emulate_media(reduced_motion="reduce")
+        figure = page.locator("rlx-figure", has_text=asked["question"])
+        buttons = figure.locator(".rlx-guess button")
+        assert buttons.all_inner_texts() == [*asked["choices"], "Just show"]
+        assert all(button.bounding_box()["height"] >= 44 for button in buttons.all())
+        buttons.nth(1 - asked["truth"]).click()
+        wrong, right = asked["choices"][1 - asked["truth"]], asked["choices"][asked["truth"]]
+        assert figure.locator(".rlx-told").inner_text() == f"Your guess: {wrong}. The truth: {right}."
+        assert page.locator(".own-errors tbody").inner_text().split()[-1] == "wrong"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
