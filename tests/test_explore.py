@@ -777,7 +777,7 @@ def test_the_truth_of_a_guess_is_what_the_figure_shows_in_the_state_that_is_aske
 
 def test_a_guess_may_be_a_choice():
     asked, _ = asking(choices=["low", "high"], truth=lambda artists: "high", at={"lam": 1.0})
-    assert asked == {"question": "How high < 1?", "at": [2, 2], "cover": [], "choices": ["low", "high"], "truth": 1}
+    assert asked == {"question": "How high < 1?", "at": [3, 2], "cover": [], "choices": ["low", "high"], "truth": 1}
 
 
 @pytest.mark.parametrize(
