@@ -43,7 +43,12 @@ def write_files(app: Sphinx) -> None:
         static = Path(app.outdir, "_static")
         static.mkdir(parents=True, exist_ok=True)
         (static / "explore.css").write_text(explore.style(), "utf-8")
-        (static / "explore.js").write_text(explore.script(), "utf-8")
+        live = re.sub(
+            r"(?m)^ *// .*\n|^ +|(?<=;)  // .*", "", (Path(__file__).parent / "live_formula.js").read_text("utf-8")
+        )
+        (static / "explore.js").write_text(
+            explore.script() + live, "utf-8"
+        )  # every live formula has a figure on its page
 
 
 def add_files(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:

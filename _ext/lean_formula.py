@@ -27,7 +27,7 @@ RULES = (
     ".katex var{font-family:KaTeX_Math;font-style:italic}.katex .scripts{display:inline-grid;align-items:baseline;text-align:left}.katex .scripts>span{grid-area:1/1}"
 )
 # Classes that no rule of KaTeX's style sheet names alone.
-PLAIN = set("mord mbin mrel mopen mclose mpunct minner mop mtight text".split())
+PLAIN = set("enclosing mord mbin mrel mopen mclose mpunct minner mop mtight text".split())
 FACES = set("mathnormal mathrm mathbb mathcal mathbf mathit amsrm textbf textit textrm".split())
 # Rules that look at what stands directly below these: their children, and children of those, stay as they are.
 PARENTS = set(
@@ -212,7 +212,7 @@ def join_spaces(box: Box) -> None:
 def add_space(box: Box, width: float) -> bool:
     """Add to the right margin of what ends a box; False where that has a size or margins of its own."""
     last = box.children[-1] if box.children else None
-    if isinstance(last, Box) and not box.style and set(box.classes) <= PLAIN:
+    if isinstance(last, Box) and not box.style and not box.other and set(box.classes) <= PLAIN:
         return add_space(last, width)
     if box.markup or not set(box.classes) <= PLAIN | FACES | FACTORS.keys() | {
         "scripts",

@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import live_formula
 from docutils import nodes
 from lean_formula import lighter
 from py_mini_racer import MiniRacer
@@ -33,13 +34,14 @@ TWICE = re.compile(r'<math xmlns="[^"]*"([^>]*)><semantics>(.*?)<annotation\b.*?
 BLANK_LINE = re.compile(r"\n\s*\n")
 
 # katex.renderToString throws on bad input; the error comes back as data.
-# Two strictness rules are off: text such as "π" inside formulas, and a line break at the top level of a display.
+# Three strictness rules are off: text such as "π" inside formulas, a line break at the top level of a display, and the marks of live_formula.
 RENDER = r"""
 function renderFormula(tex, displayMode, macros) {
-  const harmless = ["unicodeTextInMathMode", "newLineInDisplayMode"];
+  const harmless = ["unicodeTextInMathMode", "newLineInDisplayMode", "htmlExtension"];
+  const trust = context => context.command === "\\htmlData";
   const strict = code => harmless.includes(code) ? "ignore" : "error";
   try {
-    return {html: katex.renderToString(tex, {displayMode, macros, strict, throwOnError: true, maxExpand: 1000})};
+    return {html: katex.renderToString(tex, {displayMode, macros, strict, trust, throwOnError: true, maxExpand: 1000})};
   } catch (error) {
     return {error: String(error.message || error)};
   }
@@ -92,6 +94,9 @@ def visit_block(self: Any, node: nodes.math_block) -> None:
     self.body.append(self.starttag(node, "div", "", CLASS="math notranslate", **{"data-tex": tex}))
     if not node.get("nowrap") and "amsmath" not in node.get("classes", []):
         tex = join_lines(tex)
+    live = live_formula.formula_of(node.get("label"), node.astext())
+    if live:
+        tex = live_formula.marked(tex, live[0])
     # the class katex-scroll is what the script and the style sheet look for
     self.body.append(f'<div class="katex-scroll">{set_formula(self.builder.app, tex, True, node)}</div>')
     if node.get("number"):
@@ -99,6 +104,8 @@ def visit_block(self: Any, node: nodes.math_block) -> None:
         self.add_permalink_ref(node, "Link to this equation")
         self.body.append("</span>")
     self.body.append("</div>\n")
+    if live:
+        self.body.append(live_formula.names(*live, lambda one: set_formula(self.builder.app, one, False, node)))
     raise nodes.SkipNode
 
 

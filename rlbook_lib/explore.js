@@ -48,7 +48,7 @@
     const player = button ? +button.dataset.plays : -1;
     const moving = new Set();  // the groups of the artists that move, in drawing order
     for (const [place, name] of data.changes) {
-      let group = name === "#readout" ? null : all[place];
+      let group = /^(#readout|=)/.test(name) ? null : all[place];
       while (group && group.parentNode !== svg) group = group.parentNode;
       if (group) moving.add(group);
     }
@@ -82,6 +82,7 @@
         if (values[key] === null) return element.removeAttribute(name);
         const value = before + values[key] + after;
         if (name === "#readout") readout.textContent = value;
+        else if (name[0] === "=") root.setAttribute("data-term-" + name.slice(1), value);  // for the live formula
         else if (name === "#text") element.textContent = value;
         else if (name !== "#markup") element.setAttribute(name, suffix && value.startsWith("url(#") ? value.replace(")", suffix + ")") : value);
         else {

@@ -397,10 +397,11 @@ class Explore:
         handle: Mapping[str, Any],
         ghost: bool,
         guess: Mapping[str, Any] | None = None,
+        terms: Callable[..., Mapping[str, Any]] | None = None,
     ):
         self.alt = alt
         self._update, self._controls, self._play = update, controls, play
-        self._handle, self._ghost, self._guess = handle, ghost, guess
+        self._handle, self._ghost, self._guess, self._terms = handle, ghost, guess, terms
         self._sizes = [len(control.values) for control in controls]
         self.n_states = math.prod(self._sizes)
         figure, self._artists = _new_figure(setup)
@@ -432,11 +433,12 @@ class Explore:
         order = keep_order([list(drawn) for drawn in drawings], {id(a): a for a in self._picture.artists})
         base = states.index(tuple(self._start))
         svg = self._picture.svg(order, drawings[base], definitions, self.alt)
-        first = len(re.findall(r"<[a-z]", svg[: svg.index("<g>")], flags=re.I)) - 1
+        first = len(re.findall(r"<[a-z]", svg[: svg.index("<g")], flags=re.I)) - 1
         changes = _Changes(self._sizes)
         cost = _encode(drawings, order, base, first, changes)
         if any(readout is not None for readout in readouts):
             changes.add(0, "#readout", [readout or "" for readout in readouts])
+        self._add_terms(states, changes)
         self._order, self._definitions = order, definitions
         frames = max(
             (size for c, size in zip(self._controls, self._sizes, strict=True) if c.name == self._play), default=1
@@ -464,6 +466,15 @@ class Explore:
                 "that keep their structure (change data, text, color or alpha)."
             )
         return page
+
+    def _add_terms(self, states: Sequence[Sequence[int]], changes: _Changes) -> None:
+        """A row for each term of the formula, also for one that never changes; ``_ext/live_formula.js`` writes them into it."""
+        every = [{c.name: c.values[at] for c, at in zip(self._controls, state, strict=True)} for state in states]
+        found = [self._terms(**values) for values in every] if self._terms else [{}]
+        for name in found[0]:
+            texts = [_term(numbers[name]) for numbers in found]
+            if not changes.add(0, f"={name}", texts):
+                changes.rows.append([0, f"={name}", [], texts[:1], -1, "", ""])
 
     def _place_handles(self, control: _Control) -> list[list[Any]]:
         """For each axes: number of the control, the box to press in, the point of each value, which distances count."""
@@ -636,6 +647,13 @@ def _coarser(controls: Sequence[_Control], handle: Mapping[str, Any]) -> list[_C
     return kept
 
 
+def _term(value: Any) -> str:
+    """A number of a formula: three decimals, of a small one three digits."""
+    number = float(value)
+    decimals = 2 - math.floor(math.log10(abs(number))) if 1e-7 < abs(number) < 0.1 else 3
+    return f"{number:z.{decimals}f}".rstrip("0").rstrip(".").replace("-", "−")
+
+
 def _pace(frames: int) -> int:
     """Milliseconds per state of a film: about 8 seconds in all."""
     return int(min(700, max(100, 8000 / frames)))
@@ -655,6 +673,7 @@ def explore(
     guess: Mapping[str, Any] | None = None,
     live: bool = False,
     stored: Mapping[str, Any] | None = None,
+    terms: Callable[..., Mapping[str, Any]] | None = None,
     **controls: Any,
 ) -> Explore:
     """An interactive figure that works with a kernel, and on a page without one.
@@ -683,6 +702,8 @@ def explore(
             they have. What is stored, and moves without a kernel, has the same range in coarser steps.
         stored: Control name to the values that the stored figure of a live one has instead; otherwise sliders lose
             every other value until the states are few.
+        terms: Called as ``terms(**values)``; returns the numbers of the formula that the picture is about, by the names that
+            ``_ext/live_formula.py`` gives them. The book's page writes them into the formula while one pulls.
         **controls: ``(low, high)`` or ``(low, high, step)``, a list of values or of words, a dictionary of
             words and values, or True or False. At most 1000 states in all, without ``live``.
     """
@@ -714,7 +735,7 @@ def explore(
     for control in kept:
         if control.name in handle:
             _require_handle(control, handle[control.name])
-    looks: dict[str, Any] = {"play": play, "alt": alt, "handle": handle, "ghost": ghost, "guess": guess}
+    looks: dict[str, Any] = dict(play=play, alt=alt, handle=handle, ghost=ghost, guess=guess, terms=terms)
     if live:
         return LiveExplore(setup, update, built, kept if stored else _coarser(built, handle), **looks)
     return Explore(setup, update, built, **looks)

@@ -538,18 +538,20 @@ class Picture:
     def svg(
         self, order: Sequence[int], drawn: Mapping[int, list[Element]], definitions: Mapping[str, str], alt: str | None
     ) -> str:
-        """The whole SVG. One group per artist; an artist that is not drawn leaves an empty group."""
+        """The whole SVG. One group per artist; an artist that is not drawn leaves an empty group. Its ``gid`` names a symbol."""
         width, height = (_length(v * UNITS) for v in (self.width, self.height))
         name = html.escape(alt if alt else "Figure")
         pixels = _length(self.width * 96 / 72), _length(self.height * 96 / 72)
         defs = "".join(definitions.values())
         widest = _length(self.width * 96 / 72 * MAX_SCALE)
+        named = {id(one): one.get_gid() for one in self.artists if one.get_gid() and one.get_gid()[:4] != "rlx-"}
+        live = {key: f' data-live="{html.escape(name)}"' for key, name in named.items()}
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{name}" width="{pixels[0]}" '
             f'height="{pixels[1]}" viewBox="0 0 {width} {height}" style="max-width:min(100%,{widest}px)" '
             'fill="currentColor" stroke-linejoin="round">'
             + (f"<defs>{defs}</defs>" if defs else "")
-            + "".join(f"<g>{markup(drawn.get(key, []))}</g>" for key in order)
+            + "".join(f"<g{live.get(key, '')}>{markup(drawn.get(key, []))}</g>" for key in order)
             + "</svg>"
         )
 

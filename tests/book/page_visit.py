@@ -51,6 +51,7 @@ class Visit:
     step_ms: list[float] = field(default_factory=list)  # time of every step of every range
     quizzes: int = 0
     quiz_faults: list[str] = field(default_factory=list)
+    live: list[dict[str, Any]] = field(default_factory=list)  # formulas whose symbols light up, and what is wrong
     raw_kb: float = 0.0  # all that the first visit loads
     gzip_kb: float = 0.0
     requests: int = 0
@@ -151,6 +152,7 @@ def visit(browser: Browser, base: str, name: str, pictures: Path | None = None, 
         seen.ragged = page.evaluate(RAGGED)
         page.set_viewport_size(WIDE)
         use_quizzes(page, seen)
+        use_formulas(page, seen)
         page.evaluate(UNFOLD)
         move_controls(page, seen, by_hand)
         if pictures:
@@ -327,6 +329,63 @@ CLICK_ANSWERS = """() => {
 def use_quizzes(page: Page, seen: Visit) -> None:
     """Open every answer: its verdict shows, and the answer opened before closes."""
     seen.quizzes, seen.quiz_faults = page.evaluate(CLICK_ANSWERS)
+
+
+# ---------------------------------------------------------------- live formulas
+
+
+# Points at every symbol by the name beside its formula, moves the explorer, and switches to letters and back.
+LIGHT = """box => {
+  const formula = box.previousElementSibling, lit = where => document.querySelectorAll(where + " .lit").length;
+  const faults = [], found = {label: formula.id, faults, picture: 0, code: 0, numbers: 0};
+  for (const button of box.querySelectorAll("button")) {
+    button.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+    const key = button.dataset.live;
+    if (!formula.querySelector(`[data-live="${key}"].lit`)) faults.push(`${key} is dark in its formula`);
+    if (!box.querySelector("output").textContent.startsWith(button.lastChild.data)) faults.push(`${key} is not named`);
+    found.picture += lit(".rlx-picture");
+    found.code += lit(".highlight");
+  }
+  document.body.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+  if (lit("body")) faults.push("a symbol stays lit");
+  const line = box.figure?.querySelector(".live-line"), slots = line ? [...line.querySelectorAll("[data-term]")] : [];
+  const values = () => slots.map(slot => box.figure.getAttribute("data-term-" + slot.dataset.term)), written = () => slots.map(slot => slot.textContent);
+  if (!line) return found;
+  found.numbers = slots.length;
+  const before = String(written());
+  if (before !== String(values())) faults.push("the numbers are not those of the explorer");
+  for (const range of box.figure.querySelectorAll("input[type=range]")) {
+    range.value = +range.value === +range.max ? range.min : range.max;
+    range.dispatchEvent(new Event("input", {bubbles: true}));
+  }
+  return new Promise(done => setTimeout(() => {
+    if (before === String(written()) || String(written()) !== String(values())) faults.push("the numbers do not follow");
+    line.querySelector("button").click();
+    if (String(written()) === String(values())) faults.push("no letters");
+    line.querySelector("button").click();
+    box.figure.querySelector("form").reset();
+    box.figure.querySelectorAll("input").forEach(input => input.dispatchEvent(new Event("input", {bubbles: true})));
+    done(found);
+  }));
+}"""
+
+
+def use_formulas(page: Page, seen: Visit) -> None:
+    """Every symbol is lit by its name; the first one of a page by the mouse and by the keyboard, too."""
+    seen.live = [box.evaluate(LIGHT) for box in page.locator(".live-names").all()]
+    if not seen.live:
+        return
+    first, names = page.locator("div.math [data-live]").first, page.locator(".live-names").first
+    key = first.get_attribute("data-live")
+    first.hover()
+    if not page.locator(f"div.math [data-live='{key}'].lit").count():
+        seen.live[0]["faults"].append("dark under the mouse")
+    page.mouse.move(0, 0)
+    names.locator("summary").press("Enter")
+    page.keyboard.press("Tab")
+    if names.locator("button:focus.lit").count() != 1:
+        seen.live[0]["faults"].append("dark under the keyboard")
+    names.locator("summary").press("Enter")
 
 
 # ---------------------------------------------------------------- interactive figures

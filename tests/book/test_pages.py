@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, SITE
 from fontTools.ttLib import TTFont
-from lesson_limits import CENTRAL
+from lesson_limits import CENTRAL, chapter_of
 from page_visit import Visit, move_controls, opened, served, visit, worst_step
 from test_search import INDEX_GZIP_KB
 
@@ -105,6 +105,15 @@ class TestPage:
 
     def test_quizzes_answer(self, visits: Callable[[str], Visit], name: str) -> None:
         assert visits(name).quiz_faults == []
+
+    def test_symbols_light_up(self, visits: Callable[[str], Visit], name: str) -> None:
+        """In each lesson's central formula, in the picture and in the code; nine lessons write their numbers into one."""
+        seen, lesson = visits(name), chapter_of(name)
+        assert [fault for formula in seen.live for fault in formula["faults"]] == []
+        if lesson:
+            label = f"equation-{CENTRAL[lesson]}" if CENTRAL[lesson] else ""
+            assert [one for one in seen.live if one["label"] == label and one["picture"] and one["code"]]
+            assert any(formula["numbers"] for formula in seen.live) == (int(lesson[:2]) in {2, *range(6, 14)})
 
     def test_weight(self, visits: Callable[[str], Visit], name: str) -> None:
         seen = visits(name)
