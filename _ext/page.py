@@ -27,6 +27,7 @@ CONTROLS = '<form class="rlx-controls"'  # of an interactive figure
 LESSON = re.compile(r"chapters/\d\d_(?!.*_deeper$)")
 # Scripts of Sphinx and of extensions, whose part in this book _static/book.js does, or that nothing here uses.
 REPLACED = {"documentation_options.js", "doctools.js", "sphinx_highlight.js", "design-tabs.js", *frame.SCRIPTS}
+REPLACED |= {"own_errors.js"}  # book.js brings it when there is something to show
 NO_SCRIPT = (
     '<noscript><p class="book-noscript">The sliders of this page need JavaScript, which is switched off here. Each picture shows its '
     "first state; text, formulas, quizzes and solutions are complete.</p></noscript>"

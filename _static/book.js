@@ -139,11 +139,10 @@
 
   // A figure's guess: what is kept of it (null: the reader passed), or, with a second argument, to be kept.
   window.bookGuess = (question, found) => {
-    const mine = kept.guess[page] ??= {};
-    if (found === undefined) return mine[question];
-    mine[question] = found;
+    if (found === undefined) return kept.guess[page]?.[question];
+    (kept.guess[page] ??= {})[question] = found;
     remember();
-    ownErrors();
+    if (found) ownErrors();
   };
   const ownErrors = () => bring("own_errors.js").then(() => bookErrors(kept.guess, page), () => {});
 
