@@ -544,8 +544,8 @@ class Picture:
         pixels = _length(self.width * 96 / 72), _length(self.height * 96 / 72)
         defs = "".join(definitions.values())
         widest = _length(self.width * 96 / 72 * MAX_SCALE)
-        named = {id(one): one.get_gid() for one in self.artists if one.get_gid() and one.get_gid()[:4] != "rlx-"}
-        live = {key: f' data-live="{html.escape(name)}"' for key, name in named.items()}
+        symbols = ((id(one), one.get_gid() or "rlx-") for one in self.artists)
+        live = {key: f' data-live="{html.escape(gid)}"' for key, gid in symbols if not gid.startswith("rlx-")}
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{name}" width="{pixels[0]}" '
             f'height="{pixels[1]}" viewBox="0 0 {width} {height}" style="max-width:min(100%,{widest}px)" '
