@@ -169,8 +169,8 @@
         marks.style.display = here ? "" : "none";
         known ||= here && state[player] === at[player];
         if (known && !choices) mark("rlx-truth", truth);
-        const yours = guess === null ? "" : `Your guess${choices ? "" : ", dashed"}: ${say(guess)}. `;
-        const text = yours + (known ? `The truth: ${say(truth)}.` : "");
+        const yours = guess === null ? "" : `Your guess${choices || !here ? "" : ", dashed"}: ${say(guess)}. `;
+        const text = yours + (known ? `The truth${here ? "" : " there"}: ${say(truth)}.` : "");
         if (told.textContent !== text) told.textContent = text;  // it is spoken each time
       };
       const answer = (value, before = false) => {

@@ -59,8 +59,8 @@ def larger_steps_want_fewer(seed):
     return (np.diff(best) <= 0).all() and best[0] > best[-1]
 
 
-def exploration_pays_more_if_it_ends(seed):
-    """Here it pays, and pays more if it ends."""
+def exploration_pays_most_if_it_starts_high_and_ends(seed):
+    """Here it pays, and pays most if it starts high and then ends."""
     fixed = [_earned(seed, epsilon) for epsilon in (0.0, 0.3, 0.5, 0.7)]
     return fixed[0] < min(fixed) + 1e-9 and _earned(seed, _falling(1.0)) > max(fixed) + 1
 

@@ -52,7 +52,7 @@ def _best(seed):
 
 
 def more_samples_want_a_larger_lambda(seed):
-    """**Averaging removes the variance and leaves the bias: the more samples, the larger the best $\\lambda$.**"""
+    """**Averaging removes the variance and leaves the bias: as long as the critic errs, more samples speak for a larger $\\lambda$.**"""
     few, many = np.moveaxis(_best(seed), 2, 0)
     return (many >= few).all() and (many > few).mean() > 0.7
 

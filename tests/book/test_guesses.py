@@ -127,13 +127,17 @@ def test_a_guess_is_made_kept_shown_and_forgotten(site: Path, browser: Any) -> N
         # the marks are those of one setting, and stay after the page is opened again
         film.get_by_label("clip 0.2").click()
         assert film.locator(".rlx-marks").is_hidden()
+        assert (
+            film.locator(".rlx-told").inner_text()
+            == f"Your guess: {guess}. The truth there: {first['truth']:.0f} passes."
+        )
         chart = page.locator(".own-errors tbody tr")
         before = chart.all_inner_texts()
         assert len(before) == 2 and f"+{100 * share:.0f} %" in before[1]
         page.reload()
         chart.first.wait_for()
         assert page.locator(".rlx-asks").count() == 0 and chart.all_inner_texts() == before
-        assert still.locator(".rlx-told").inner_text() == f"Your guess, dashed: 0.5. The truth: {second['truth']}."
+        assert still.locator(".rlx-told").inner_text() == f"Your guess: 0.5. The truth there: {second['truth']}."
         assert page.locator(".rlx-truth").count() == 2
 
         # the last page has all of them; one press forgets
