@@ -13,6 +13,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from style import short_script
 
 from rlbook_lib import explore
 
@@ -43,12 +44,10 @@ def write_files(app: Sphinx) -> None:
         static = Path(app.outdir, "_static")
         static.mkdir(parents=True, exist_ok=True)
         (static / "explore.css").write_text(explore.style(), "utf-8")
-        live = re.sub(
-            r"(?m)^ *// .*\n|^ +|(?<=;)  // .*", "", (Path(__file__).parent / "live_formula.js").read_text("utf-8")
-        )
-        (static / "explore.js").write_text(
-            explore.script() + live, "utf-8"
-        )  # every live formula has a figure on its page
+        live = (Path(__file__).parent / "live_formula.js").read_text(
+            "utf-8"
+        )  # each live formula has a figure on its page
+        (static / "explore.js").write_text(explore.script() + short_script(live), "utf-8")
 
 
 def add_files(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:

@@ -4,6 +4,12 @@
   "use strict";
   const every = (selector, within = document) => [...within.querySelectorAll(selector)];
   const boxes = every(".live-names");
+  const span = (inside, name, value) => {
+    const element = document.createElement("span");
+    element.append(inside);
+    element.setAttribute(name, value);
+    return element;
+  };
   let pinned = "", lit = "";
 
   function light(key) {
@@ -34,8 +40,7 @@
     line.firstChild.removeAttribute("aria-hidden");
     button.addEventListener("click", change);
     line.append(button);
-    figure.querySelector(".rlx-line, script[type]")?.before(line);
-    if (!line.closest("rlx-figure")) figure.append(line);
+    figure.querySelector(".rlx-line").before(line);
     line.hidden = false;
     new MutationObserver(() => { if (on) write(); }).observe(figure, {attributes: true});
     change();
@@ -46,15 +51,8 @@
     const any = new RegExp(`\\b(${code.replaceAll(" ", "|")})\\b`);
     const texts = cell => [...cell.childNodes].filter(node => node.nodeType === Node.TEXT_NODE && any.test(node.data));
     const cell = nearest(every("article .highlight pre").filter(one => one.checkVisibility() && texts(one).length));
-    for (const text of cell ? texts(cell) : []) {
-      text.replaceWith(...text.data.split(any).map((part, index) => {
-        if (index % 2 === 0) return part;
-        const name = document.createElement("span");
-        name.dataset.live = live;
-        name.textContent = part;
-        return name;
-      }));
-    }
+    for (const text of cell ? texts(cell) : [])
+      text.replaceWith(...text.data.split(any).map((part, index) => index % 2 ? span(part, "data-live", live) : part));
   }
 
   addEventListener("DOMContentLoaded", () => boxes.forEach(box => {
@@ -64,11 +62,8 @@
     box.figure = nearest(every("rlx-figure").filter(shows));
     if (line && box.figure) numbers(box.figure, line);
     for (const button of buttons) {
-      const sign = document.createElement("span");
-      sign.className = "katex";
-      sign.ariaHidden = "true";
-      sign.append(box.previousElementSibling.querySelector(`[data-live="${button.dataset.live}"]`).cloneNode(true));
-      button.prepend(sign, " ");
+      const sign = box.previousElementSibling.querySelector(`[data-live="${button.dataset.live}"]`).cloneNode(true);
+      button.prepend(span(span(sign, "class", "katex"), "aria-hidden", "true"), " ");
       if (button.dataset.code) names(nearest, button.dataset);
     }
   }));

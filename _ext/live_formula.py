@@ -89,8 +89,7 @@ FORMULAS: dict[str, tuple[str, str]] = {
     "eq-policy-gradient-trajectory": ("gradient return slope", ""),
     "eq-optimal-baseline": (
         "baseline size quality",
-        r"\big(@size1{\lVert u_1 \rVert^2 \pi_1} \cdot @quality1{Q_1} + @size2{\lVert u_2 \rVert^2 \pi_2} \cdot @quality2{Q_2}\big) / "
-        r"\big(@size1{\lVert u_1 \rVert^2 \pi_1} + @size2{\lVert u_2 \rVert^2 \pi_2}\big) = @baseline",
+        r"(@size1{w_1} \cdot @quality1{Q_1} + @size2{w_2} \cdot @quality2{Q_2}) / (@size1{w_1} + @size2{w_2}) = @baseline",
     ),
     "eq-gae": (
         "advantage weight error",
