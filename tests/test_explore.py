@@ -8,6 +8,7 @@ import re
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 from unittest.mock import Mock
 
 import lean_figures
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from docutils import nodes
 from docutils.utils import new_document
+from style import short_script
 
 matplotlib.use("agg")
 
@@ -620,7 +622,8 @@ def test_a_page_loads_style_and_script_where_it_has_figures(body, files, tmp_pat
     lean_figures.add_files(app, "page", "page.html", {"body": body}, None)
     assert [call.args[0] for call in (*app.add_css_file.mock_calls, *app.add_js_file.mock_calls)] == files
     assert (tmp_path / "_static" / "explore.css").read_text("utf-8") == style()
-    assert (tmp_path / "_static" / "explore.js").read_text("utf-8") == script()
+    live = (Path(lean_figures.__file__).parent / "live_formula.js").read_text("utf-8")
+    assert (tmp_path / "_static" / "explore.js").read_text("utf-8") == script() + short_script(live)
 
 
 # ---------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def article(site: Path, name: str) -> HtmlElement:
         )
     found = fromstring(file.read_bytes(), parser=HTMLParser(encoding="utf-8", huge_tree=True)).find(".//article")
     for away in found.xpath(
-        ".//*[contains(@class, 'headerlink')] | .//noscript | .//details[contains(@class, 'hide')]"
+        ".//*[contains(@class, 'headerlink')] | .//noscript | .//details[contains(@class, 'hide')] | .//div[@class='live-names']"
     ):
         away.drop_tree()
     for link in found.xpath(".//a[not(starts-with(@href, 'http'))]"):
