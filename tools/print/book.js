@@ -57,7 +57,7 @@ function joinPages() {
 
 // Folded code draws the pictures; the notebooks have it.
 function dropTools() {
-  all("details.hide, .headerlink, .viewcode-link, .book-run, .book-noscript, script:not([type='application/json']), .rlx-room, .rlx-handle").forEach(one => one.remove());
+  all("details.hide, .headerlink, .viewcode-link, .book-run, .book-noscript, script:not([type='application/json']), .rlx-room, .rlx-handle, .live-names").forEach(one => one.remove());
   all("[tabindex]").forEach(one => one.removeAttribute("tabindex"));
 }
 
