@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import json
 import re
+import statistics
 import shutil
 import sys
 from collections.abc import Iterator
@@ -214,14 +215,19 @@ def test_four_learners_find_the_value_side_by_side(browser: Any, page_of_labs: s
 
         spent = processor_ms(browser, seen, learn)
         is_free(browser, seen, spent)
+        # three of them explore at a constant step size, so that each swings for ever: what counts is its middle
+        found: dict[str, list[float]] = {}
+        for _ in range(15):
+            words = lab.locator("svg.lab-curves").get_attribute("aria-label")
+            for name, value in re.findall(r"(Q-learning|SARSA|Monte Carlo|SARSA\(λ\)) (-?[\d.]+) after", words):
+                found.setdefault(name, []).append(float(value))
+            seen.page.wait_for_timeout(100)
         lab.get_by_role("button", name="Pause the learners").click()
-        words = lab.locator("svg.lab-curves").get_attribute("aria-label")
-        found = {
-            name: float(v)
-            for name, v in re.findall(r"(Q-learning|SARSA|Monte Carlo|SARSA\(λ\)) (-?[\d.]+) after", words)
-        }
-        assert len(found) == 4 and found["Q-learning"] == pytest.approx(8.1, abs=0.05)  # no slip: it comes to V* itself
-        assert all(3 < value < 8.11 for value in found.values())
+        middle = {name: statistics.median(values) for name, values in found.items()}
+        assert len(middle) == 4 and middle["Q-learning"] == pytest.approx(
+            8.1, abs=0.05
+        )  # no slip: it comes to V* itself
+        assert all(3 < value < 8.11 for value in middle.values()), found
         before = lab.locator(".lab-four").inner_text()
         seen.page.wait_for_timeout(300)
         assert lab.locator(".lab-four").inner_text() == before  # paused
