@@ -153,3 +153,8 @@ def source_of(function: Callable[..., Any]) -> str:
     """The text of a self-contained function or class; one that was made from a text (see :mod:`edits`) carries it."""
     made: str | None = vars(function).get("__source__")
     return made if made is not None else textwrap.dedent(inspect.getsource(function))
+
+
+def as_solution(question: Question, solution: Callable[..., Any]) -> str:
+    """A wrong or alternative solution as the cell that a student would have written."""
+    return f"{source_of(solution)}\n\n{question.function} = {solution.__name__}\n"

@@ -28,7 +28,7 @@ if str(ROOT) not in sys.path:
 
 from assignments.grader import batch, cgroups, checking, notebooks, questions, results  # noqa: E402
 from assignments.grader.preparing import prepare  # noqa: E402
-from assignments.grader.questions import Assignment, Question, source_of  # noqa: E402
+from assignments.grader.questions import Assignment, as_solution  # noqa: E402
 
 HOME = Path(__file__).resolve().parent / "course"
 SEED = 20
@@ -41,11 +41,6 @@ FULL, BUT_FIRST, DESERVED, NOTHING, NO_GRADE = (
 )
 # without control groups what is mapped as shared counts only as address space, and the time limit may come first
 SHARED = ("crashed", "graded") if cgroups.find_place() else ("crashed", "graded", "timeout")
-
-
-def as_solution(question: Question, solution: Callable[..., Any]) -> str:
-    """A wrong or alternative solution as the cell that a student would have written."""
-    return f"{source_of(solution)}\n\n{question.function} = {solution.__name__}\n"
 
 
 @dataclass

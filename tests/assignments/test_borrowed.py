@@ -3,10 +3,10 @@
 import json
 import time
 
-from hostile import as_solution
 import pytest
 
 from assignments.grader import batch, borrowed, cells, notebooks, questions
+from assignments.grader.questions import as_solution
 
 
 RELEASE = ["from rlbook_lib import returns as book_returns\nfrom rlbook_lib.mdp import MDP\nimport rlbook_lib"]

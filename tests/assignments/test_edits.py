@@ -1,9 +1,9 @@
 """Tests of ``assignments.grader.edits``: a mistake made from a right solution."""
 
-from hostile import as_solution
 import pytest
 
 from assignments.grader import questions
+from assignments.grader.questions import as_solution
 from assignments.grader.edits import edit
 
 

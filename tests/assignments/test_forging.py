@@ -1,13 +1,12 @@
 """Verdicts belong to the grader: whatever a student replaces in its own process, no known mistake scores more."""
 
 import numpy as np
-from hostile import as_solution
 import pytest
 
 from assignments.grader import cells, checking, notebooks, questions, wire
 from assignments.grader.marking import mark
 from assignments.grader.preparing import prepare
-from assignments.grader.questions import Case, Question
+from assignments.grader.questions import Case, Question, as_solution
 from assignments.grader.sandbox import Limits, Stopped, Student
 
 NAMES = questions.names()
