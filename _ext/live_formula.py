@@ -1,8 +1,8 @@
 r"""The live formula of a lesson: which of its symbols answer to a pointer, a finger and the keyboard, and what they are called.
 
 The formula's source in the notebook stays as it is; here its symbols get marks that ``live_formula.js`` looks for. It lights a symbol with
-the artists of the nearest explorer that bear its key (``gid="rho"``) and with its names in the nearest cell that has one. An explorer with
-``terms=`` writes its numbers into ``numbers``, where ``@rho`` is a symbol of the table and ``@q2{Q(\to)}`` a term of its own, lit with ``q``.
+the artists of the nearest explorer that bear its key (``gid="ratio"``) and with its names in the nearest cell that has one. An explorer with
+``terms=`` writes its numbers into ``numbers``, where ``@ratio`` is a symbol of the table and ``@q2{Q(\to)}`` a term of its own, lit with ``q``.
 """
 
 from __future__ import annotations

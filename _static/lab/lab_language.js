@@ -123,7 +123,7 @@ lab.define("lab_language", function (use) {
       const last = points.at(-1) ?? [0, 0, 0, 0], chosen = rule.value !== Object.keys(RULES)[0];
       const room = FILES[size.value].digits === 12 ? 20 : 10, column = k => points.map(p => [p[0], p[k]]);
       curves(chart, [{ name: "share right", points: column(1), tone: "blue" },
-        ...(chosen ? [{ name: "what the rule pays", points: column(2), tone: "green", dash: "2 3" }] : []),
+        ...(chosen ? [{ name: `what the ${judging ? "judge" : "rule"} pays`, points: column(2), tone: "green", dash: "2 3" }] : []),
         { name: `length / ${room} tokens`, points: points.map(p => [p[0], p[3] / room]), tone: "red", dash: "7 4" }],
         { xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: [{ at: 0.8, what: "" }],
           words: `After ${last[0]} updates: share right ${last[1].toFixed(2)}, reward ${last[2].toFixed(2)}, ${last[3].toFixed(1)} tokens an answer.` });

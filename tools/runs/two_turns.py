@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-
 from pathlib import Path
 from typing import Any, NamedTuple
 
