@@ -21,7 +21,7 @@ from stored_figures import n_states
 
 from rlbook_lib.explore import ReadersMistake, _options, explore, your_turn as told
 
-FIRST_LINE = "# Your turn: in a running notebook the sliders are finer, and `mine` is yours to change."
+FIRST_LINE = "# Your turn: change `mine`. (In a running notebook the sliders are finer.)"
 
 # A function that the text below the cell proposes, or one like it: the parameters are those of the lesson's own.
 READERS_OWN = {
