@@ -1,7 +1,7 @@
 """The engine of the labs computes what the library computes: fixed inputs go through both.
 
 The engine (``_static/lab/*.js``) runs in V8 inside Python. Tables agree to 1e-9, networks and their gradients to 1e-5; so
-do one whole update of REINFORCE, A2C, PPO, DQN and GRPO. At the end faults are planted in the engine, each of which one
+do one whole update of REINFORCE, A2C, PPO, TRPO, DQN and GRPO. At the end faults are planted in the engine, each of which one
 of the checks above must notice.
 """
 
@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,15 @@ from rlbook_lib.rollout import open_actors
 from rlbook_lib.temporal_difference import q_learning, sarsa, td_prediction
 from rlbook_lib.text_tasks import CheckDigit, split_of
 from rlbook_lib.training import Adam
+from rlbook_lib.trpo import (
+    TRPOConfig,
+    conjugate_gradient,
+    fisher_vector_product,
+    fit_values,
+    line_search,
+    trpo_step,
+    trpo_targets,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tools"))
@@ -56,7 +66,7 @@ sys.path.append(str(ROOT / "tools"))
 from lab_weights import SIZE, TASK, flat  # noqa: E402
 
 LAB = ROOT / "_static" / "lab"
-MODULES = "random network returns maze tabular tabular_policy cartpole rollout policy_gradient dqn ppo text_tasks reward_model transformer grpo".split()
+MODULES = "random network returns maze tabular tabular_policy cartpole rollout policy_gradient dqn ppo trpo text_tasks reward_model transformer grpo".split()
 TABLE, NETWORK = 1e-9, 1e-5  # how far the two may be apart
 
 # What the checks call: arrays come as lists, and go as lists.
@@ -137,6 +147,18 @@ const calls = {
     const batch = prepareBatch(actors, rolloutOf(rollout), config);
     for (const _ of ppoUpdate(actors, batch, config, () => orders.shift()));
     return { after: thetas(actors), metrics: diagnose(actors, batch, config.clip), advantages: plain(batch.advantages) };
+  },
+  conjugateGradient: (A, b, n) => plain(lab.use("trpo").conjugateGradient(v => f64(A.map(row => row.reduce((s, a, k) => s + a * v[k], 0))), f64(b), n)),
+  lineSearch: (step, delta) => plain(lab.use("trpo").lineSearch(s => ({ gain: s[0] - s[1], kl: s[0] ** 2 }), f64(step), delta)),
+  fisher(sizes, activation, theta, X, vector, damping) {
+    const policy = new (lab.use("network").Network)(sizes, { activation });
+    policy.theta.set(theta);
+    return plain(lab.use("trpo").fisherVectorProduct(policy, f64(X), X.length / sizes[0], damping)(f64(vector)));
+  },
+  trpo(state, rollout, config, delta, orders) {
+    const actors = actorsOf(state);
+    const metrics = lab.use("trpo").trpoUpdate(actors, rolloutOf(rollout), config, delta, () => orders.shift());
+    return { after: thetas(actors), metrics };
   },
   policyGradient(which, state, rollout, config) {
     const actors = actorsOf(state), metrics = lab.use("policy_gradient")[which](actors, rolloutOf(rollout), config);
@@ -574,6 +596,88 @@ def check_ppo(engine: Engine) -> None:
 
 
 @contextmanager
+def double_precision() -> Iterator[None]:
+    """In float32 the library's own rounding is near the tolerance; and where a gradient is 0 but for rounding (the biases
+    of keys), Adam blows it up to whole steps."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@functools.cache
+@double_precision()
+def trpo_reference(delta: float) -> tuple[Any, ...]:
+    """What TRPO holds after two updates, its next rollout, and what one more update of the library makes of it."""
+    config = TRPOConfig(copies=16, steps=32, value_epochs=2, value_batch_size=200)
+    with open_actors("CartPole-v1", config, [4, 5, 6, 7], copies=config.copies, steps=config.steps) as actors:
+        networks = [actors.policy.double(), actors.value.double()]
+        optimizer, order = Adam(networks[1].parameters(), config.value_learning_rate, eps=1e-5), torch.Generator()
+        for last in (False, False, True):
+            rollout = actors.collector.collect()
+            batch = rollout.batch()
+            observations = batch.observations.double()
+            if last:
+                optimizer.state |= {  # the policy is not trained by Adam
+                    p: {"exp_avg": p.data * 0, "exp_avg_sq": p.data * 0, "step": 0} for p in networks[0].parameters()
+                }
+                state = state_of(networks[::-1], optimizer, hidden=[64], activation="relu", scale=config.scale)
+                state |= {name: state[name][::-1] for name in ("before", "m", "v")}
+                again = torch.Generator().manual_seed(9)
+                orders = [torch.randperm(len(rollout), generator=again).tolist() for _ in range(config.value_epochs)]
+            advantages, targets = trpo_targets(rollout, actors.value, config)
+            metrics = trpo_step(actors.policy, observations, batch.actions, advantages, replace(config, delta=delta))
+            order.manual_seed(9)
+            fit_values(actors.value, optimizer, observations, targets, config, order)
+        assert rollout.terminated.any()
+        settings = {"gamma": config.gamma, "lambda": config.lam, "damping": config.damping, "fisherEvery": 4}
+        settings |= {"cgIterations": config.cg_iterations, "lineSearchFactor": 0.8, "lineSearchTries": 10}
+        settings |= {"valueLearningRate": config.value_learning_rate, "valueEpochs": 2, "valueBatchSize": 200}
+        return state, rollout_of(rollout), settings, orders, [row_of(network) for network in networks], metrics
+
+
+def check_trpo(engine: Engine) -> None:
+    """Conjugate gradients, Fisher products of both kinds of networks, and updates whose line search goes back."""
+    rng = np.random.default_rng(4)
+    root = rng.normal(size=(6, 6))
+    A, b = root @ root.T + np.eye(6), rng.normal(size=6)
+    near(engine("conjugateGradient", A, b, 20), np.linalg.solve(A, b), TABLE)
+    near(engine("conjugateGradient", A, b, 3), conjugate_gradient(lambda v: A @ v, b, 3), TABLE)
+    for step, delta in [([1.0, 0.0], 2.0), ([1.0, 0.0], 0.3), ([1.0, 0.0], 1e-4), ([1.0, 2.0], 2.0)]:
+        found = engine("lineSearch", step, delta)
+        expected = line_search(lambda s: (float(s[0] - s[1]), float(s[0] ** 2)), np.array(step), delta)
+        near([*found["step"], *list(found.values())[1:]], [*expected.step, *expected[1:]], TABLE)
+    for activation in ("tanh", "relu"):
+        policy = CategoricalPolicy(4, 2, hidden=(8, 12), activation=activation, seed=1, output_gain=1.0).double()
+        X, vector = (
+            torch.from_numpy(rng.normal(size=(9, 4))),
+            rng.normal(size=sum(p.numel() for p in policy.parameters())),
+        )
+        ends = np.cumsum([p.numel() for p in policy.parameters()])
+        parts = [part.reshape(p.shape) for part, p in zip(np.split(vector, ends[:-1]), policy.parameters())]
+        turned = np.concatenate([part.T.ravel() for part in parts])  # as the engine keeps the weights
+        old = policy(X).detach()
+        kl = lambda: policy.kl_of(old, policy(X)).mean()
+        product = fisher_vector_product(kl, list(policy.parameters()), torch.from_numpy(vector), 0.1)
+        for part, p in zip(product.split([p.numel() for p in policy.parameters()]), policy.parameters()):
+            p.grad = part.reshape(p.shape)
+        found = engine("fisher", [4, 8, 12, 2], activation, row_of(policy), X.ravel(), turned, 0.1)
+        near(found, row_of(policy, "grad"), TABLE)
+    backtracks = set()
+    for delta in (0.01, 1.0, 5.0):
+        state, rollout, settings, orders, after, metrics = trpo_reference(delta)
+        found = engine("trpo", state, rollout, settings, delta, orders)
+        for mine, theirs, before in zip(found["after"], after, state["before"]):
+            near(mine, theirs, NETWORK)
+            assert np.abs(np.subtract(theirs, before)).max() > 100 * NETWORK
+        names = ("kl", "gain", "backtracks", "entropy")
+        near([found["metrics"][name] for name in names], [metrics[name] for name in names], NETWORK)
+        backtracks.add(metrics["backtracks"])
+    assert len(backtracks) > 1
+
+
+@contextmanager
 def actors_of(config: Any, copies: int, steps: int) -> Iterator[tuple[Any, Adam]]:
     with open_actors("CartPole-v1", config, [4, 5, 6, 7], copies=copies, steps=steps) as actors:
         networks = [*actors.policy.parameters(), *actors.value.parameters()]
@@ -751,17 +855,6 @@ def model() -> Transformer:
     assert at == len(weights) == 27_648
     near(flat(made), weights, 0)
     return made
-
-
-@contextmanager
-def double_precision() -> Iterator[None]:
-    """In float32 the library's own rounding is near the tolerance; and where a gradient is 0 but for rounding (the biases
-    of keys), Adam blows it up to whole steps."""
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def exact_copy() -> Transformer:
@@ -963,6 +1056,12 @@ MUTANTS = [
         "clipGradient(ratio, advantages[i], config.clip)",
         "ppo",
     ),
+    ("network", "dY[i] = slope * (dY[i] + through[i]);", "dY[i] = slope * dY[i] + through[i];", "trpo"),
+    ("trpo", "probabilities[a] * (moved[a] - mean)", "probabilities[a] * moved[a]", "trpo"),
+    ("trpo", "Math.sqrt(2 * delta / curvature)", "Math.sqrt(delta / curvature)", "trpo"),
+    ("trpo", "gain > 0 && kl <= delta", "gain > 0", "trpo"),
+    ("trpo", "size / before, direction", "before / size, direction", "trpo"),
+    ("trpo", "config.fisherEvery }, (_, k) => k * config.fisherEvery", "config.fisherEvery }, (_, k) => k", "trpo"),
     ("rollout", "i + copies < size && !terminated[i] && !truncated[i] ?", "i + copies < size ?", "policy_gradient"),
     ("policy_gradient", "p * (log + entropy)", "p * log", "policy_gradient"),
     ("dqn", "discount: terminated ? 0 : window.discount", "discount: over ? 0 : window.discount", "dqn"),

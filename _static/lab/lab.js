@@ -15,8 +15,8 @@ const lab = makeLab();
 /** What each lab needs, in order: the engine's files are named after the library's modules. */
 lab.needs = {
   maze: ["random", "maze", "tabular", "page", "maze_picture", "lab_maze"],
-  cartpole: ["random", "network", "returns", "cartpole", "rollout", "policy_gradient", "dqn", "ppo", "worker", "page",
-    "lab_cartpole"],
+  cartpole: ["random", "network", "returns", "cartpole", "rollout", "policy_gradient", "dqn", "ppo", "trpo",
+    "worker", "page", "lab_cartpole"],
   language: ["random", "network", "returns", "text_tasks", "reward_model", "transformer", "grpo", "worker", "page",
     "lab_language"],
   agent: ["random", "network", "maze", "tabular", "tabular_policy", "page", "maze_picture", "walks", "lab_walks", "lab_agent"],

@@ -3,6 +3,7 @@ lab.define("lab_cartpole", function (use) {
   const { generator } = use("random"), { Network } = use("network"), { CartPole, OBSERVATION, FALLEN, LIMIT, EDGE } = use("cartpole");
   const { REINFORCE, A2C, policyGradientBackward, reinforceUpdate, a2cUpdate } = use("policy_gradient");
   const { DQN, nStepTargets, dqnBackward } = use("dqn"), { PPO, clipGradient, ppoBackward } = use("ppo");
+  const { TRPO, fisherVectorProduct, trpoStep } = use("trpo");
   const { launch } = use("worker");
   const { el, button, knob, choice, group, code, still, nice, curves, figure, Panel } = use("page");
 
@@ -12,6 +13,8 @@ lab.define("lab_cartpole", function (use) {
   const METHODS = {
     PPO: { module: "ppo", defaults: PPO, knobs: [["clip", "clip ε", { min: 0.01, max: 0.95, step: 0.05 }], ["epochs", "epochs", { min: 1, max: 40, step: 1 }],
       ["minibatches", "minibatches", { min: 1, max: 16, step: 1 }], RATE, LAMBDA] },
+    TRPO: { module: "trpo", defaults: TRPO, knobs: [["delta", "radius δ in nats", { min: 0.001, max: 1, step: 0.001 }],
+      ["valueLearningRate", "learning rate of the values", { min: 1e-5, max: 0.2, step: 0.0005 }], LAMBDA] },
     A2C: { module: "policy_gradient", fixed: { method: "a2c" }, defaults: A2C, knobs: [RATE, LAMBDA] },
     REINFORCE: { module: "policy_gradient", fixed: { method: "reinforce" }, defaults: REINFORCE, knobs: [["episodes", "episodes an update", { min: 1, max: 32, step: 1 }], RATE] },
     "REINFORCE without baseline": { module: "policy_gradient", fixed: { method: "reinforce", baseline: "none", normalize: false }, defaults: REINFORCE,
@@ -24,9 +27,11 @@ lab.define("lab_cartpole", function (use) {
   const percent = x => `${Math.round(100 * x)} %`;
 
   /** What the diagnostics of an update say, in one line. */
-  function diagnosis({ kl, clipFraction, entropy, explainedVariance, targetValue }) {
+  function diagnosis({ kl, clipFraction, backtracks, entropy, explainedVariance, targetValue }) {
     const parts = [];
-    if (kl !== undefined) parts.push(`KL ${kl.toFixed(4)}`, `${percent(clipFraction)} of the ratios out of range`);
+    if (kl !== undefined) parts.push(`KL ${kl.toFixed(4)}`);
+    if (clipFraction !== undefined) parts.push(`${percent(clipFraction)} of the ratios out of range`);
+    if (backtracks !== undefined) parts.push(`step shortened ${backtracks} times`);
     if (entropy !== undefined) parts.push(`entropy ${entropy.toFixed(2)}`);
     if (explainedVariance !== undefined) parts.push(`values explain ${percent(explainedVariance)}`);
     if (targetValue !== undefined) parts.push(`mean target ${targetValue.toFixed(1)}`);
@@ -143,7 +148,8 @@ lab.define("lab_cartpole", function (use) {
 
     root.replaceChildren(group("Run", runButton, stepButton, stopButton, seed.node, count.node), panel.status,
       el("div", { class: "lab-two" }, ...sides.map(side => side.node)), chart.node,
-      code(ppoBackward, clipGradient, policyGradientBackward, reinforceUpdate, a2cUpdate, nStepTargets, dqnBackward));
+      code(ppoBackward, clipGradient, policyGradientBackward, reinforceUpdate, a2cUpdate, nStepTargets, dqnBackward,
+        fisherVectorProduct, trpoStep));
     panel.state = "stopped";
     panel.say("A pole stands on a cart; pushing left or right must keep it up. Two settings learn side by side, each from several seeds.");
     draw();

@@ -106,6 +106,23 @@ lab.define("network", function (use) {
       return X;
     }
 
+    /** How the outputs of the last forward pass move when theta moves along v: the derivative, layer by layer. */
+    push(v) {
+      let at = 0, moved = null, X = this.X;
+      this.layers.forEach(({ n, m, W, Y }, l) => {
+        const dW = v.subarray(at, at + n * m), db = v.subarray(at + n * m, at + (n + 1) * m);
+        const dY = new Float64Array(this.rows * m), through = new Float64Array(this.rows * m);
+        linear(dY, X, dW, db, 0, this.rows, n, m);
+        if (moved) linear(through, moved, W, null, 0, this.rows, n, m);
+        for (let i = 0; i < dY.length; i++) {
+          const slope = l === this.layers.length - 1 ? 1 : this.activation === "relu" ? +(Y[i] > 0) : 1 - Y[i] * Y[i];
+          dY[i] = slope * (dY[i] + through[i]);
+        }
+        at += (n + 1) * m; moved = dY; X = Y;
+      });
+      return moved;
+    }
+
     /** Add to the gradient what dY, the loss's derivative by the last outputs, says. */
     backward(dY) {
       for (let l = this.layers.length - 1; l >= 0; l--) {

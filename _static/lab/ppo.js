@@ -94,5 +94,5 @@ lab.define("ppo", function (use) {
     }
   }
 
-  return { PPO, clipGradient, prepareBatch, ppoBackward, ppoUpdate, diagnose, train };
+  return { PPO, clipGradient, allLogProbs, rowsOf, prepareBatch, ppoBackward, ppoUpdate, diagnose, train };
 });
