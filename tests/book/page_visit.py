@@ -227,6 +227,9 @@ RAGGED = """() => {
 # What is wider than the window, if the page can be scrolled sideways.
 STANDING_OUT = """() => {
   const width = document.documentElement.clientWidth;
+  const left = element => element.getBoundingClientRect().left, right = element => element.getBoundingClientRect().right;
+  const covering = [...document.querySelectorAll(".katex-scroll + .eqno")].filter(number => left(number) < right(number.previousElementSibling) - 1);
+  if (covering.length) return covering.map(number => `${number.textContent} stands on its formula`);
   if (document.documentElement.scrollWidth <= width) return [];
   const inBox = element => {
     for (let box = element.parentElement; box; box = box.parentElement)
@@ -234,7 +237,7 @@ STANDING_OUT = """() => {
     return false;
   };
   const wide = [...document.querySelectorAll("main *")].filter(element =>
-    element.getBoundingClientRect().right > width + 1 && !inBox(element));
+    right(element) > width + 1 && !inBox(element));
   const say = element => `${element.tagName.toLowerCase()}.${element.className}: ${element.textContent.slice(0, 60)}`;
   return wide.length ? wide.slice(0, 5).map(say) : [`the page is ${document.documentElement.scrollWidth} wide`];
 }"""

@@ -242,6 +242,8 @@ class TestPages:
 
     def test_a_wide_page_is_seen(self, browser: Any, tmp_path: Path) -> None:
         assert look(browser, tmp_path, '<div style="width:500px">Wide</div>').overflow[390]
+        number = '<div class="katex-scroll">a wide formula</div><span class="eqno" style="position: absolute; right: 0">(1)</span>'
+        assert look(browser, tmp_path, number).overflow[390] == ["(1) stands on its formula"]
 
     def test_a_quiz_without_verdict_is_seen(self, browser: Any, tmp_path: Path) -> None:
         assert any("no verdict" in fault for fault in look(browser, tmp_path, QUIZ.format("")).quiz_faults)
