@@ -47,6 +47,7 @@ FIRST_SEED = 1000  # these seeds chose no setting
 WORKS: dict[str, tuple[str, dict[str, Any], str | float, str]] = {  # module, settings, goal, what is counted
     "ppo": ("ppo", {}, "solved", "PPO to 475, steps"),
     "a2c": ("policy_gradient", {"method": "a2c"}, "solved", "A2C to 475, steps"),
+    "trpo": ("trpo", {}, "solved", "TRPO to 475, steps"),
     "reinforce": ("policy_gradient", {"method": "reinforce"}, "solved", "REINFORCE to 475, steps"),
     "dqn": ("dqn", {}, "solved", "DQN to 475, steps"),
     "grpo": ("grpo", {"digits": 5}, 0.8, "27,648 weights to 0.8 right, updates"),
