@@ -29,23 +29,23 @@ from sphinx.util.docutils import SphinxDirective
 
 FOLDER = "lab/"  # below _static
 MICROPYTHON = Path(__file__).parent / "micropython"
-LABS = {  # each lab's modes, with title and first button; the first is the whole lab
+LABS = {  # each lab's modes: title, the button that runs it, and the one that only opens it; the first is the whole lab
     "maze": {
-        "": ("Own the maze", "Sweep to the end"),
-        "backup": ("One equation a cell", "Sweep to the end"),
-        "plan": ("Own the maze", "Sweep to the end"),
-        "learn": ("Four learners in a maze of yours", "Let all four learn"),
+        "": ("Own the maze", "Sweep to the end", "Look first"),
+        "backup": ("One equation a cell", "Sweep to the end", "Look first"),
+        "plan": ("Own the maze", "Sweep to the end", "Look first"),
+        "learn": ("Four learners in a maze of yours", "Let all four learn", "Look first"),
     },
-    "cartpole": {"": ("Train it", "Train both")},
+    "cartpole": {"": ("Train it", "Train both", "Look first")},
     "language": {
-        "": ("Teach it to write its work", "Train"),
-        "judge": ("Your thumbs make a judge", "Train it to please the judge"),
+        "": ("Teach it to write its work", "Train", "Look first"),
+        "judge": ("Your thumbs make a judge", "Train it to please the judge", "Look first"),
     },
     "agent": {
-        "": ("You are the agent", "Let someone else walk"),
-        "walk": ("You are the agent", "Let someone else walk"),
-        "learn": ("Learning from your walks", "Learn from the walks"),
-        "pull": ("Your choices pull", "Let the walks pull"),
+        "": ("You are the agent", "Let someone else walk", "Walk yourself"),
+        "walk": ("You are the agent", "Let someone else walk", "Walk yourself"),
+        "learn": ("Learning from your walks", "Learn from the walks", "Look first"),
+        "pull": ("Your choices pull", "Let the walks pull", "Look first"),
     },
 }
 OPTIONS = {
@@ -62,8 +62,7 @@ CLOSED = """<style>.lab{margin:.5rem 0}.lab-bar{display:flex;flex-wrap:wrap;gap:
 def opening(name: str, options: dict[str, str] | None = None) -> str:
     """The frame of a lab before it is touched."""
     options = options or {}
-    title, run = LABS[name][options.get("mode", "")]
-    look = "Walk yourself" if title == "You are the agent" else "Look first"
+    title, run, look = LABS[name][options.get("mode", "")]
     settings = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
     return (
         f'<section class="lab" data-lab="{name}"{settings} data-state="stopped" aria-label="Lab: {html.escape(title)}">'

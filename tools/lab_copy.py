@@ -181,7 +181,7 @@ def rewritten(text: str, page: str, book: Book) -> str:
     def named(block: re.Match[str]) -> str:
         options = OPTION.match(block[3])
         mode = re.search(r"^:mode: *(\S+)", options[0], re.MULTILINE) if options else None
-        title, _ = LABS[block[2].strip()][mode[1] if mode else ""]
+        title, *_ = LABS[block[2].strip()][mode[1] if mode else ""]
         site = os.environ.get("BOOK_URL", "").rstrip("/")
         path = f"chapters/{page}.html"
         built = f"`_build/html/{path}`, which `make book` makes ({_link('all labs', 'laboratory.md')})"

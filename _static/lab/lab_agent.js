@@ -16,10 +16,14 @@ lab.define("lab_agent", function (use) {
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => strangerStep() });
     const world = choice("Maze", Object.keys(WORLDS), { onchange: () => { pause(); load(); } });
     const runButton = button("Let someone else walk", stranger, { class: "lab-run" });
-    const picture = mazePicture({ tabindex: 0, role: "application", "aria-roledescription": "maze in fog" });
+    const picture = mazePicture({ tabindex: 0, "data-first": "", role: "application", "aria-roledescription": "maze in fog" });
     const pad = el("div", { class: "lab-pad" }, ...["↑", "←", "↓", "→"].map((sign, k) => {
       const a = [0, 2, 1, 3][k];
-      return button(sign, () => { pause(); go(a); }, { "aria-label": ACTIONS[a] });
+      return button(sign, ({ detail }) => {
+        pause();
+        go(a);
+        if (detail) picture.focus({ preventScroll: true });  // after a click the arrow keys walk, too
+      }, { "aria-label": ACTIONS[a] });
     }));
     const maps = ["Monte Carlo", "TD"].map(name => ({ name, svg: mazePicture({}), line: el("p", { class: "lab-small" }) }));
     const verdict = el("p"), said = el("div", { class: "lab-two", hidden: true });
@@ -89,6 +93,7 @@ lab.define("lab_agent", function (use) {
         : own.length ? `Walks so far: ${own.length}. The best was worth ${two(Math.max(...own.map(returnOf)))} at the start; the best there is, ${two(best)}.`
         : lent.length ? "You have not walked here yet. The walks that you watched stand in for yours."
           : "You have not walked here yet. What your walks say will stand below; you may also watch someone who knows nothing, and use their walks.";
+      if (reached.length && world.value === "six cells" && !memory.walks["sixteen cells"]?.length) verdict.append(" Now choose the sixteen cells: no picture of this page has shown you those.");
     }
     // ---------------------------------------------------------------- someone else walks
     let rng = generator(1);

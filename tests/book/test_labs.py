@@ -330,10 +330,14 @@ def test_the_reader_walks_by_keys_swipes_and_buttons_and_is_remembered_until_tol
         picture = lab.locator("svg.lab-maze").first
         assert "5 of 6 cells are unknown" in picture.get_attribute("aria-label")
         assert "not walked here yet" in lab.inner_text()
-        picture.focus()
-        seen.page.keyboard.press("ArrowRight")
+        seen.page.keyboard.press("ArrowRight")  # the maze has the keys as soon as the lab is open
         assert "you are now in B" in seen.status("agent")
         lab.get_by_role("button", name="right").click()
+        seen.page.keyboard.press("ArrowLeft")  # and after a click
+        seen.page.keyboard.press("ArrowRight")
+        lab.get_by_role("button", name="Back to the start").click()
+        for _ in range(2):
+            lab.get_by_role("button", name="right").click()
         box = picture.bounding_box()
         x, y = box["x"] + box["width"] / 2, box["y"] + 30
         seen.page.mouse.move(x, y)
