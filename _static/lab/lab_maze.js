@@ -2,11 +2,11 @@
 lab.define("lab_maze", function (use) {
   const { generator } = use("random"), { Maze, LAYOUTS, ACTIONS } = use("maze");
   const { backup, sweep, largestChange, qTable, qFromValues, policyImprovement, valueIteration, best, Run, LEARNERS } = use("tabular");
-  const { el, button, knob, choice, group, code, still, nice, curves, figure, Panel } = use("page");
+  const { el, button, knob, choice, palette, group, code, still, nice, curves, figure, Panel } = use("page");
   const { nameOf, kindOf, two, drawMaze, bestActions, mazePicture, cellAt } = use("maze_picture");
 
-  const BRUSHES = { "shows its equation": null, "clears it": ".", "builds a wall": "#", "sets a trap": "T", "sets a goal": "G", "moves the start": "S",
-    "sets its reward": "reward" };
+  const BRUSHES = { "shows its equation": null, "builds a wall": "#", "clears it": ".", "sets a trap": "T", "sets a goal": "G", "moves the start": "S",
+    "sets its reward to": "reward" };
   const open = n => Array.from({ length: n }, (_, r) => Array.from({ length: n }, (_, c) => r + c === 0 ? "S" : r + c === 2 * n - 2 ? "G" : ".").join(""));
   const STARTS = { ...LAYOUTS, "4 by 4": ["S...", ".#T.", "...#", "#..G"], "6 by 6": open(6) };
   const COIN = "equal chances", BEST = "the best action";
@@ -17,15 +17,15 @@ lab.define("lab_maze", function (use) {
   function build(root) {
     const { mode = "", layout: given = "L1" } = root.dataset, has = part => MODES[mode].includes(part);
     const starts = STARTS[given] ? STARTS : { "as in the text": given.split("/"), ...STARTS };
-    let maze, values, policy, looked, sweeps, timer, runs = null, frame = 0, optimal;
+    let maze, values, policy, looked, sweeps, lastMove, rounds, fresh, timer, runs = null, frame = 0, optimal;
     const panel = new Panel(root, { sleep: () => { clearTimeout(timer); cancelAnimationFrame(frame); }, wake: () => runs ? live() : film() });
 
     // ---------------------------------------------------------------- controls
     const layout = choice("Start from", Object.keys(starts), { value: STARTS[given] ? given : "as in the text", onchange: load });
     const slip = knob("Slip", { min: 0, max: 1, step: 0.05, value: +(root.dataset.slip ?? 0), onchange: () => { maze.slip = slip.value; changed(); } });
     const gamma = knob("Discount γ", { min: 0, max: 0.99, step: 0.01, value: +(root.dataset.gamma ?? 0.9), onchange: changed });
-    const brush = choice("A press on a cell", Object.keys(BRUSHES).slice(has("model") ? 0 : 1), { value: Object.keys(BRUSHES)[has("model") ? 0 : 2] });
-    const reward = knob("Reward to set", { min: -100, max: 100, step: 1, value: -1 });
+    const brush = palette("A press on a cell", Object.keys(BRUSHES).slice(has("model") ? 0 : 1));
+    const reward = knob("", { min: -100, max: 100, step: 1, value: -1 });
     const weights = choice("The backup takes", [BEST, COIN], { value: mode === "backup" ? COIN : BEST, onchange: () => { policy = null; draw(); } });
     const runButton = button("Sweep to the end", run, { class: has("model") ? "lab-run" : null });
     const picture = mazePicture({ tabindex: 0, role: "application", "aria-roledescription": "maze" });
@@ -41,11 +41,12 @@ lab.define("lab_maze", function (use) {
     const chart = figure();
     const learners = el("div", { class: "lab-four", hidden: true }, ...small.map(({ name, svg, line }) => el("div", {}, el("b", {}, name), svg, line)));
 
+    reward.input.setAttribute("aria-label", "Reward to set");
+    brush.node.append(reward.node);
     root.replaceChildren(
-      group("The maze", layout.node, slip.node, gamma.node, brush.node, reward.node),
+      group("The maze", layout.node, slip.node, gamma.node, brush.node), panel.status, picture,
       ...has("model") ? [group("With the model", weights.node, runButton, button("One backup", oneBackup), button("One sweep", oneSweep),
-        ...has("policy") ? [button("One round of policy iteration", oneRound)] : [], button("Forget the values", load0))] : [],
-      panel.status, picture, ...has("model") ? [equation] : [],
+        ...has("policy") ? [button("One round of policy iteration", oneRound)] : [], button("Forget the values", load0)), equation] : [],
       ...!has("learners") ? [code(...has("policy") ? [backup, sweep, policyImprovement] : [backup, sweep])] : [group("Without the model", learnButton, button("One step each", () => { pause(); begin(); stepAll(1); drawLearners(); }),
         button("Start over", () => { pause(); runs = null; begin(); drawLearners(); }),
         alpha.node, epsilon.node, lambda.node, speed.node, seed.node),
@@ -54,11 +55,12 @@ lab.define("lab_maze", function (use) {
 
     // ---------------------------------------------------------------- the maze
     function load() { maze = new Maze(starts[layout.value], slip.value); looked = maze.start; load0(); }
-    function load0() { values = new Float64Array(maze.nStates); changed(); panel.score(0); panel.say(has("model") ? "All values are 0. Choose a cell to see its equation." : "Four learners start with empty tables. A press on a cell changes the maze, if you choose how."); }
+    function load0() { values = new Float64Array(maze.nStates); fresh = true; sweeps = 0; changed(); panel.score(0); panel.say(has("model") ? "All values are 0. Choose a cell to see its equation." : "Four learners start with empty tables. A press on a cell changes the maze, if you choose how."); }
     /** The world has changed: values stay, as the start of the next sweeps; what was learned in the old world goes. */
     function changed() {
       pause();
-      policy = null; sweeps = 0; runs = null;
+      fresh &&= !sweeps;                                     // do the next sweeps start from zeros?
+      policy = null; sweeps = lastMove = rounds = 0; runs = null;
       for (let s = 0; s < maze.nStates; s++) if (maze.terminal(s)) values[s] = 0;
       learners.hidden = chart.node.hidden = true;
       optimal = valueIteration(maze, gamma.value).values;
@@ -95,7 +97,7 @@ lab.define("lab_maze", function (use) {
       pause();
       const { value } = backup(maze, values, gamma.value, looked, rows()), old = values[looked], name = nameOf(maze, looked);
       if (maze.terminal(looked)) { panel.say(`${name} is a ${kindOf(maze, looked)}, worth 0. Choose another cell.`); }
-      else { values[looked] = value; panel.say(`V(${name}) was ${two(old)} and is now ${two(value)}.`); }
+      else { values[looked] = value; fresh = false; panel.say(`V(${name}) was ${two(old)} and is now ${two(value)}.`); }
       policy = null;
       panel.score(values[maze.start]);
       do looked = (looked + 1) % maze.nStates; while (maze.terminal(looked));
@@ -104,6 +106,7 @@ lab.define("lab_maze", function (use) {
     function sweepOnce() {
       const next = sweep(maze, values, gamma.value, rows()), change = largestChange(values, next);
       values = next; policy = null; sweeps++;
+      if (change) lastMove = sweeps;
       panel.score(values[maze.start]);
       panel.say(`Sweep ${sweeps}: the largest change of a value is ${change.toPrecision(2)}.`, !panel.running);
       draw();
@@ -112,11 +115,13 @@ lab.define("lab_maze", function (use) {
     function oneSweep() { pause(); sweepOnce(); }
     function oneRound() {
       pause();
-      const round = policyImprovement(maze, policy ?? new Uint8Array(maze.nStates), gamma.value);
+      const old = policy ? "the arrows that stood there" : "always up", round = policyImprovement(maze, policy ?? new Uint8Array(maze.nStates), gamma.value);
+      rounds = policy ? rounds + 1 : 1;
       ({ values, policy } = round);
+      fresh = false;
       panel.score(values[maze.start]);
       if (round.stable) panel.state = "solved";
-      panel.say(round.stable ? "No action changed: this policy is optimal, and these are its values." : "These are the old policy's values; the arrows are now the best actions on them.");
+      panel.say(`Round ${rounds}: the values of ${old}. ${round.stable ? "No action changed: this policy is optimal." : "The arrows are now the best actions on them."}`);
       draw();
     }
     function run() {
@@ -134,7 +139,7 @@ lab.define("lab_maze", function (use) {
       if (change > 1e-6) { timer = setTimeout(film, 160); return; }
       pause();
       panel.state = "solved";
-      panel.say(`After ${sweeps} sweeps the values stand still: the start is worth ${two(values[maze.start])}.`);
+      panel.say(`${change ? `Sweep ${sweeps} changes less than a millionth` : `Sweep ${sweeps} changes nothing: the values stood after ${lastMove}`}, counted from ${fresh ? "zeros" : "the values of before"}. The start is worth ${two(values[maze.start])}.`);
     }
     function pause() {
       clearTimeout(timer);

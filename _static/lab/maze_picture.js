@@ -15,7 +15,7 @@ lab.define("maze_picture", function (use) {
    */
   function drawMaze(svg, maze, { values = null, Q = null, arrows = null, looked = -1, walker = -1, fog = null, label }) {
     const most = Math.max(1e-9, ...(Q ?? values ?? [10]).map(Math.abs), 10), side = 100;
-    const tint = v => `class="${v < 0 ? "lab-low" : "lab-high"}" fill-opacity="${(0.55 * Math.min(1, Math.abs(v) / most)).toFixed(2)}"`;
+    const tint = (v, kind) => `class="${v < 0 ? "lab-low" : kind === "G" ? "lab-good" : "lab-high"}" fill-opacity="${(0.55 * Math.min(1, Math.abs(v) / most)).toFixed(2)}"`;
     let out = "";
     for (let s = 0; s < maze.nStates; s++) {
       const x = s % maze.columns * side, y = Math.floor(s / maze.columns) * side, kind = maze.cells[s], open = !maze.terminal(s);
@@ -23,13 +23,13 @@ lab.define("maze_picture", function (use) {
       if (fog && fog[s]) { out += `<rect x="${x}" y="${y}" width="100" height="100" class="lab-fog"/>` + text(50, 62, 34, "?"); continue; }
       const worth = kind === "G" || kind === "T" ? maze.rewards[s] : Q ? best(Q, s) : values ? values[s] : 0;
       out += kind === "#" ? `<rect x="${x}" y="${y}" width="100" height="100" class="lab-wall"/>`
-        : `<rect x="${x}" y="${y}" width="100" height="100" ${tint(worth)}/>`;
+        : `<rect x="${x}" y="${y}" width="100" height="100" ${tint(worth, kind)}/>`;
       out += `<rect x="${x}" y="${y}" width="100" height="100" class="lab-cell"/>`;
       if (kind === "#") continue;
       out += text(14, 23, 21, nameOf(maze, s), ' class="lab-letter"');
       if (kind === "G" || kind === "T") { out += text(50, 50, 20, NAMES[kind]) + text(50, 78, 22, two(maze.rewards[s]).replace(".00", "")); continue; }
       if (kind === "S") out += text(71, 22, 20, "start");
-      if (maze.rewards[s]) out += text(50, 42, 17, `pays ${maze.rewards[s]}`);
+      if (maze.rewards[s]) out += text(62, kind === "S" ? 42 : 22, 17, `pays ${maze.rewards[s]}`);
       if (values || Q) out += text(50, 91, 22, two(Q ? best(Q, s) : values[s]));
       for (const a of (open && arrows ? arrows(s) : [])) {
         const [dy, dx] = MOVES[a], X = x + 50 + 5 * dx, Y = y + 49 + 4 * dy;

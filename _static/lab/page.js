@@ -29,6 +29,14 @@ lab.define("page", function (use) {
     return { node: el("label", { class: "lab-knob" }, name, " ", select), input: select, get value() { return select.value; } };
   }
 
+  /** The same as a row of buttons, for a word that is changed often. */
+  function palette(name, options, value = options[0]) {
+    const press = word => { value = word; buttons.forEach(b => b.setAttribute("aria-pressed", b.textContent === word)); };
+    const buttons = options.map(word => button(word, () => press(word)));
+    press(value);
+    return { node: el("span", { class: "lab-palette", role: "group", "aria-label": name }, el("span", {}, name), ...buttons), get value() { return value; } };
+  }
+
   const group = (title, ...nodes) => el("fieldset", {}, el("legend", {}, title), ...nodes);
 
   /** The source of what runs, to be unfolded. */
@@ -117,5 +125,5 @@ lab.define("page", function (use) {
     }
   }
 
-  return { el, button, knob, choice, group, code, still, nice, curves, figure, Panel };
+  return { el, button, knob, choice, palette, group, code, still, nice, curves, figure, Panel };
 });
