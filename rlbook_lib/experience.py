@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
 import numpy as np
@@ -111,6 +111,10 @@ class ScheduleTable:
             return self.constant
         return self.up_to(int(counts.max()))[counts]
 
+    def of(self, count: int) -> float:
+        """The schedule at one count."""
+        return self.up_to(count).item(count) if self.constant is None else self.constant
+
     def up_to(self, count: int) -> FloatArray:
         """The array, with entries up to ``count`` at least."""
         if count >= len(self.values):
@@ -163,6 +167,37 @@ def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray | float, u: FloatA
     explore = JUST_BELOW_ONE * len(q) / (epsilon + (epsilon == 0))
     np.copyto(action, u * explore, where=u < epsilon, casting="unsafe")  # rounds down
     return action
+
+
+def exploration(epsilon: float, n_actions: int) -> tuple[float, float, float]:
+    """Epsilon, and the factors of ``epsilon_greedy_actions`` that turn a uniform number into an action."""
+    return (
+        epsilon,
+        JUST_BELOW_ONE * n_actions / (epsilon + (epsilon == 0)),
+        JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1)),
+    )
+
+
+def epsilon_greedy_action(row: list[float], epsilon: float, u: float) -> int:
+    """The same as ``epsilon_greedy_actions`` for one row of numbers."""
+    _, explore, exploit = exploration(epsilon, len(row))
+    return int(u * explore) if u < epsilon else one_of(row, max(row), (u - epsilon) * exploit)
+
+
+def one_of(row: list[float], best: float, u: float) -> int:
+    """One of the places of ``best`` in a row, by a uniform number."""
+    if row.count(best) == 1:
+        return row.index(best)
+    places = [action for action, value in enumerate(row) if value == best]
+    return places[int(u * len(places))]
+
+
+def mean_of(row: list[float], best: float, epsilon: float) -> float:
+    """What the epsilon-greedy policy expects of a row."""
+    share, floor, total = (1 - epsilon) / row.count(best), epsilon / len(row), 0.0
+    for value in row:
+        total += (floor + (share if value == best else 0.0)) * value
+    return total
 
 
 @cache
@@ -302,6 +337,28 @@ class TableWalk:
                 if place.max() >= (self.episodes - 1) * self.runs:  # somebody played the last episode
                     keep = self._keep(self.episode < self.episodes)
         return keep
+
+    def alone(self, act: Callable[[int, float], int]) -> Iterator[tuple[int, int, int, float, int, bool, bool]]:
+        """A single run, step after step, as plain numbers: those that ``step`` and ``move_on`` would give.
+
+        ``act`` chooses by the state and a uniform number. Yields the episode (from 0), state, action, reward,
+        next state, terminated and over.
+        """
+        outcomes, state = self.table.outcomes(1.0), self.state.item()
+        draws = chain.from_iterable(self.random.blocks("action", "transition", "start"))
+        for episode in range(self.episodes):
+            total, steps, over = 0.0, 0, False
+            while not over:
+                u, u_transition, u_start = next(draws)
+                action = act(state, u)
+                chances, results = outcomes[state][action]
+                next_state, reward, _, terminated = results[bisect_right(chances, u_transition)]
+                total, steps = total + reward, steps + 1
+                over = terminated or steps == self.max_steps
+                yield episode, state, action, reward, next_state, terminated, over
+                state = next_state
+            self.flat_returns[episode], self.flat_lengths[episode] = total, steps
+            state = self.table.first_state(u_start)
 
     def _wait(self, going: BoolArray) -> BoolArray:
         """Runs whose episode is over leave; when all have left, all come back for the next episode."""
@@ -567,6 +624,12 @@ class PolicySampler:
     def __init__(self, policy: Policy, n_states: int, n_actions: int) -> None:
         rows = policy_rows(policy, n_states, n_actions)
         self.cumulative = cumulative_chances(rows.T)  # (A-1, S)
+        self._columns: list[list[float]] = []
+
+    def action(self, state: int, u: float) -> int:
+        """One action."""
+        self._columns = self._columns or self.cumulative.T.tolist()
+        return bisect_right(self._columns[state], u)
 
     def actions(self, state: IntArray, u: FloatArray) -> IntArray:
         """One action per entry of ``state``, (n,)."""

@@ -1,6 +1,7 @@
 """Monte Carlo: learn values by averaging the returns of whole episodes (chapter 4).
 
-``experience`` says how runs, random numbers and environments work.
+One run on a table is learned one number at a time, as a book writes it; R independent runs in lock-step, with the same
+numbers. ``experience`` says how runs, random numbers and environments work.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from rlbook_lib.experience import (
     Prediction,
     Schedule,
     ScheduleTable,
+    TableWalk,
+    epsilon_greedy_action,
     epsilon_greedy_actions,
     epsilon_greedy_probabilities,
+    mean_of,
     new_history,
     one_or_all,
     open_walk,
@@ -47,7 +51,7 @@ def running_mean(
 
     Source: Sutton & Barto (2018), equation 2.3.
     """
-    return (mean + (value - mean) / count)[()]
+    return mean + (value - mean) / count
 
 
 # ---------------------------------------------------------------------- prediction
@@ -123,6 +127,8 @@ class _Prediction:
     """Play an episode in every run, then move what was visited toward the returns; again and again."""
 
     table: FloatArray  # what is learned, as the caller sees it
+    numbers: list[float]  # the same of a run that is alone
+    playing = 0  # its episode
 
     def __init__(
         self,
@@ -153,10 +159,53 @@ class _Prediction:
     def estimate(self, run: IntArray, state: IntArray) -> FloatArray:
         return self.values[run, state]
 
-    def entry(self, state: IntArray, action: IntArray) -> IntArray:
+    def entry(self, state: Any, action: Any) -> Any:
         return state
 
     def learn(self) -> None:
+        if self.walk.runs == 1 and isinstance(self.walk, TableWalk):
+            self.learn_alone(self.walk)
+        else:
+            self.learn_side_by_side()
+
+    def learn_alone(self, walk: TableWalk) -> None:
+        """One run on a table, one number at a time: Monte Carlo as a book writes it.
+
+        The numbers are those of ``learn_side_by_side``, to the last bit in episodes of at most 126 steps; the returns of
+        longer ones are summed in blocks there.
+        """
+        self.numbers, counts = self.values[0].tolist(), self.counts[0].tolist()
+        values, steps = self.numbers, []
+        for episode, state, action, reward, next_state, terminated, over in walk.alone(self.choose_alone):
+            steps.append((self.entry(state, action), reward))
+            if over:
+                g = 0.0 if terminated else self.estimate_alone(next_state)
+                visits = []  # each with the return that followed it, the last visit first
+                for entry, reward in reversed(steps):
+                    g = reward + self.gamma * g
+                    visits.append((entry, g))
+                counted = dict(visits).items() if self.first_visit else reversed(visits)  # dict: the first visit wins
+                for entry, g in counted:
+                    counts[entry] += 1
+                    if self.alpha is None:
+                        values[entry] = running_mean(values[entry], counts[entry], g)
+                    else:
+                        values[entry] += self.alpha.of(counts[entry]) * (g - values[entry])
+                steps = []
+                self.values[0] = values
+                if self.history is not None:
+                    self.history[episode + 1] = self.table
+                self.playing = episode + 1
+        self.counts[0] = counts
+
+    def choose_alone(self, state: int, u: float) -> int:
+        return self.policy.action(state, u)
+
+    def estimate_alone(self, state: int) -> float:
+        return self.numbers[state]
+
+    def learn_side_by_side(self) -> None:
+        """The same for many runs, or in a real environment: arrays (n,) hold a number for each run."""
         walk, visits, rewards = self.walk, [], []
         tail = np.zeros(walk.runs)  # what comes after the episode: nothing at an end, else the estimate
         while walk.next_step():
@@ -215,5 +264,15 @@ class _Control(_Prediction):
         q = self.table[run, state].T  # (A, n)
         return (epsilon_greedy_probabilities(q, self.epsilon[self.walk.episode + 1], axis=0) * q).sum(axis=0)
 
-    def entry(self, state: IntArray, action: IntArray) -> IntArray:
+    def choose_alone(self, state: int, u: float) -> int:
+        return epsilon_greedy_action(self.row(state), self.epsilon.item(self.playing + 1), u)
+
+    def estimate_alone(self, state: int) -> float:
+        row = self.row(state)
+        return mean_of(row, max(row), self.epsilon.item(self.playing + 1))
+
+    def row(self, state: int) -> list[float]:
+        return self.numbers[state * self.walk.n_actions : (state + 1) * self.walk.n_actions]
+
+    def entry(self, state: Any, action: Any) -> Any:
         return state * self.walk.n_actions + action

@@ -1,7 +1,8 @@
 """Temporal differences: learn a guess from the next guess, at every step (chapter 4).
 
 TD(0) and n-step TD predict the value of a fixed policy; SARSA, expected SARSA and Q-learning learn to act.
-All learn in R independent runs at once; ``experience`` says how runs, random numbers and environments work.
+Each rule stands here twice, with the same numbers: one run on a table, one number at a time, as a book writes it;
+and R independent runs in lock-step. ``experience`` says how runs, random numbers and environments work.
 
 In every method an end of the episode is worth 0, while an episode that the step limit cuts off (truncated) is
 continued by the estimate of the state it was cut off in.
@@ -10,6 +11,7 @@ continued by the estimate of the state it was cut off in.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from itertools import chain, count, islice
 from typing import Any, NamedTuple, Unpack
@@ -19,7 +21,6 @@ import numpy as np
 from rlbook_lib.checks import ANY_FINITE, Array, Count, Environment, Flags, Floats, Range, UnitInterval, checked
 from rlbook_lib.dynamic_programming import expected_visits
 from rlbook_lib.experience import (
-    JUST_BELOW_ONE,
     Control,
     LearnerOptions,
     PolicySampler,
@@ -29,7 +30,10 @@ from rlbook_lib.experience import (
     TableWalk,
     epsilon_greedy_actions,
     epsilon_greedy_probabilities,
+    exploration,
+    mean_of,
     new_history,
+    one_of,
     one_or_all,
     open_walk,
 )
@@ -60,7 +64,7 @@ def td_target(
 
     Source: Sutton & Barto (2018), section 6.1.
     """
-    return (reward + gamma * np.where(terminated, 0.0, next_value))[()]
+    return reward + gamma * np.where(terminated, 0.0, next_value)
 
 
 @checked
@@ -165,7 +169,7 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
     q_learning, sarsa, alpha = learner.rule == "q_learning", learner.rule == "sarsa", learner.alpha.constant
     counts = [[0] * walk.n_actions for _ in q]
     state, first_action, returns, lengths = int(walk.state[0]), learner.first_actions()[0].item(), [], []
-    epsilon, explore, exploit = _exploration(learner.epsilons[1].item(), walk.n_actions)
+    epsilon, explore, exploit = exploration(learner.epsilons[1].item(), walk.n_actions)
     draws = chain.from_iterable(walk.random.blocks("action", "transition", "start", "first_action"))
     for episode in range(1, walk.episodes + 1):
         row, best, action, total, steps = q[state], max(q[state]), first_action, 0.0, 0
@@ -176,7 +180,7 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
                 elif row.count(best) == 1:
                     action = row.index(best)
                 else:
-                    action = _one_of(row, best, (u - epsilon) * exploit)
+                    action = one_of(row, best, (u - epsilon) * exploit)
             chances, results = outcomes[state][action]
             next_state, reward, discount, terminated = results[bisect_right(chances, u_transition) if chances else 0]
 
@@ -185,13 +189,13 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
             if q_learning:
                 next_value = next_best
             elif sarsa:
-                next_action = int(u * explore) if u < epsilon else _one_of(next_row, next_best, (u - epsilon) * exploit)
+                next_action = int(u * explore) if u < epsilon else one_of(next_row, next_best, (u - epsilon) * exploit)
                 next_value = next_row[next_action]
             else:
-                next_value = _mean_of(next_row, next_best, epsilon)
+                next_value = mean_of(next_row, next_best, epsilon)
             if alpha is None:
                 counts[state][action] += 1
-                step_size = learner.alpha.up_to(counts[state][action])[counts[state][action]].item()
+                step_size = learner.alpha.of(counts[state][action])
             else:
                 step_size = alpha
             row[action] += step_size * (reward + discount * next_value - row[action])  # discount: gamma, 0 at an end
@@ -211,39 +215,14 @@ def _learn_alone(learner: _Control, walk: TableWalk) -> None:
         if episode == walk.episodes:
             break
         if learner.epsilon.constant is None:
-            epsilon, explore, exploit = _exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
+            epsilon, explore, exploit = exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
         state = walk.table.first_state(u_start)
         if sarsa:
             row, best = q[state], max(q[state])
             first_action = (
-                int(u_first * explore) if u_first < epsilon else _one_of(row, best, (u_first - epsilon) * exploit)
+                int(u_first * explore) if u_first < epsilon else one_of(row, best, (u_first - epsilon) * exploit)
             )
     learner.q[0], walk.flat_returns[:], walk.flat_lengths[:] = q, returns, lengths
-
-
-def _exploration(epsilon: float, n_actions: int) -> tuple[float, float, float]:
-    """Epsilon, and the factors of ``epsilon_greedy_actions`` that turn a uniform number into an action."""
-    return (
-        epsilon,
-        JUST_BELOW_ONE * n_actions / (epsilon + (epsilon == 0)),
-        JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1)),
-    )
-
-
-def _one_of(row: list[float], best: float, u: float) -> int:
-    """One of the places of ``best`` in a row, by a uniform number."""
-    if row.count(best) == 1:
-        return row.index(best)
-    places = [action for action, value in enumerate(row) if value == best]
-    return places[int(u * len(places))]
-
-
-def _mean_of(row: list[float], best: float, epsilon: float) -> float:
-    """What the epsilon-greedy policy expects of a row."""
-    share, floor, total = (1 - epsilon) / row.count(best), epsilon / len(row), 0.0
-    for value in row:
-        total += (floor + (share if value == best else 0.0)) * value
-    return total
 
 
 class _Control:
@@ -404,7 +383,7 @@ def n_step_td_prediction(
 
 
 class _Prediction:
-    """The state of a TD prediction: values, the last n steps of every run, and the loop."""
+    """A TD prediction: values, the last n steps of every run, and the loop, for one run and for many."""
 
     def __init__(
         self,
@@ -428,12 +407,42 @@ class _Prediction:
         self.last_rewards = np.zeros((self.n, self.walk.runs))
 
     def learn(self) -> Prediction:
-        for _ in self.iterate():
-            pass
         walk = self.walk
+        if walk.runs == 1 and isinstance(walk, TableWalk):
+            self.learn_alone(walk)
+        else:
+            for _ in self.iterate():
+                pass
         return Prediction(one_or_all(self.v), one_or_all(self.counts), walk.returns, walk.lengths, self.history)
 
+    def learn_alone(self, walk: TableWalk) -> None:
+        """One run on a table, one number at a time: n-step TD as a book writes it, and with n = 1 TD(0).
+
+        The numbers are those of ``iterate``, to the last bit up to n = 126; beyond, returns are summed in blocks there.
+        """
+        v, counts = self.v[0].tolist(), self.counts[0].tolist()
+        waiting: deque[int] = deque()  # states whose update is to come, oldest first
+        rewards: deque[float] = deque(maxlen=self.n)  # of the last n steps
+        for episode, state, _, reward, next_state, terminated, over in walk.alone(self.policy.action):
+            waiting.append(state)
+            rewards.append(reward)
+            if len(waiting) == self.n or over:
+                target, targets = 0.0 if terminated else v[next_state], []  # newest state first
+                for r in reversed(rewards):
+                    target = r + self.gamma * target
+                    targets.append(target)
+                for _ in range(len(waiting) if over else 1):  # at an end all states that still wait
+                    s = waiting.popleft()
+                    counts[s] += 1
+                    v[s] += self.alpha.of(counts[s]) * (targets.pop() - v[s])
+            if over:
+                rewards.clear()
+                if self.history is not None:
+                    self.history[episode + 1] = v
+        self.v[0], self.counts[0] = v, counts
+
     def iterate(self) -> Iterator[tuple[Any, ...]]:
+        """The same for many runs in lock-step, or in a real environment: arrays (n,) hold a number for each run."""
         walk = self.walk
         for time in count():
             if not walk.next_step():

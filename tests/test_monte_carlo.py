@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_experience import ScriptedEnv, assert_mean_within, chain_with_return, exact_values, loop_mdp
 
+from rlbook_lib.experience import harmonic, linear_decay
 from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP, enumerate_trajectories
-from rlbook_lib.monte_carlo import monte_carlo_control, monte_carlo_prediction, running_mean
+from rlbook_lib.monte_carlo import _Control, _Prediction, monte_carlo_control, monte_carlo_prediction, running_mean
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text())
 UNIFORM = np.full((6, 4), 0.25)
@@ -183,6 +184,23 @@ def test_history_holds_the_table_before_the_first_and_after_every_episode():
         acting = dict(policy=UNIFORM) if one is monte_carlo_prediction else dict(epsilon=0.2)
         after_five = one(Maze(), history=True, **acting, **{**options, "episodes": 5}).history
         assert (after_five == table[:6]).all()
+
+
+@pytest.mark.parametrize("kind", [_Prediction, _Control])
+@pytest.mark.parametrize("first_visit", [True, False])
+@pytest.mark.parametrize("alpha, max_steps", [(None, 60), (0.3, 7), (harmonic(1, 5), 1)])
+@pytest.mark.parametrize("env", ["FrozenLake-v1", "maze", "slip"])
+def test_one_run_on_lists_is_bit_equal_to_arrays(kind, first_visit, alpha, max_steps, env):
+    env = {"maze": Maze(), "slip": Maze(slip=0.3)}.get(env, env)
+    policy = np.random.default_rng(1).dirichlet(np.ones(4), size=16 if env == "FrozenLake-v1" else 6)
+    behavior = policy if kind is _Prediction else linear_decay(1, 0, 15)
+    options = dict(episodes=20, gamma=0.95, seed=9, history=True, max_steps=max_steps)
+    lists, arrays = (kind(env, behavior, first_visit, alpha, **options) for _ in range(2))
+    lists.learn()
+    arrays.learn_side_by_side()
+    assert (lists.history == arrays.history).all() and (lists.table == arrays.table).all()
+    assert (lists.counts == arrays.counts).all() and lists.counts.any()
+    assert (lists.walk.returns == arrays.walk.returns).all() and (lists.walk.lengths == arrays.walk.lengths).all()
 
 
 def test_more_episodes_continue_the_same_runs():

@@ -427,6 +427,24 @@ def test_one_run_on_lists_is_bit_equal_to_arrays(rule, env, alpha, epsilon):
     assert lists.lengths.max() > 3
 
 
+@pytest.mark.parametrize("n", [1, 2, 5, 40])
+@pytest.mark.parametrize("env", ["FrozenLake-v1", "maze", "slip"])
+@pytest.mark.parametrize("alpha, max_steps", [(0.3, 60), (harmonic(1, 5), 7), (1.0, 1)])
+def test_one_prediction_on_lists_is_bit_equal_to_arrays(n, env, alpha, max_steps):
+    env = {"maze": Maze(), "slip": Maze(slip=0.3)}.get(env, env)
+    policy = np.random.default_rng(1).dirichlet(np.ones(4), size=16 if env == "FrozenLake-v1" else 6)
+    options = dict(episodes=20, gamma=0.95, seed=9, history=True, max_steps=max_steps)
+    arrays = _Prediction(env, policy, alpha, n, None, **options)
+    for _ in arrays.iterate():
+        pass
+    lists = n_step_td_prediction(env, policy, n=n, alpha=alpha, **options)
+    assert (lists.history == arrays.history).all() and (lists.values == arrays.v[0]).all()
+    assert (lists.counts == arrays.counts[0]).all() and lists.counts.sum() == lists.lengths.sum()
+    assert (lists.returns == arrays.walk.returns).all() and (lists.lengths == arrays.walk.lengths).all()
+    if n == 1:
+        assert (td_prediction(env, policy, alpha=alpha, **options).values == lists.values).all()
+
+
 @every_rule
 def test_runs_do_not_depend_on_how_long_others_take(rule):
     # some runs are done with a few episodes long before others, which go on as if nothing had happened
