@@ -169,7 +169,8 @@ def gpu_run(
 ) -> dict[str, Any] | None:
     """Show the recorded run of an experiment, or say that there is none; where ``RLBOOK_GPU=1`` asks for it, run it on the GPU.
 
-    One line is printed that says which of the three it was. Unasked nothing starts, so that a page prints the same everywhere.
+    One line is printed that says which of the three it was. Unasked nothing starts, so that a page prints the same
+    everywhere.
 
     Args:
         name: of the recording: lowercase letters, digits, hyphens and underscores.

@@ -56,11 +56,7 @@ def entropy(p: Rows, base: Base = None) -> Array:
 
     Equation: eq-entropy
 
-    Args:
-        p: (K,) or (..., K), probabilities, each row sums to one.
-
-    Returns:
-        One entropy per row, between 0 and log K; a float for numpy input of shape (K,).
+    One number per row, between 0 and log K; a float for numpy input of shape (K,).
 
     Source: Shannon (1948); Cover & Thomas (2006), section 2.1.
     """
@@ -73,12 +69,7 @@ def cross_entropy(p: Rows, q: Rows, base: Base = None) -> Array:
 
     Equation: eq-cross-entropy
 
-    Args:
-        p: (K,) or (..., K), the distribution the outcomes come from.
-        q: of a shape that goes with p, the distribution the code is made for.
-
-    Returns:
-        One number per row, H(p) or more; inf where q gives 0 to an outcome that p can have.
+    One number per row, H(p) or more; inf where q gives 0 to an outcome that p can have.
 
     Source: Cover & Thomas (2006), theorem 5.4.3.
     """
@@ -94,13 +85,7 @@ def kl_divergence(p: Rows, q: Rows, base: Base = None) -> Array:
 
     Equation: eq-kl
 
-    Args:
-        p: (K,) or (..., K), the distribution the outcomes come from.
-        q: of a shape that goes with p.
-
-    Returns:
-        One number per row: 0 where p = q, positive elsewhere, inf where q gives 0 to an outcome that p can
-        have.
+    One number per row: 0 where p = q, positive elsewhere, inf where q gives 0 to an outcome that p can have.
 
     Source: Kullback & Leibler (1951); Cover & Thomas (2006), section 2.3.
     """
@@ -120,11 +105,7 @@ def gaussian_kl(mean_p: Floats[Array, "*"], std_p: Deviations, mean_q: Floats[Ar
 
     Each component adds log(std_q / std_p) + (std_p^2 + (mean_p - mean_q)^2) / (2 std_q^2) - 1/2.
 
-    Args:
-        mean_p, std_p, mean_q, std_q: (d,) or (..., d), or numbers for one component, of shapes that go together.
-
-    Returns:
-        The sum over the last axis; a float where all arguments are numbers or numpy vectors.
+    Arguments are (d,) or (..., d), or numbers for one component; the sum is over the last axis.
 
     Source: a Gaussian integral, worked out in chapter 8.
     """

@@ -110,11 +110,8 @@ def n_step_targets(
     ``gamma^m``, or 0 where the window ends in a terminal state. ``NStepWindow`` makes both. No gradient flows
     through a target.
 
-    Args:
-        returns: discounted sums of the rewards in the windows.
-        discounts: of the values where the windows end.
-        next_q: the target network's action values there.
-        next_q_online: the online network's; if given, it picks the action (double DQN).
+    ``next_q`` are the target network's values where the windows end, ``next_q_online`` the online network's: if given,
+    they pick the action (double DQN).
 
     Source: Sutton & Barto (2018), section 7.1; Hessel et al. (2018).
     """
@@ -265,13 +262,9 @@ def dqn_targets(
 
     Equation: eq-dqn-target
 
-    A truncated episode is not a terminated one: its next state has a value.
-
-    Args:
-        rewards: reward units.
-        next_q: the target network's action values of the next states.
-        terminated: the next state is an end and worth 0.
-        gamma: discount.
+    ``next_q`` are the target network's values of the next states; one that is ``terminated`` is worth 0. A truncated
+    episode
+    is not a terminated one: its next state has a value.
 
     Source: Mnih et al. (2015), equation 2 and algorithm 1.
     """

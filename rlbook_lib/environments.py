@@ -409,8 +409,8 @@ class BatchedCartPole(VectorEnvironment):
 class TorchCartPole(VectorEnvironment):
     """CartPole-v1 for thousands of copies on a device: actions in, a ``Step`` of tensors out, no waiting.
 
-    The same equations as ``BatchedCartPole``, on any device. The state is float32, not float64: many GPUs compute float64
-    at a small fraction of the speed, and policies see float32 anyway. A step differs from the float64 one by
+    The same equations as ``BatchedCartPole``, on any device. The state is float32, not float64: many GPUs compute
+    float64 at a small fraction of the speed, and policies see float32 anyway. A step differs from the float64 one by
     rounding, about 1e-7. ``step`` never asks the device for a result, so the CPU can run ahead of the GPU.
 
     """

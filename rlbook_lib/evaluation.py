@@ -50,13 +50,15 @@ def sweep(
 ) -> Runs:
     """Train with every config and every seed, side by side, and keep each run in a file of its own.
 
-    Call it again to go on: a run whose file is there, made with the same config, is not made again. After a kill only the
-    runs that were under way are lost. Each run has one thread, so that its numbers depend on its config and seed alone,
-    not on ``workers`` or ``backend``. Two sweeps of one folder at once harm nothing, but may make a run twice: give each its seeds.
+    Call it again to go on: a run whose file is there, made with the same config, is not made again. After a kill only
+    the runs that were under way are lost. Each run has one thread, so that its numbers depend on its config and seed
+    alone, not on ``workers`` or ``backend``. Two sweeps of one folder at once harm nothing, but may make a run twice:
+    give each its seeds.
 
     Args:
         train: called as ``train(seed, **config)``; returns curves by name, numbers in a list or an array (points,).
-            A cluster's workers get the function itself if it stands in a notebook or the main program, and else import it.
+            A cluster's workers get the function itself if it stands in a notebook or the main program, and else import
+            it.
         configs: case -> keyword arguments of ``train``: numbers, strings, lists, and dataclasses of them.
         folder: one folder a case, one JSON file a seed; made where it is missing.
         workers: processes; default: one for each core.
@@ -298,8 +300,8 @@ def stored_runs(path: str | Path) -> Runs:
             among the runs that came with the library.
 
     Returns:
-        Case -> curve -> (seeds, points); shorter runs are filled up with NaN. "seeds" (seeds,) and "cpu_seconds" (seeds,)
-        stand beside the curves of each case.
+        Case -> curve -> (seeds, points); shorter runs are filled up with NaN. "seeds" (seeds,) and "cpu_seconds"
+        (seeds,) stand beside the curves of each case.
 
     Raises:
         ValueError: the file is not such a record; it says what to run.
@@ -346,9 +348,7 @@ def interquartile_mean(x: Floats[FloatArray, "..."], axis: int | None = 0) -> An
 
     Less easily moved by one lucky or broken run than the mean, and less noisy than the median.
 
-    Args:
-        x: results, with the runs along ``axis``; n runs, of which floor(n / 4) are dropped at each end.
-        axis: None takes all numbers together.
+    Of n runs floor(n / 4) are dropped at each end. ``axis`` is that of the runs; None takes all numbers together.
 
     Source: Agarwal et al. (2021), section 4.
     """

@@ -138,12 +138,7 @@ def epsilon_greedy_probabilities(
 
     Equation: eq-epsilon-greedy
 
-    Args:
-        q_values: action values, (..., A).
-        axis: where the actions are; 0 for (A, ...).
-
-    Returns:
-        Probabilities of the same shape; actions that tie for the best share the greedy mass.
+    Actions that tie for the best share the greedy mass. ``axis`` is that of the actions; 0 for (A, ...).
 
     Source: Sutton & Barto (2018), section 5.4.
     """

@@ -106,12 +106,7 @@ def log_derivative_gradient(logits: Floats[FloatArray, "... A"], payoffs: Floats
 
     Equation: eq-log-derivative
 
-    Args:
-        logits: of the distribution p, (A,), or of one in each row.
-        payoffs: h(a), same shape, any unit.
-
-    Returns:
-        The gradient, same shape.
+    ``logits`` are of the distribution p, or of one in each row; ``payoffs`` are h(a).
 
     Source: Williams (1992), section 4.
     """
@@ -183,11 +178,7 @@ def td_advantage(mdp: MDP, values: StateValues) -> FloatArray:
 
     Equation: eq-td-advantage
 
-    Args:
-        values: V, reward units; terminal states are worth 0 whatever stands there.
-
-    Returns:
-        (S, A); 0 in terminal states.
+    (S, A); terminal states are worth 0, whatever ``values`` says.
 
     Source: Schulman et al. (2016), section 3.
     """
@@ -354,9 +345,7 @@ def gradient_estimate(scores: Floats[FloatArray, "T N ..."], psi: Floats[FloatAr
 
     Equation: eq-gradient-estimator
 
-    Args:
-        scores: (T, N, ...): grad log pi of each step, in any parameters.
-        psi: (T, N): weights; 0 after a trajectory's end.
+    ``scores`` are grad log pi of each step, in any parameters; ``psi`` is 0 after a trajectory's end.
 
     Source: Schulman et al. (2016), equation 1.
     """
@@ -372,12 +361,8 @@ def gradient_variance(
 
     Equation: eq-gradient-variance
 
-    Args:
-        gradients: one gradient per trajectory.
-        probabilities: None means 1/K each.
-
-    Returns:
-        The sum of the variances of all components. A mean of N samples has 1/N of it.
+    It is the sum of the variances of all components; a mean of N samples has 1/N of it. ``gradients`` holds one
+    gradient per trajectory; ``probabilities`` None means 1/K each.
 
     Source: Greensmith, Bartlett & Baxter (2004).
     """

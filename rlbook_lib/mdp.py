@@ -278,12 +278,8 @@ def expected_rewards(transitions: Array, reward_table: Array) -> FloatArray:
 
     Equation: eq-expected-reward
 
-    Args:
-        transitions: probabilities, (S, A, S), or sparse (S*A, S).
-        reward_table: rewards ``R(s, a, s')``, (S, A, S) or (S*A, S), dense or sparse.
-
-    Returns:
-        Expected rewards, (S, A) for dense transitions, (S*A,) for sparse ones.
+    Transitions are (S, A, S), or sparse (S*A, S), and so is the table ``R(s, a, s')``, dense or sparse. The expected
+    rewards are (S, A) for dense transitions, (S*A,) for sparse ones.
 
     Source: Sutton & Barto (2018), equation 3.5.
     """
@@ -334,10 +330,7 @@ def sample_episode(
 ) -> Episode:
     """Follow a policy from a first state until the process ends or ``max_steps`` have passed.
 
-    Args:
-        seed: a non-negative integer; the same seed gives the same episode.
-        start: the first state; default: drawn from ``mdp.start``.
-        max_steps: at least 1; reaching it truncates the episode.
+    ``start`` is the first state, by default drawn from ``mdp.start``; reaching ``max_steps`` truncates the episode.
     """
     rows = mdp.policy_rows(policy)
     rng = np.random.default_rng(seed)

@@ -41,13 +41,7 @@ def running_mean(
 
     Equation: eq-running-mean
 
-    Args:
-        mean: mean of the first ``count - 1`` numbers; any number when ``count`` is 1.
-        count: how many numbers there are with the new one, at least 1.
-        value: the new number.
-
-    Returns:
-        The new mean.
+    With ``count`` 1, where there was no number before, the mean before may be anything.
 
     Source: Sutton & Barto (2018), equation 2.3.
     """
@@ -171,8 +165,8 @@ class _Prediction:
     def learn_alone(self, walk: TableWalk) -> None:
         """One run on a table, one number at a time: Monte Carlo as a book writes it.
 
-        The numbers are those of ``learn_side_by_side``, to the last bit in episodes of at most 126 steps; the returns of
-        longer ones are summed in blocks there.
+        The numbers are those of ``learn_side_by_side``, to the last bit in episodes of at most 126 steps; the returns
+        of longer ones are summed in blocks there.
         """
         self.numbers, counts = self.values[0].tolist(), self.counts[0].tolist()
         values, steps = self.numbers, []

@@ -1,7 +1,7 @@
 """Policy gradients in training: the loss, REINFORCE, A2C (chapter 6).
 
-The loss is the one whose gradient is the estimate of ``gradient_estimators``, where the formulas and the weights
-Psi_t live; its names can be imported from here too.
+The loss is the one whose gradient is the estimate of ``gradient_estimators``, where the formulas and the weights Psi_t
+are.
 """
 
 from __future__ import annotations
@@ -60,11 +60,8 @@ def policy_gradient_loss(
 
     Only its gradient means anything: its value may go up while the policy gets better.
 
-    Args:
-        log_prob: log pi(a_t | s_t), with gradients.
-        psi: the weights Psi_t; treated as constants.
-        weights: None takes the mean over all steps; otherwise the sum with these weights: 1/N for N trajectories, or
-            the probability of each step's trajectory.
+    ``weights`` None takes the mean over all steps; otherwise the sum with these weights is taken: 1/N for N
+    trajectories, or the probability of each step's trajectory.
 
     Source: Schulman et al. (2016), equation 1.
     """

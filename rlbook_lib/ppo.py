@@ -117,13 +117,8 @@ def clip_objective(
 
     Equation: eq-clip-objective
 
-    To be maximized. It is a lower bound of rho A, and equal to it while rho stays within the range.
-
-    Args:
-        log_prob: log pi_new(a|s).
-        log_prob_old: log pi_old(a|s).
-        advantage: the estimate of A(s, a), reward units.
-        epsilon: half the width of the range, 0.1 to 0.3 are usual; or its reach (below, above) 1, each for itself.
+    To be maximized. It is a lower bound of rho A, and equal to it while rho stays within the range. ``epsilon`` is half
+    the width of the range, 0.1 to 0.3 are usual; or its reach (below, above) 1, each for itself.
 
     Source: Schulman et al. (2017), equation 7.
     """
@@ -401,14 +396,8 @@ def kl_penalty_objective(
 
     Equation: eq-kl-penalty
 
-    To be maximized.
-
-    Args:
-        log_prob: log pi_new(a|s).
-        log_prob_old: log pi_old(a|s).
-        advantage: reward units.
-        kl: nats; the divergence of the two policies in each state. An estimate of it may be negative.
-        beta: price of one nat, reward units.
+    To be maximized. ``kl`` is the divergence of the two policies in each state, nats (an estimate of it may be
+    negative), ``beta`` the price of one, reward units.
 
     Source: Schulman et al. (2017), equation 8.
     """
@@ -424,9 +413,8 @@ def update_kl_coefficient(
     Equation: eq-adaptive-beta
 
     Args:
-        beta: the coefficient of the update just done, reward units per nat.
-        kl: the mean KL(old || new) which that update reached, nats; a sampled estimate may fall below 0.
-        target: the divergence that an update should reach, nats.
+        beta: of the update just done, reward units per nat.
+        kl: the mean KL(old || new) which it reached, nats; a sampled estimate may fall below 0.
         rule: "paper" calls an update too far above 1.5 target and too short below target / 1.5; "doubled"
             above 2 target and below target / 2. On a threshold the coefficient stays.
 
@@ -481,15 +469,9 @@ def value_loss(
 
     Equation: eq-value-loss
 
-    With ``clip`` the second value is V_old moved toward V by at most ``clip``: a state whose value has moved
-    further than that, toward its target, has no gradient. The factor one half is a choice; it makes the
-    gradient V - target.
-
-    Args:
-        values: V(s), reward units.
-        targets: constants, whatever they were computed from.
-        values_old: the values at the time of collection; needed with ``clip``.
-        clip: how far a value may move, reward units; None for the plain loss.
+    With ``clip``, in reward units, the second value is V_old, that of the collection, moved toward V by at most
+    ``clip``: a state whose value has moved further than that, toward its target, has no gradient. The targets are
+    constants. The factor one half is a choice; it makes the gradient V - target.
 
     Raises:
         ValueError: one of ``values_old`` and ``clip`` without the other.
@@ -553,10 +535,7 @@ def interpolate_parameters(old: dict[str, Tensor], new: dict[str, Tensor], alpha
 
     Equation: eq-interpolation
 
-    Args:
-        old: name to tensor, as ``module.state_dict()`` gives them; alpha = 0.
-        new: the same names and shapes; alpha = 1.
-        alpha: above 1 the line goes on past the new parameters.
+    The parameters are as ``module.state_dict()`` gives them. Above alpha = 1 the line goes on past the new ones.
 
     Raises:
         ValueError: other names or shapes.
@@ -591,14 +570,8 @@ def interpolate_objectives(
 ) -> Interpolation:
     """The objectives and the divergence along the line from the old policy's parameters to the new one's.
 
-    Args:
-        old: the policy that acted; a policy of ``networks``.
-        new: a policy of the same shape, or a ValueError.
-        observations: where the old policy acted.
-        actions: what it did.
-        advantages: reward units.
-        alphas: (K,) where on the line.
-        epsilon: half the width of the clip's range.
+    ``old`` took the actions; ``new`` is a policy of the same shape, or a ValueError. ``alphas``, (K,), say where on the
+    line; ``epsilon`` is half the width of the clip's range.
 
     Source: Schulman et al. (2017), figure 2.
     """

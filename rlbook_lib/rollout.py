@@ -29,17 +29,6 @@ from rlbook_lib.environments import VectorEnvironment, opened
 from rlbook_lib.networks import Policy, SharedPolicyValue, ValueNetwork, make_policy
 from rlbook_lib.training import pack, unpack
 
-__all__ = [
-    "Actors",
-    "Collector",
-    "Rollout",
-    "RolloutBatch",
-    "SeparatePolicyValue",
-    "flatten",
-    "open_actors",
-    "value_estimates",
-]
-
 
 @dataclass(frozen=True)
 class Rollout:
@@ -136,7 +125,8 @@ class Collector:
             max_steps: episodes still under way then are cut, as a truncation; None trusts the environment's limit.
 
         Returns:
-            A rollout as long as the longest episode, and a mask (T, N): True where a step belongs to its copy's episode.
+            A rollout as long as the longest episode, and a mask (T, N): True where a step belongs to its copy's
+            episode.
         """
         limit = math.inf if max_steps is None else max_steps
         self.observations = self.environments.reset()
@@ -251,10 +241,8 @@ def open_actors(
     Environments that were made here are closed afterwards; those that came ready-made stay open.
 
     Args:
-        env: a Gymnasium id, a constructor, or a vector environment (whose number of copies then counts).
         config: its ``hidden``, ``activation``, ``initial_log_std`` and ``scale`` are those of the networks.
         seeds: four of them: of the environments, the policy, the value network and the actions.
-        copies: N, environments side by side.
         steps: T, of each copy in one rollout.
         shared: policy and value share their hidden layers.
 

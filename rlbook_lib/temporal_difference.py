@@ -54,13 +54,7 @@ def td_target(
 
     Equation: eq-td-target
 
-    Args:
-        reward: rewards, any shape.
-        next_value: value of the next state; not looked at where ``terminated``.
-        terminated: flags; true where the next state ends the episode. A truncation is not an end.
-
-    Returns:
-        Targets, of the arguments' common shape.
+    ``terminated`` where the next state ends the episode: its value is not looked at. A truncation is not an end.
 
     Source: Sutton & Barto (2018), section 6.1.
     """
@@ -79,14 +73,7 @@ def td_error(
 
     Equation: eq-td-error
 
-    Args:
-        reward: rewards, any shape.
-        value: value of the state, same shape.
-        next_value: value of the next state; not looked at where ``terminated``.
-        terminated: flags; true where the next state ends the episode. A truncation is not an end.
-
-    Returns:
-        Errors, of the arguments' common shape.
+    The arguments are those of ``td_target``, and the value of the state.
 
     Source: Sutton & Barto (2018), equation 6.5.
     """
@@ -567,17 +554,8 @@ def residual_gradient_fixed_point(
 
     Equation: eq-residual-gradient
 
-    As soon as transitions are random this is not the value function, even with one parameter per state.
-
-    Args:
-        features: (S, d); the rows of terminal states count as 0. The identity gives one value per state.
-        weights: how often each state is updated, (S,), not negative; default: expected visits per episode.
-
-    Returns:
-        Parameters theta, (d,); the shortest, where several fit.
-
-    Raises:
-        ValueError: no weights for a policy that may never end the episode.
+    As soon as transitions are random this is not the value function, even with one parameter per state. Arguments,
+    result and errors are those of ``td_fixed_point``.
 
     Source: Baird (1995); Sutton & Barto (2018), section 11.5.
     """

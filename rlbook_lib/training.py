@@ -169,14 +169,7 @@ def train(
     Ctrl-C lets the update under way end, saves a checkpoint if one was asked for, and raises
     KeyboardInterrupt; a second Ctrl-C stops at once and saves nothing.
 
-    Args:
-        begin: ``iterate_X`` with its first arguments in place: called as ``begin(config, seed=seed, state=state)``.
-        config: the trainer's config.
-        seed: a non-negative integer.
-        **options: see ``RunOptions``.
-
-    Returns:
-        The policy, the curves, and the state.
+    ``begin`` is ``iterate_X`` with its first arguments in place: called as ``begin(config, seed=seed, state=state)``.
 
     Raises:
         TrainingError: a metric or a parameter is NaN; the last good checkpoint stays as it is.
@@ -334,12 +327,8 @@ def _interrupt_between_updates() -> Iterator[Callable[[], bool]]:
 def save_checkpoint(path: str | Path, state: State) -> None:
     """Write a state to a file, all or nothing: under another name, forced to the disk, and renamed.
 
-    Args:
-        path: the file.
-        state: tensors and plain data (numbers, strings, None, and lists, tuples, dicts of these).
-
     Raises:
-        TypeError: the state holds something else.
+        TypeError: something else than tensors and plain data (numbers, strings, None, and lists, tuples, dicts of these).
         OSError: the disk is full, say; it names the file, and the one before stays.
     """
     path = Path(path)
@@ -581,9 +570,7 @@ class Adam:
 
     Args:
         parameters: of the networks, or groups of them: dicts with "params" and, if it differs, "lr".
-        lr: learning rate.
         betas: decay rates of the means of the gradient and of its square, in [0, 1).
-        eps: added to the root of the mean square.
         decay: decoupled weight decay (AdamW).
         fused: all in one kernel, in a third of the time, differing from the plain steps by rounding.
 
@@ -693,7 +680,6 @@ def gradient_step(
     """One step of an optimizer down the gradient of a loss; a loss that is no number changes nothing.
 
     Args:
-        optimizer: of the parameters that are trained.
         loss: a scalar with a gradient; or its parts, made one after another, so that only one is held at a time.
         learning_rate: of this step and the next ones; None leaves the optimizer's.
         max_norm: a longer gradient is scaled down to this length; None leaves it, and does not measure it.
@@ -734,8 +720,8 @@ def evaluate_policy(
 ) -> NDArray[np.float64]:
     """Undiscounted returns of greedy episodes, all of them side by side; (episodes,), reward units.
 
-    ``env`` is an environment's id or constructor. An episode that is still under way after ``max_steps`` counts with the
-    rewards so far.
+    ``env`` is an environment's id or constructor. An episode that is still under way after ``max_steps`` counts with
+    the rewards so far.
 
     Raises:
         TypeError: ``env`` is an environment already: it would be used up; or the policy cannot act.

@@ -108,12 +108,7 @@ def surrogate_loss(
 
     Equation: eq-sample-surrogate
 
-    At theta = theta_old its gradient is minus the policy gradient.
-
-    Args:
-        log_prob: log pi_theta(a|s) of the sampled actions; gradients flow.
-        log_prob_old: the same under the policy that sampled them; a constant.
-        advantage: estimates of A^old(s, a); constants.
+    At theta = theta_old its gradient is minus the policy gradient. Gradients flow through ``log_prob`` alone.
 
     Source: Schulman et al. (2015), equation 14.
     """
@@ -286,11 +281,8 @@ def conjugate_gradient(
 
     Equation: eq-conjugate-gradient
 
-    Args:
-        matvec: v -> A v.
-        b: the right-hand side.
-        iterations: at most so many products. n of them are enough but for rounding.
-        tolerance: stop when the length of b - A x is at most tolerance times that of b.
+    At most ``iterations`` products are made (n of them are enough but for rounding); they stop when the length of b - A
+    x is at most ``tolerance`` times that of b.
 
     Raises:
         ValueError: A is not positive definite, or has another size.
@@ -345,12 +337,9 @@ def natural_gradient_step(
 
     Equation: eq-natural-step
 
-    Args:
-        gradient: g of the objective that is to grow. The step is 0 where it is.
-        matvec: v -> F v, positive definite.
-        delta: the radius in nats: half of step' F step is delta.
-        iterations: of the conjugate gradient method; None: as many as the tolerance asks for, at most 10 n.
-        tolerance: of the conjugate gradient method.
+    ``gradient`` is g of the objective that is to grow; ``matvec`` is v -> F v; half of step' F step is ``delta``, nats.
+    ``iterations`` and ``tolerance`` are of the conjugate gradient method; None: as many as the tolerance asks for, at
+    most 10 n.
 
     Raises:
         ValueError: F is not positive definite.
@@ -386,12 +375,8 @@ def line_search(
 
     Equation: eq-line-search
 
-    Args:
-        evaluate: step -> (gain of the surrogate, KL(old || new)), both true, not modeled.
-        step: the full step.
-        delta: the largest KL that is accepted, nats.
-        factor: how much shorter the next try is.
-        tries: at most so many steps are tried; a step of 0 if none is accepted.
+    ``evaluate`` maps a step to the gain of the surrogate and KL(old || new), both true, not modeled. At most ``tries``
+    steps are tried; the step is 0 if none is accepted.
 
     Source: Schulman et al. (2015), appendix C; Nocedal & Wright (2006), section 3.1.
     """
