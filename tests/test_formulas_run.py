@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import rlbook_lib
-from tests.test_library import LISTED
+from test_library import LISTED
 
 PACKAGE = Path(rlbook_lib.__file__).parent
 CHAPTERS = PACKAGE.parent / "chapters"
