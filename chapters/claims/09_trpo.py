@@ -38,3 +38,10 @@ def ten_products_point_well_enough(seed):
     best = g @ torch.linalg.solve(torch.stack([product(v) for v in torch.eye(len(g))]), g)
     y = trpo.conjugate_gradient(product, g, 10)
     return float(g @ y / (y @ product(y) * best).sqrt()) > 0.98  # of the largest gain at one divergence
+
+
+def angle_and_speed_of_a_pole_go_together(seed):
+    """changes the behavior little, for the two mostly grow together"""
+    page = cells("09_trpo", "tr9-ellipse-data")
+    observations, _, _ = page["coin_batch"](seed)
+    return np.corrcoef(observations[:, 2], observations[:, 3])[0, 1] > 0.3
