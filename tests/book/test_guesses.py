@@ -68,7 +68,13 @@ def test_what_the_loosest_leash_earns() -> None:
 
 def test_the_top_of_the_ledge() -> None:
     """Out with p, then +1 with 1 - p and -19 with p: p - 20 p^2."""
-    assert truth("09_trpo", 0) == pytest.approx(1 / 40, abs=5e-4)
+    assert truth("09_trpo", 1) == pytest.approx(1 / 40, abs=5e-4)
+
+
+def test_the_first_step_of_a_walk_that_falls() -> None:
+    """All that follows is the -1 at the left end, against the forecast of the middle cell: a fair game, 0."""
+    forecast = np.linalg.solve(np.eye(9) - (np.eye(9, k=1) + np.eye(9, k=-1)) / 2, [-0.5, *[0.0] * 7, 0.5])[4]
+    assert truth("07_gae", 0) == ("good" if -1 - forecast > 0 else "bad")
 
 
 def test_when_the_first_answer_is_on_top_by_newtons_method() -> None:
