@@ -74,3 +74,15 @@ def dpo_ends_at_the_optimum(seed):
 
     optimizer.step(closure)
     return np.allclose(logits.softmax(0).detach(), rlhf_optimum(judge, reference, 0.5), atol=1e-3)
+
+
+def equal_prices_equal_probabilities(seed):
+    """Equal weights, equal probabilities."""
+    judge, reference = _problem(seed)
+    a, b = judge.argmax(), (judge * (np.arange(6) != judge.argmax())).argmin()
+    price = (judge[a] - judge[b]) / np.log(reference[b] / reference[a])
+    if price <= 0:  # the better answer is the likelier one, too: no price makes them equal
+        return True
+    best = rlhf_optimum(judge, reference, price)
+    left = [rlhf_objective(np.eye(6)[k], judge, reference, price) for k in (a, b)]
+    return np.isclose(best[a], best[b]) and np.isclose(*left)

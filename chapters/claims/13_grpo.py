@@ -3,6 +3,7 @@ from itertools import product
 import numpy as np
 import torch
 
+from rlbook_lib.divergences import kl_divergence, kl_estimate
 from rlbook_lib.grpo import group_advantages
 
 
@@ -48,3 +49,10 @@ def equal_scores_teach_nothing(seed):
     """And all right or all wrong: exactly zero."""
     equal = _scores(seed, size=1).float().expand(-1, 11)
     return all(not group_advantages(equal, kind).any() for kind in ("std", "none", "leave_one_out"))
+
+
+def the_price_of_a_token_is_never_negative(seed):
+    """its mean over samples of $\\pi_\\theta$ is the divergence"""
+    p, ref = np.random.default_rng(seed).dirichlet(np.ones(7), 2)
+    each = np.asarray(kl_estimate(np.log(p), np.log(ref), "k3"))
+    return each.min() > 0 and np.isclose(p @ each, kl_divergence(p, ref))

@@ -15,6 +15,7 @@ from lesson_limits import CENTRAL
 from page_visit import Visit, opened, served
 from stored_figures import data_of, is_interactive
 
+from rlbook_lib.evaluation import stored_runs
 from rlbook_lib.reward_model import bradley_terry_newton
 
 
@@ -88,6 +89,14 @@ def test_when_the_first_answer_is_on_top_by_newtons_method() -> None:
 
 def test_the_advantage_of_the_only_right_answer_of_four() -> None:
     assert truth("13_grpo", 0) == pytest.approx((1 - 1 / 4) / sqrt(1 / 4 * 3 / 4), abs=1e-3)
+
+
+def test_the_ill_run_by_its_first_update() -> None:
+    """Only steps that are too long throw tokens out of the clip's range in the first update, in which the ratios begin at 1."""
+    runs = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")
+    causes = {"learning rate 1e-2": "the learning rate is too high", "KL price 3": "the KL price is too high"}
+    (case,) = [name for name in causes if runs[name]["clipped"][:, 0].min() > 0.1]
+    assert truth("13_grpo", 1) == causes[case]
 
 
 LESSON = "chapters/10_ppo.html"
