@@ -1,7 +1,8 @@
 import numpy as np
 from claims import cells
 
-from rlbook_lib.dynamic_programming import policy_evaluation
+from rlbook_lib.dynamic_programming import bellman_expectation_backup, policy_evaluation, value_iteration
+from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP
 
 
@@ -26,3 +27,24 @@ def one_slider_moves_all_values_one_way(seed):
         if change.min() < -1e-9 and change.max() > 1e-9:
             return False
     return True
+
+
+def news_travels_one_move_a_round(seed):
+    """**Each round of backups carries the news of the prizes one move farther, until no residual is left to see.**"""
+    world, policy = Maze("L1").to_mdp(0.9), np.random.default_rng(seed).dirichlet(np.ones(4), 6)
+    values, moves_away = np.zeros(6), np.array([2, 1, 1, 1])  # A to D, to the nearest of T and G
+    for k in range(1, 400):
+        values = bellman_expectation_backup(world, policy, values)
+        if k < 3 and (values[:4].astype(bool) != (moves_away <= k)).any():
+            return False
+    return np.abs(bellman_expectation_backup(world, policy, values) - values).max() < 0.005
+
+
+def the_same_values_the_opposite_buttons(seed):
+    """**The same values, the opposite buttons: $V^*$ knows where it is good to be, and $Q^*$ how to get there.**"""
+    rng, crossed = np.random.default_rng(seed), [1, 0, 3, 2]
+    layout = rng.permutation(list("SGT......"))
+    world = Maze(tuple("".join(row) for row in layout.reshape(3, 3))).to_mdp(rng.uniform(0.5, 0.99))
+    other = MDP(world.transitions[:, crossed], world.rewards[:, crossed], world.gamma, world.terminal, world.start)
+    here, there = value_iteration(world), value_iteration(other)
+    return np.allclose(here.values, there.values) and np.allclose(here.q_values, there.q_values[:, crossed])

@@ -3,6 +3,7 @@ from claims import cells
 
 from rlbook_lib.evaluation import bootstrap_interval
 from rlbook_lib.maze import Maze
+from rlbook_lib.mdp import MDP
 from rlbook_lib.temporal_difference import n_step_td_prediction, q_learning, sarsa
 
 PAGE = "04_mc_and_td"
@@ -77,3 +78,27 @@ def a_falling_step_settles(seed):
     first = [q_learning(slippery, alpha=alpha, **settings).q_values[:, 0] for alpha in (1.0, 0.1, lambda k: k**-0.7)]
     right, scatter = [np.sum(q.argmax(1) == 3) for q in first], [q.std(0)[[1, 3]] for q in first]
     return right[0] < 27 and right[1:] == [30, 30] and (scatter[2] < scatter[1]).all()
+
+
+def news_travels_n_cells_a_walk(seed):
+    """Along a walk that never turns back, news of a prize travels one cell with TD(0), $n$ cells with $n$ steps"""
+    rng = np.random.default_rng(seed)
+    for _ in range(10):
+        length, n, walks = rng.integers(4, 12), int(rng.integers(1, 5)), int(rng.integers(1, 4))
+        moves, pays = np.zeros((length + 1, 1, length + 1)), np.zeros((length + 1, 1, length + 1))
+        moves[np.arange(length), 0, np.arange(length) + 1] = 1
+        pays[length - 1, 0, length] = rng.normal()
+        way = MDP(moves, pays, 0.9, terminal=np.arange(length + 1) == length, start=np.arange(length + 1) == 0)
+        settings = dict(episodes=walks, gamma=0.9, alpha=rng.uniform(0.1, 0.9), n=n, seed=seed)
+        values = n_step_td_prediction(way, np.ones((length + 1, 1)), **settings).values
+        if np.count_nonzero(values[..., :length]) != min(length, n * walks):
+            return False
+    return True
+
+
+def the_crossing_is_joined(seed):
+    """**TD joins paths where they meet; Monte Carlo learns from each walk alone.**"""
+    watch, rng = cells(PAGE, "mt-mc02", "mt-ep02")["watch"], np.random.default_rng(seed)
+    alpha = rng.uniform(0.36, 0.85)  # so that Monte Carlo's second step outweighs its first
+    before, after = (watch("TD(0)", alpha=alpha)[k][0][10] for k in (8, 9))
+    return after > before and watch("Monte Carlo", alpha=alpha)[-1][0][6] < 0 < watch("TD(0)", alpha=alpha)[-1][0][6]

@@ -48,7 +48,21 @@ def test_every_lesson_asks(chapter: str) -> None:
 
 def test_streams_of_reward_by_their_sums() -> None:
     worth = {"steady": (1 - 0.9**10) / (1 - 0.9), "late prize": 12 * 0.9**6, "quick win": 5}
-    assert truth("02_mdps", 1) == max(worth, key=lambda name: worth[name])
+    assert truth("02_mdps", 4) == max(worth, key=lambda name: worth[name])
+
+
+def test_the_maze_by_counting_moves() -> None:
+    """The start is two moves from the trap, however the buttons are wired; no first move saves a walker that is random afterwards."""
+    assert truth("02_mdps", 1) == "2"
+    assert 0.9 * max(-3.93, -3.46, -6.15) < 0 and truth("02_mdps", 2) == "none"
+    assert truth("02_mdps", 3) == "only the best values"
+
+
+def test_the_crossing_by_hand() -> None:
+    """TD(0) learns 5 from the first walk, then 2.25 below it, and pulls the crossing toward that; Monte Carlo pulls it toward -9."""
+    td, monte_carlo = 5 + 0.5 * (0.9 * 0.5 * 0.9 * 5 - 5), 5 + 0.5 * (-9 - 5)
+    assert monte_carlo < 0 < td and truth("04_mc_and_td", 1) == "to Monte Carlo only"
+    assert abs(33 - (30 + 0.5 * (28 - 30))) > abs(33 - (30 + 0.5 * (33 - 30))) and truth("04_mc_and_td", 0) == "right"
 
 
 def test_the_best_baseline_of_two_doses() -> None:
