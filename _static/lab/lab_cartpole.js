@@ -9,6 +9,7 @@ lab.define("lab_cartpole", function (use) {
 
   const RATE = ["learningRate", "learning rate", { min: 1e-5, max: 0.2, step: 0.0005 }];
   const LAMBDA = ["lambda", "λ of the advantages", { min: 0, max: 1, step: 0.01 }];
+  const REWARDS = ["nStep", "rewards before the guess", { min: 1, max: 10, step: 1 }];
   /** Each method: its module, what it sets besides its defaults, and the knobs that it offers. */
   const METHODS = {
     PPO: { module: "ppo", defaults: PPO, knobs: [["clip", "clip ε", { min: 0.01, max: 0.95, step: 0.05 }], ["epochs", "epochs", { min: 1, max: 40, step: 1 }],
@@ -19,9 +20,9 @@ lab.define("lab_cartpole", function (use) {
     REINFORCE: { module: "policy_gradient", fixed: { method: "reinforce" }, defaults: REINFORCE, knobs: [["episodes", "episodes an update", { min: 1, max: 32, step: 1 }], RATE] },
     "REINFORCE without baseline": { module: "policy_gradient", fixed: { method: "reinforce", baseline: "none", normalize: false }, defaults: REINFORCE,
       knobs: [["episodes", "episodes an update", { min: 1, max: 32, step: 1 }], RATE] },
-    DQN: { module: "dqn", defaults: DQN, knobs: [RATE, ["nStep", "steps before the guess", { min: 1, max: 10, step: 1 }]] },
-    "DQN without its memory": { module: "dqn", fixed: { replay: false }, defaults: DQN, knobs: [RATE] },
-    "DQN without its target network": { module: "dqn", fixed: { target: "none" }, defaults: DQN, knobs: [RATE] },
+    DQN: { module: "dqn", defaults: DQN, knobs: [RATE, REWARDS] },
+    "DQN without its memory": { module: "dqn", fixed: { replay: false }, defaults: DQN, knobs: [RATE, REWARDS] },
+    "DQN without its target network": { module: "dqn", fixed: { target: "none" }, defaults: DQN, knobs: [RATE, REWARDS] },
   };
   const TONES = { left: "blue", right: "red" }, DASHES = { left: "", right: "7 4" };
   const percent = x => `${Math.round(100 * x)} %`;
@@ -34,7 +35,7 @@ lab.define("lab_cartpole", function (use) {
     if (backtracks !== undefined) parts.push(`step shortened ${backtracks} times`);
     if (entropy !== undefined) parts.push(`entropy ${entropy.toFixed(2)}`);
     if (explainedVariance !== undefined) parts.push(`values explain ${percent(explainedVariance)}`);
-    if (targetValue !== undefined) parts.push(`mean target ${targetValue.toFixed(1)}`);
+    if (targetValue !== undefined) parts.push(`mean target ${targetValue.toFixed(1)}; 500 steps of 1 are worth 99.3, discounted`);
     return parts.join(", ");
   }
 
@@ -142,7 +143,7 @@ lab.define("lab_cartpole", function (use) {
     const sides = [new Side("left", ...readSetting(left)), new Side("right", ...readSetting(right))];
     const seed = knob("First seed", { min: 0, max: 9999, step: 1, value: 1 }), count = knob("Seeds", { min: 1, max: 5, step: 1, value: +seeds });
     const runButton = button("Train both", press, { class: "lab-run" }), chart = figure();
-    const stepButton = button("One update", step), stopButton = button("Stop", stop);
+    const stepButton = button("One round", step), stopButton = button("Stop", stop);
     const panel = new Panel(root, { sleep: () => sides.forEach(side => side.all("pause")), wake: () => { sides.forEach(side => side.all("go")); animate(); } });
     let begun = false, drawn = 0;
 
@@ -161,7 +162,7 @@ lab.define("lab_cartpole", function (use) {
         `seed ${run.seed} ${run.solved ? "solved after" : "at"} ${run.mean.toFixed(0)} of ${LIMIT} after ${run.steps} steps`.replace(/solved after .* after/, "solved after")).join(", ") || "not begun"}`);
       curves(chart, all.map((run, k) => ({ points: run.points, tone: TONES[run.side], dash: DASHES[run.side],
         name: all.findIndex(other => other.side === run.side) === k ? `${run.side}: ${sides.find(side => side.name === run.side).title}` : "" })),
-        { xMax: nice(most), yMax: LIMIT, x: "environment steps", y: "mean length of the last 20 episodes", marks: [{ at: 475, what: "" }], words: `${words.join("; ")}.` });
+        { xMax: nice(most), yMax: LIMIT, x: "environment steps", y: "mean length of the last 20 episodes", marks: [{ at: 475, what: "475: solved" }], words: `${words.join("; ")}.` });
     }
     function begin() {
       const seeds = Array.from({ length: count.value }, (_, k) => seed.value + k);
@@ -176,8 +177,8 @@ lab.define("lab_cartpole", function (use) {
     function finish() {
       begun = false;
       const done = sides.map(side => side.runs.filter(run => run.solved));
-      const median = runs => runs.map(run => run.steps).sort((a, b) => a - b)[runs.length >> 1];
-      const words = sides.map((side, k) => `${side.name}: ${done[k].length} of ${side.runs.length} seeds solved${done[k].length ? `, the middle one after ${median(done[k]).toLocaleString("en")} steps` : ""}`);
+      const after = runs => runs.map(run => run.steps).sort((a, b) => a - b).map(steps => steps.toLocaleString("en")).join("; ");
+      const words = sides.map((side, k) => `${side.name}: ${done[k].length} of ${side.runs.length} seeds solved${done[k].length ? `, after ${after(done[k])} steps` : ""}`);
       panel.state = done[0].length === sides[0].runs.length ? "solved" : "stopped";
       runButton.textContent = "Train both";
       panel.say(`${words.join("; ")}.`.replace(/^l/, "L"));
@@ -200,7 +201,7 @@ lab.define("lab_cartpole", function (use) {
       if (panel.running) press();
       if (!begun) { begin(); }
       sides.forEach(side => side.all("step"));
-      panel.say("One update of each side.");
+      panel.say("One round of each side: some steps, and what is learned from them.");
       runButton.textContent = "Go on";
     }
     function stop() {

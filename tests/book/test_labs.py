@@ -259,14 +259,14 @@ def test_cartpole_is_solved_in_a_worker_that_leaves_the_page_free(browser: Any, 
 def test_cartpole_pauses_steps_and_stops(browser: Any, page_of_labs: str) -> None:
     with opened(browser, page_of_labs) as seen:
         lab = seen.open("cartpole")
-        lab.get_by_role("button", name="One update").click()
+        lab.get_by_role("button", name="One round").click()
         line = lab.locator(".lab-two .lab-small").first
         seen.page.wait_for_function(
             "() => document.querySelector('.lab-two .lab-small').textContent.includes('1,024 steps')", timeout=WAIT
         )
         seen.page.wait_for_timeout(300)
         assert "1,024 steps" in line.inner_text()  # one update, and not a second
-        lab.get_by_role("button", name="One update").click()
+        lab.get_by_role("button", name="One round").click()
         seen.page.wait_for_function(
             "() => document.querySelector('.lab-two .lab-small').textContent.includes('2,048 steps')", timeout=WAIT
         )
@@ -274,6 +274,7 @@ def test_cartpole_pauses_steps_and_stops(browser: Any, page_of_labs: str) -> Non
         assert lab.get_attribute("data-state") == "stopped"
         for method in (
             "DQN",
+            "TRPO",
             "A2C",
             "REINFORCE without baseline",
             "DQN without its memory",
