@@ -1,9 +1,9 @@
 """What the visible checks say of an answer that lost points: for feedback only, never for points.
 
 The checks are those of the instructor's notebook, whatever a student made of the copies. They run beside the student's
-code, which can make them end as it likes. So all that comes back is the number of a line, and what the page quotes is
-the text of the assertion that stands on this line in our own cell. They run in a sandbox of their own that has seen no
-hidden input, so that the choice of a line cannot carry one away: what is left between the two is the time of day.
+code, which can make them end as it likes. So what comes back is the number of a line and numbers: what the page quotes is
+the text of the assertion on this line in our own cell, filled in as in the notebook. The checks run in a sandbox of their
+own that has seen no hidden input, so that nothing of it can come along: what is left between the two is the time of day.
 """
 
 from __future__ import annotations
@@ -25,30 +25,42 @@ RAISED_AT = (
 LONGEST = 400  # characters of a quotation
 TELLING = 20  # characters that a message must have besides what it fills in, or the condition is quoted instead
 FILE = "<visible checks>"
-# the student's own numbers, which a page does not show, with the words around them
+OWN_LONGEST = 200  # characters of what a message fills in
+# what a message may fill in: numbers, and the words that stand beside them where arrays are printed
 OWN = re.compile(
-    r"[,;:] got \.\.\.(?: and \.\.\.)?(?:, \.\.\.)?"
-    r"|[;,.]?(?: its share of the draws,| both,)? [Yy]ours(?::| differ)[^:]*\.\.\..*$"
-    r"|: \.\.\.(?: and \.\.\.)?$"
+    r"(?:[-+0-9.,:=()\[\]{} ]|(?<=[0-9.])e(?=[-+0-9])"
+    r"|\b(?:nan|inf|True|False|None|tensor|array|torch|dtype|bool|int64|float32|float64)\b)+"
 )
 
 
 # in quotes: the sandbox has not this name
-def stopped_at(function: "Callable[..., Any]", helpers: str, text: str, file: str) -> int:
-    """Runs in the sandbox: the line of the check whose assertion failed, the negative line after another exception, 0 after none."""
+def stopped_at(function: "Callable[..., Any]", helpers: str, text: str, file: str) -> "tuple[int, list[str]]":
+    """Runs in the sandbox: the line of the check whose assertion failed, and what its message fills in.
+
+    After another exception it is the negative line, 0 after none.
+    """
+    import ast
     import sys
 
     names = dict(vars(sys.modules["__main__"]))
+    checks = ast.parse(text)
+    for node in ast.walk(checks):
+        if isinstance(node, ast.Assert) and isinstance(node.msg, ast.JoinedStr):
+            filled = [part for part in node.msg.values if isinstance(part, ast.FormattedValue)]
+            node.msg = ast.Tuple([ast.JoinedStr([part]) for part in filled], ast.Load())
     try:
         exec(helpers, names)
-        exec(compile(text, file, "exec"), names)
+        exec(compile(ast.fix_missing_locations(checks), file, "exec"), names)
     except BaseException as error:
         line, innermost, trace = 0, False, error.__traceback__
         while trace is not None:
             innermost = trace.tb_frame.f_code.co_filename == file
             line, trace = trace.tb_lineno if innermost else line, trace.tb_next
-        return line if innermost and isinstance(error, AssertionError) else -line or 2**62  # a line that no cell has
-    return 0
+        if innermost and isinstance(error, AssertionError):
+            own = error.args[0] if error.args and isinstance(error.args[0], tuple) else ()
+            return line, [str(one) for one in own]
+        return -line or 2**62, []  # a line that no cell has
+    return 0, []
 
 
 def add(
@@ -70,15 +82,15 @@ def add(
         outcome = call(replace(question, driver=stopped_at), Case((helpers, text, FILE), ""))
         if outcome.kind != RETURNED:
             return
-        says = sentences(text).get(outcome.value) if type(outcome.value) is int else None
-        if says is not None:
-            result.messages = [*result.messages, says]
+        match outcome.value:
+            case [int(line), [*own]] if type(line) is int and line in (says := sentences(text, own)):
+                result.messages = [*result.messages, says[line]]
 
 
-def sentences(text: str) -> dict[int, str]:
+def sentences(text: str, own: Sequence[Any] = ()) -> dict[int, str]:
     """What may be quoted of a cell of checks, by the lines of its assertions, and of what raised otherwise, by negative lines.
 
-    0 is the line where nothing failed.
+    0 is the line where nothing failed. ``own``: what the message fills in.
     """
     found = {0: PASS}
     for node in ast.walk(ast.parse(text)):
@@ -88,20 +100,24 @@ def sentences(text: str) -> dict[int, str]:
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             found |= dict.fromkeys((-line for line in lines), RAISED_AT.format(shortened(condition)))
         if isinstance(node, ast.Assert):
-            message, said = literal(node.msg), f" at `{shortened(condition)}`."
-            if len(message.replace("...", "")) >= TELLING:
-                said = f": “{shortened(message)}”"
+            said = f" at `{shortened(condition)}`."
+            if len(words(node.msg, ()).replace("...", "")) >= TELLING:
+                said = f": “{shortened(words(node.msg, own))}”"
             found |= dict.fromkeys(lines, STOP + said)
     return found
 
 
-def literal(message: ast.expr | None) -> str:
-    """The words of a message, in one line; what it fills in becomes three dots, and the student's own number is left out."""
-    if isinstance(message, ast.JoinedStr):
-        pieces = [str(part.value) if isinstance(part, ast.Constant) else "..." for part in message.values]
-    else:
-        pieces = [str(message.value)] if isinstance(message, ast.Constant) else []
-    return OWN.sub("", " ".join("".join(pieces).split()))
+def words(message: ast.expr | None, own: Sequence[Any]) -> str:
+    """A message in one line with what it fills in, if that is numbers; else three dots."""
+    parts = message.values if isinstance(message, ast.JoinedStr) else [message]
+    filled, pieces = iter(own), []
+    for part in parts:
+        if isinstance(part, ast.FormattedValue):
+            number = " ".join(one[:LONGEST].split()) if isinstance(one := next(filled, ""), str) else ""
+            pieces.append(number if len(number) <= OWN_LONGEST and OWN.fullmatch(number) else "...")
+        elif isinstance(part, ast.Constant):
+            pieces.append(str(part.value))
+    return " ".join("".join(pieces).split())
 
 
 def shortened(text: str) -> str:
