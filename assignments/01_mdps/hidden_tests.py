@@ -280,6 +280,8 @@ def cases_q2(rng):
     yield Case((fixed, 1.0, "transitions"), "moves with slip")
     for layout in (fixed, random_layout(rng), random_layout(rng)):
         yield Case((layout, 0.0, "rewards"), "rewards and ends")
+    # with slip a prize is as large as without: in a corridor, where the sides do not matter
+    yield Case((["T.G"], float(rng.uniform(0.2, 0.5)), "rewards"), "rewards and ends")
 
 
 def build_maze_with_coordinates(layout, slip):
@@ -879,6 +881,7 @@ def cases_q5(rng):
         yield Case(arguments, "stopping in time")
     P, R, terminal = random_world(rng, *sizes(rng))
     yield Case((P, R, 0.0, terminal, 0.01, "sweeps"), "stopping in time")
+    yield Case((P, R + 3.0, 0.97, terminal, 0.01, "sweeps"), "stopping in time")  # hundreds of sweeps
 
 
 def value_iteration_in_place(transitions, rewards, gamma, terminal, tolerance):

@@ -929,6 +929,10 @@ def cases_q5(rng):
         cases.append(Case((*batch(epsilon), "gradient"), "gradient"))
         cases.append(Case((*batch(epsilon), "clip fraction"), "clip fraction"))
         cases.append(Case((*batch(epsilon), "kl"), "divergence estimate"))
+    # outside by the ratio and inside by its logarithm, twice, and once the other way round
+    epsilon, old = float(rng.uniform(0.3, 0.35)), np.log(rng.uniform(0.05, 0.38, 4))
+    ratio = np.array([1 + epsilon + 0.02, 1 + epsilon + 0.03, 1 - epsilon + 0.02, 1.0])
+    cases.append(Case((old + np.log(ratio), old, rng.normal(size=4), epsilon, "clip fraction"), "clip fraction"))
     old = np.log(rng.uniform(0.05, 0.9, 5))  # before the first step: all ratios 1
     cases.append(Case((old, old.copy(), rng.normal(size=5), 0.2, "gradient"), "gradient"))
     new, old, advantages, epsilon = batch(0.2, base=-800.0)  # the log-probability of a long answer

@@ -217,9 +217,10 @@ def cases_q2(rng):
         return int(rng.integers(5, 8)), int(rng.integers(2, 5)), int(rng.integers(4, 7)), size, int(rng.integers(size))
 
     found = []
-    for what in ("values", "values", "gradient", "gradient"):
+    for what, spread in (("values", 1), ("values", 12), ("gradient", 1), ("gradient", 1)):  # also very rare tokens
         batch, columns, width, size, eos = sizes()
         logits, tokens, weights = draw(batch, columns, width, size, eos)
+        logits *= spread
         tokens[:, -1] = eos
         found.append(Case((what, logits, tokens, columns, eos, weights), {"values": "complete rows"}.get(what, what)))
     for kind in ("ragged", "cut off", "eos in the prompt", "padding is eos"):
