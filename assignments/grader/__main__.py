@@ -34,13 +34,10 @@ def check(options: argparse.Namespace) -> int:
         found = list(checking.faults(assignment, seeds))
         for fault in dict.fromkeys(found):
             print(f"{name}: {fault}")
-        mistakes, state = (
-            sum(len(one.mistakes) for one in assignment.questions),
-            f"{len(set(found))} faults" * bool(found),
-        )
+        mistakes = sum(len(one.mistakes) for one in assignment.questions)
         what = f"{len(assignment.questions)} questions and 1 written, {assignment.points:g} points, {mistakes} known mistakes"
-        seconds = time.monotonic() - began
-        print(f"{name}: {what}, {options.seeds} seeds: {state or 'in order'} ({seconds:.1f} s)")
+        state = f"{len(set(found))} faults" if found else "in order"
+        print(f"{name}: {what}, {options.seeds} seeds: {state} ({time.monotonic() - began:.1f} s)")
         code |= bool(found)
     return code
 
@@ -290,7 +287,6 @@ SHARED: dict[str, dict[str, Any]] = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """All commands and their arguments."""
     top = argparse.ArgumentParser(prog="python -m assignments.grader", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="command")
 

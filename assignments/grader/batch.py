@@ -71,11 +71,6 @@ class Course:
     seed: int = 0
     secret: str | None = None
 
-    def key_for(self, student: str) -> str:
-        """The key of a student's result."""
-        own = "" if self.secret is None else f" {own_inputs.seed_of(self.secret, self.assignment.name, student)}"
-        return self.key + own
-
     def of(self, student: str) -> Course:
         """This course with the hidden inputs of a student: drawn and prepared now if they are the student's own."""
         if self.secret is None:
@@ -128,9 +123,8 @@ def grade(
     """Grade every submission in a folder and write results, feedback and tables; one result for each student, by name.
 
     ``output``: ``grades/<assignment>`` if not given. ``seed``: of the hidden inputs; a secret one is drawn for a new output
-    folder and kept there. ``roster``: the students, see :func:`submissions.read_roster`, or the file. ``regrade``: what is
-    graded already, too. ``secret``: gives every student hidden inputs of their own; it is kept like the seed. ``only``: the
-    one student who is graded. A result "infrastructure error" is a failure of the grader, tried again at the next run.
+    folder and kept there, as is ``secret``, which gives every student inputs of their own. ``roster``: the students, or a
+    file. ``regrade``: what is graded already, too. ``only``: the one student who is graded.
 
     Raises ``ValueError`` if an argument is wrong, ``CanaryError`` if the grader does not work here (nothing was written),
     ``InfrastructureError`` without a sandbox, and while another grader is at work in the output folder.
@@ -148,7 +142,8 @@ def grade(
     with Sandbox(unsafe) as sandbox, ExitStack() as locks:
         inside.keep_out(sandbox, private_paths(chosen, Path(submissions), folder))
         course = ready(chosen, sandbox, folder, seed, locks, secret)
-        remember_roster(folder, students)
+        if students is not None:  # for later reports
+            results.write_whole(folder / "roster.json", json.dumps(students, indent=1, ensure_ascii=False) + "\n")
         done = run_batch(course, asked, folder, workers, regrade, progress)
         reports.write_all(folder, chosen, found.unmatched)
     return sorted(done, key=lambda result: result.student)
@@ -158,20 +153,16 @@ def find(folder: Path, name: str, roster: Roster | None) -> Survey:
     """The submissions; raises ``ValueError`` if there are none."""
     found = submissions.survey(folder, name, roster)
     if not found.submissions:
-        raise ValueError(
-            f"submissions: nobody handed anything in in {str(folder)!r}; expected a folder or a notebook for each student (the zip of"
-            " Canvas or Moodle: first say `collect`)"
-        )
+        expected = "a folder or a notebook for each student (the zip of Canvas or Moodle: first say `collect`)"
+        raise ValueError(f"submissions: nobody handed anything in in {str(folder)!r}; expected {expected}")
     return found
 
 
 def private_paths(assignment: Assignment, submitted: Path, output: Path) -> list[Path]:
-    """What no student's code may see."""
     return [assignment.folder, assignment.notebook, questions.HOME, submitted, output]
 
 
 def output_folder(output: str | os.PathLike[str] | None, assignment: Assignment) -> Path:
-    """Where the results of an assignment go."""
     return Path(output).resolve() if output is not None else ROOT / "grades" / assignment.name
 
 
@@ -251,12 +242,6 @@ def write_settings(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return read_settings(folder)
 
 
-def remember_roster(folder: Path, roster: Roster | None) -> None:
-    """Keep the roster for later reports."""
-    if roster is not None:
-        results.write_whole(folder / "roster.json", json.dumps(roster, indent=1, ensure_ascii=False) + "\n")
-
-
 def lock(folder: Path) -> AbstractContextManager[None]:
     """One batch at a time in an output folder; raises ``InfrastructureError``."""
     return results.alone(folder, InfrastructureError(f"another grader is at work in {str(folder)!r}"))
@@ -280,8 +265,7 @@ def run_batch(
 ) -> list[Result]:
     """Grade submissions with some threads, each of which waits for a sandbox most of the time.
 
-    What an earlier grader was at when it died comes last, each in a process of its own: should it have been the reason,
-    the batch does not die with it again.
+    What an earlier grader was at when it died comes last, each in a process of its own: it may have been the reason.
     """
     done: list[Result] = []
     results.private_folder(folder / BEGUN)
@@ -302,7 +286,6 @@ def run_batch(
 
 
 def begun(folder: Path, submission: Submission) -> Path:
-    """The file that is there while a submission is graded."""
     return folder / BEGUN / results.file_name(submission.student)
 
 
@@ -364,7 +347,9 @@ def grade_submission(course: Course, submission: Submission, folder: Path, regra
 
 def key_with(course: Course, submission: Submission, data: bytes | None) -> str:
     """The key of a result: all that it depends on, the submission included."""
-    said = f"{course.key_for(submission.student)} {submission.student} {submission.problem} {submission.remark} {data is None}\0"
+    student, secret = submission.student, course.secret
+    own = "" if secret is None else f" {own_inputs.seed_of(secret, course.assignment.name, student)}"
+    said = f"{course.key}{own} {student} {submission.problem} {submission.remark} {data is None}\0"
     return hashlib.sha256(said.encode("utf-8", "replace") + (data or b"")).hexdigest()
 
 
@@ -391,10 +376,8 @@ def regrade(
     The same inputs are drawn, and all other questions keep their points. Nothing is stored unless ``write`` is true.
     Who has handed in another notebook since is left out. Raises ``ValueError``, see :func:`grade`.
     """
-    if question not in [one.name for one in assignment.questions]:
-        raise ValueError(
-            f"question: got {question!r}, expected one of {', '.join(one.name for one in assignment.questions)}"
-        )
+    if question not in (names := [one.name for one in assignment.questions]):
+        raise ValueError(f"question: got {question!r}, expected one of {', '.join(names)}")
     folder, changes = output_folder(output, assignment), []
     found = find(Path(submitted), assignment.name, None).submissions
     with Sandbox(unsafe) as sandbox, ExitStack() as locks:
@@ -426,7 +409,6 @@ def regrade(
 
 
 def result_of(course: Course, submission: Submission, data: bytes | None) -> Result:
-    """Grade what was read."""
     if submission.problem:
         return Result(submission.student, results.UNREADABLE, note=submission.problem)
     if data is None:
@@ -447,7 +429,6 @@ def result_of(course: Course, submission: Submission, data: bytes | None) -> Res
 
 
 def grade_notebook(course: Course, chosen: cells.Chosen) -> tuple[list[QuestionResult], str]:
-    """Results of all questions, and the status."""
     texts = chosen.first
     more = chosen.everything != chosen.first
     graded, status, names_missing = mark_all(course, chosen.setup, texts, may_repeat=more)
@@ -477,11 +458,7 @@ def mark_all(
             return outcome
 
         graded = [mark(one, call) for one in course.prepared]
-        endings = [
-            *(question.ending for question in graded),
-            *student.left_out.values(),
-            *[CRASHED] * student.disturbed,
-        ]
+        endings = [*(one.ending for one in graded), *student.left_out.values(), *[CRASHED] * student.disturbed]
         if not (names_missing and may_repeat):
             student.forget()
             visible_checks.add(graded, [one.question for one in course.prepared], course.given.quoted, student.call)

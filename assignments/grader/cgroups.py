@@ -42,7 +42,11 @@ def find_place(root: Path = ROOT, own: str | None = None) -> Place | None:
         for name in names.split(","):
             paths[name] = path.lstrip("/")
     if {"memory", "pids"} <= paths.keys():
-        first, second = (existing(root / name, paths[name]) for name in ("memory", "pids"))
+        own_group = [root / name / paths[name] for name in ("memory", "pids")]
+        # the top of the mount where a container does not show the path
+        first, second = (
+            one if one.is_dir() else root / at for one, at in zip(own_group, ("memory", "pids"), strict=True)
+        )
         if os.access(first, os.W_OK) and os.access(second, os.W_OK) and (first / "memory.limit_in_bytes").exists():
             return Place(1, (first, second))
     here = root / paths.get("", "")
@@ -54,11 +58,6 @@ def find_place(root: Path = ROOT, own: str | None = None) -> Place | None:
         if {"memory", "pids"} <= set(enabled) and all(os.access(p, os.W_OK) for p in (folder, folder / "cgroup.procs")):
             return Place(2, (folder,))
     return None
-
-
-def existing(mount: Path, path: str) -> Path:
-    """The group of this path, or the top of the mount where a container does not show the path."""
-    return mount / path if (mount / path).is_dir() else mount
 
 
 class Group:
@@ -105,7 +104,6 @@ class Group:
 
 
 def kill_members(folder: Path) -> None:
-    """Kill the processes of one group of ours."""
     try:
         members = [int(line) for line in (folder / "cgroup.procs").read_text().split()]
     except OSError:
@@ -123,7 +121,6 @@ def owner_is_gone(folder: Path) -> bool:
 
 
 def sweep(place: Place) -> None:
-    """Remove what a killed grader left behind."""
     for folder in filter(owner_is_gone, [one for parent in place.folders for one in parent.glob(f"{PREFIX}*")]):
         kill_members(folder)
         with suppress(OSError):

@@ -17,7 +17,6 @@ MISTAKES = 5  # of every question, at least
 
 
 def mark_solution(prepared: Prepared, solution: Callable[..., Any]) -> QuestionResult:
-    """Grade a trusted solution in this process."""
     return mark(prepared, lambda question, case: call_here(question, solution, case))
 
 
@@ -67,7 +66,6 @@ def faults(assignment: Assignment, seeds: Iterable[int] = (0,)) -> Iterator[str]
 
 
 def notebook_faults(assignment: Assignment, notebook: notebooks.Notebook) -> Iterator[str]:
-    """Cells and points against the hidden tests."""
     roles = {notebooks.role(cell).get("grade_id"): notebooks.role(cell) for cell in notebook["cells"]}
     for question in assignment.questions:
         solution, checks = roles.get(question.name), roles.get(f"{question.name}-checks")

@@ -33,9 +33,8 @@ def mistakes(assignment: Assignment, everybody: Sequence[Grade]) -> list[tuple[s
     counts: Counter[tuple[str, str]] = Counter()
     for grade in everybody:
         for question in grade.result.questions if grade.result.points is not None else ():
-            messages = [message for message in question.messages if "visible checks" not in message]
-            said = {message.partition("”: ")[2] or message for message in messages}
-            counts.update((question.name, sentence) for sentence in said)
+            messages = {message for message in question.messages if "visible checks" not in message}
+            counts.update((question.name, message) for message in messages)
     order = [question.name for question in assignment.questions]
     ranked = sorted(counts.items(), key=lambda one: (order.index(one[0][0]), -one[1], one[0]))
     return [(*key, count) for key, count in ranked]
@@ -74,5 +73,4 @@ def write(output: Path, assignment: Assignment, everybody: Sequence[Grade]) -> P
 
 
 def share(right: int, count: int) -> str:
-    """A share in percent; nothing of nobody."""
     return f"{100 * right / count:.0f}%" if count else ""

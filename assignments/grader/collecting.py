@@ -34,8 +34,8 @@ CANVAS_HIDDEN = re.compile(
 # name_number_assignsubmission_file, as a folder or, where no folders were asked for, before the name of the file. The first
 # number counts: what comes after it is the name of a file, which a student chose
 MOODLE = re.compile(r"(?P<name>.*?)_(?P<id>\d{1,30})_assignsubmission_[a-z]+(?:_(?P<file>.*))?", re.DOTALL)
-TIMES: tuple[str, ...] = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%A, %B %d, %Y, %I:%M %p")
-TIMES += ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
+DAY = "%A, %d %B %Y"
+TIMES = (f"{DAY}, %I:%M %p", f"{DAY}, %H:%M", "%A, %B %d, %Y, %I:%M %p", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
 CANVAS_COLUMNS = {"name": "Student", "id": "ID", "section": "Section"}
 CANVAS_COLUMNS |= {"sis_user_id": "SIS User ID", "sis_login_id": "SIS Login ID"}
 MOODLE_COLUMNS = {"name": "Full name", "email": "Email address"}
@@ -86,11 +86,10 @@ def collect(
     worksheet: Path | None = None,
     due: datetime | None = None,
 ) -> Collected:
-    """Sort everything in a source into the folder of submissions ``output``, and write the tables next to it.
+    """Sort everything in a source, a zip or a folder, into the folder of submissions ``output``, with tables next to it.
 
-    ``source``: a zip or a folder of the system (``folder``: of students' folders). ``roster``: the students, whose names
-    replace the system's numbers. ``worksheet``: Canvas's gradebook or Moodle's grading worksheet; Moodle's times stand
-    there, Canvas only marks late files. ``due``: when work was due. Raises ``ValueError``.
+    ``roster``: the students, whose names replace the system's numbers. ``worksheet``: Canvas's gradebook or Moodle's
+    grading worksheet; Moodle's times stand there, Canvas only marks late files. Raises ``ValueError``.
     """
     if system == "folder" and worksheet:
         raise ValueError("worksheet: only canvas and moodle have one")
@@ -123,7 +122,6 @@ def collect(
 
 
 def beside(output: Path, name: str, rows: Iterable[Iterable[str]]) -> None:
-    """Write a table next to a folder."""
     text = table([student_name(cell) if cell else "" for cell in row] for row in rows)
     results.write_whole(output.with_name(f"{output.name}.{name}.csv"), text)
 
@@ -146,7 +144,6 @@ def understood(system: str, piece: Piece) -> Handed | None:
 
 
 def canvas_name(parts: list[str]) -> re.Match[str] | None:
-    """What the last part of a path says."""
     return CANVAS_HIDDEN.fullmatch(parts[-1]) or CANVAS.fullmatch(parts[-1])
 
 
@@ -156,10 +153,7 @@ def moodle_name(parts: list[str]) -> tuple[int, re.Match[str] | None]:
 
 
 def mark_of(system: str, path: str) -> str:
-    """What the system put before the name of a file, by which it finds the student again; empty if there is nothing.
-
-    No underscore at its end; ``path``: in the source.
-    """
+    """What the system put before the name of a file, by which it finds the student again, without an underscore at its end."""
     parts = path.split("/")
     found = canvas_name(parts) if system == "canvas" else moodle_name(parts)[1]
     if found is None:
@@ -274,7 +268,6 @@ def collect_one(
 
 
 def left_out(one: Handed, newest: Handed) -> str:
-    """Why a file is not the one that is graded."""
     whose = newest.name if newest.name == newest.key else f"{newest.name} ({newest.key})"
     kind = "another notebook" if one.file.lower().endswith(SUFFIX) else "no notebook"
     return f"Of {whose}, {kind}: left out; taken was {newest.file}."

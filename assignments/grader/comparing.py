@@ -61,7 +61,6 @@ def judged(judge: Callable[[Any], Any], compare: Comparison) -> Comparison:
         wrong = compare(judge(got), judge(want))
         return WRONG_VALUES if wrong == WRONG_SHAPE and shapes(got) == shapes(want) else wrong
 
-    compare_judged.judge = judge  # type: ignore[attr-defined]
     return compare_judged
 
 
@@ -81,18 +80,11 @@ def entries_right(compare: Comparison, got: Any, want: Any, arguments: Sequence[
 
 
 def shapes(value: Any) -> Any:
-    """The shapes of all arrays in a result, built as it is."""
     if isinstance(value, dict):
         return {key: shapes(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [shapes(one) for one in value]
     return np.shape(value)
-
-
-def seen_by(compare: Comparison, value: Any) -> Any:
-    """What a comparison looks at: the result itself, or what :func:`judged` makes of it."""
-    judge = getattr(compare, "judge", None)
-    return value if judge is None else judge(value)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -107,12 +99,10 @@ def same(one: Any, other: Any) -> bool:
 
 
 def repeats(runs: Any) -> bool:
-    """Whether all runs, at least two, gave the same result."""
     return len(runs) > 1 and all(same(runs[0], run) for run in runs[1:])
 
 
 def compare_numbers(got: Any, want: Any, rtol: float, atol: float) -> str | None:
-    """Two numbers or arrays."""
     if got is None:
         return NOTHING
     if not is_numeric(got):
@@ -140,12 +130,10 @@ def is_numeric(value: Any) -> bool:
 
 
 def all_numbers(value: Any) -> bool:
-    """Whether there are only numbers and arrays of numbers in a value and its lists."""
     if isinstance(value, (list, tuple)):
         return all(map(all_numbers, value))
     return isinstance(value, (bool, int, float)) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
 
 
 def first(messages: Any) -> str | None:
-    """The first message that is not None."""
     return next((message for message in messages if message is not None), None)

@@ -90,17 +90,12 @@ def load(output: Path, answer: Answer) -> Draft:
 
 
 def store(output: Path, draft: Draft) -> None:
-    """Write a draft; raises ``OSError``."""
     results.private_folder(output / "drafts")
     results.write_whole(path_of(output, draft.student), json.dumps(asdict(draft), indent=1, ensure_ascii=False) + "\n")
 
 
 def changed(draft: Draft, rubric: Rubric, said: dict[str, Any]) -> Draft:
-    """The draft as the page says that it is now.
-
-    ``said``: ``version`` and ``answer`` of what the page shows, ``points`` and ``items`` by the title of the part, and
-    ``comment``. Raises :class:`Outdated`, or ``ValueError`` that names what is impossible.
-    """
+    """The draft as the page says that it is now; raises :class:`Outdated`, or ``ValueError`` that names what is impossible."""
     if said.get("version") != draft.version:
         raise Outdated("version: this answer was graded in another window in the meantime")
     parts = {part.title: part for part in rubric.parts}
@@ -150,8 +145,7 @@ class Exported:
 def export(output: Path, assignment: Assignment, rubric: Rubric, found: Sequence[Answer]) -> Exported:
     """Enter every complete draft into the table of decisions, and make tables and pages again.
 
-    A draft that was entered before and has not changed since is left alone, so that what a person wrote into the table
-    afterwards stays. Raises ``ValueError`` for a table with an impossible line and for a student without a result.
+    A draft that was entered before and has not changed since is left alone: what a person wrote afterwards stays.
     """
     done, entered = Exported(), []
     students = [one.result.student for one in reports.grades(output, assignment)]

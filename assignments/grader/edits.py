@@ -19,13 +19,11 @@ from .questions import source_of
 def edit(base: Callable[..., Any], old: str, new: str, *more: str) -> Callable[..., Any]:
     """The function or class ``base`` with ``old`` replaced by ``new``, then each further pair in turn.
 
-    Texts are those of the source without its common indentation. Raises ``ValueError`` if an ``old`` does not stand
-    there exactly once, if a pair changes nothing, or if the result is not Python.
+    Raises ``ValueError`` if an ``old`` does not stand there exactly once, or if the result is not Python.
     """
     texts = (old, new, *more)
-    for text in texts:
-        if not isinstance(text, str):
-            raise TypeError(f"edit of {base.__name__}: got {text!r}, expected text")
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"edit of {base.__name__}: got {texts!r}, expected texts")
     if len(texts) % 2:
         raise ValueError(f"edit of {base.__name__}: got {len(texts)} texts, expected pairs of old and new")
     source = text_of(base)

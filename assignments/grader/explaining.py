@@ -1,4 +1,4 @@
-"""What is said about a question that lost points: which mistake it looks like, or how results differ from the right ones.
+"""What is said about a question that lost points: what is wrong, and which known mistake it looks like.
 
 Only sentences of the assignment and of the grader, in an order of our own: what a student's code says stays out.
 """
@@ -6,29 +6,22 @@ Only sentences of the assignment and of the grader, in an order of our own: what
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
-import numpy as np
-
-from . import diagnosing
-from .comparing import NOT_FINITE, WRONG_SHAPE, WRONG_VALUES, seen_by
+from .comparing import WRONG_VALUES, close, is_numeric
 from .outcomes import ENDINGS, MISSING, RAISED, RAISES, RETURNED, UNLIKE, UNWRITTEN, Outcome, QuestionResult
 from .preparing import Prepared, read
 from .questions import Question
 from .visible_checks import PASS, STOP
 
 DIAGNOSIS = "This looks like the following mistake: "
-
 PARTLY_KNOWN = (
     "In the tests that fail, but not in all others, the answer does the same as an answer with the following mistake would."
     " Is it this one, or one near it? "
 )
-
 ORDINALS = ("first", "second", "third", "fourth")
 
-# what the text of the notebook adds to the first of these
+# what is added of a function that is not there
 RENAMED = " No cell of the notebook defines it. Was it renamed, or its cell deleted?"
-
 STOPPED = (
     " A cell with it is there, but does not run when the notebook starts anew: a syntax error, or a name that only a cell below or"
     " a deleted cell defines. Restart the kernel, run all cells, and look for the first error."
@@ -36,7 +29,7 @@ STOPPED = (
 
 
 def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> list[str]:
-    """What is wrong, and which known mistake it looks like; else, for each part, how the result differs from the right one.
+    """What is wrong, and which known mistake it looks like.
 
     Each sentence once, in an order that the student's code does not choose, and at most one that names an exception.
     """
@@ -48,89 +41,29 @@ def explain(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[
         messages = [message for message in messages if message != WRONG_VALUES]  # the next sentence says more
         number, everywhere = found
         return [*messages, (DIAGNOSIS if everywhere else PARTLY_KNOWN) + prepared.question.mistakes[number].says]
-    if WRONG_VALUES in messages and (apart := results_apart(prepared, outcomes, verdicts)):
+    if WRONG_VALUES in messages and (apart := results_apart(prepared, outcomes)):
         messages = [apart if message == WRONG_VALUES else message for message in messages]
-    related = relations(prepared, outcomes, verdicts)
-    sentences = set(related.values())
-    if None not in sentences:
-        messages = [message for message in messages if message not in (WRONG_VALUES, WRONG_SHAPE, NOT_FINITE)]
-    if len(sentences) == 1:
-        return messages + [sentence for sentence in sentences if sentence is not None]
-    return messages + [f"Tests of “{part}”: {sentence}" for part, sentence in related.items() if sentence is not None]
+    return messages
 
 
-def results_apart(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> str | None:
+def results_apart(prepared: Prepared, outcomes: Sequence[Outcome]) -> str | None:
     """Which of several results are right in every test; None if there is one only, or all of them are wrong.
 
     What a driver hands over has a form of its own, which nobody asked a student for.
     """
-    everywhere = None if prepared.question.driver else result_pairs(prepared, outcomes, range(len(outcomes)))
-    if not everywhere or not all(isinstance(want, (list, tuple)) for _, want in everywhere):
+    pairs = [(one.value, want) for one, want in zip(outcomes, prepared.wanted, strict=True)]
+    several = all(isinstance(want, list) and not is_numeric(want) and len(want) <= len(ORDINALS) for _, want in pairs)
+    if prepared.question.driver or not several:
         return None
-    try:
-        rows = [[diagnosing.readable_pairs(*pair) == [] for pair in diagnosing.results_of(*one)] for one in everywhere]
-    except ValueError:
+    if any(not isinstance(got, list) or len(got) != len(want) for got, want in pairs):
         return None
-    if not 2 <= len(rows[0]) <= len(ORDINALS) or {len(row) for row in rows} != {len(rows[0])}:
-        return None
-    right = [all(column) for column in zip(*rows, strict=True)]
+    compare = close(1e-4, 1e-6)
+    rows = [[compare(one, other) is None for one, other in zip(got, want, strict=True)] for got, want in pairs]
+    right = [all(column) for column in zip(*rows, strict=False)]
     if all(right) or not any(right):
         return None
-    fine, wrong = ([word for word, one in zip(ORDINALS, right) if one == kind] for kind in (True, False))
+    fine, wrong = ([word for word, one in zip(ORDINALS, right, strict=False) if one == kind] for kind in (True, False))
     return f"Right in every test: the {' and the '.join(fine)} result. Not right: the {' and the '.join(wrong)}."
-
-
-def relations(prepared: Prepared, outcomes: Sequence[Outcome], verdicts: Sequence[str | None]) -> dict[str, str | None]:
-    """For each part that lost points, what :mod:`diagnosing` says about it, or None.
-
-    Of what another part shows, one case is enough.
-    """
-    wrong = {part: numbers for part in prepared.question.parts if (numbers := wrong_cases(prepared, verdicts, part))}
-    said = {part: part_relation(prepared, outcomes, numbers) for part, numbers in wrong.items()}
-    shown = tuple(filter(None, said.values()))
-    names = {name for name, sentence in diagnosing.SENTENCES.items() if any(one.endswith(sentence) for one in shown)}
-    return {part: one or part_relation(prepared, outcomes, wrong[part], names, least=1) for part, one in said.items()}
-
-
-def wrong_cases(prepared: Prepared, verdicts: Sequence[str | None], part: str) -> list[int]:
-    """The numbers of the cases of a part that are wrong."""
-    return [number for number, case in enumerate(prepared.cases) if case.part == part and verdicts[number] is not None]
-
-
-def result_pairs(
-    prepared: Prepared, outcomes: Sequence[Outcome], numbers: Sequence[int]
-) -> list[tuple[Any, Any]] | None:
-    """The results of these cases as they are compared, the student's and the right one; None if there is none to compare."""
-    compare = prepared.question.compare
-    if any(outcomes[number].kind != RETURNED for number in numbers):
-        return None
-    try:
-        pairs = [(outcomes[number].value, prepared.wanted[number]) for number in numbers]
-        return [(seen_by(compare, got), seen_by(compare, want)) for got, want in pairs]
-    except Exception:  # the judge cannot read what a student returned
-        return None
-
-
-def part_relation(
-    prepared: Prepared,
-    outcomes: Sequence[Outcome],
-    numbers: Sequence[int],
-    names: Collection[str] = diagnosing.SENTENCES.keys(),
-    least: int = 2,
-) -> str | None:
-    """The sentence about the relation between the wrong results, of these cases, and the right ones."""
-    pairs = result_pairs(prepared, outcomes, numbers)
-    if pairs is None:
-        return None
-    given = [prepared.cases[number].arguments for number in numbers]
-    arrays = [[one for one in arguments if isinstance(one, np.ndarray)] for arguments in given]
-    lengths = [{size for one in ones for size in one.shape} for ones in arrays]
-    name = diagnosing.relation(pairs, lengths, names, least)
-    if name is None:
-        return None
-    rights = (diagnosing.partly_right(*pair, ones) for pair, ones in zip(pairs, arrays, strict=True))
-    partly = name != diagnosing.SWAPPED and any(rights)
-    return diagnosing.PARTLY * partly + diagnosing.SENTENCES[name]
 
 
 def note_spoiled(results: Sequence[QuestionResult], functions: Sequence[str], called: Sequence[set[str]]) -> None:
@@ -175,7 +108,6 @@ def diagnose(
 
 
 def first_alike(prepared: Prepared, outcomes: Sequence[Outcome], indices: Sequence[int]) -> int | None:
-    """The first mistake that gives the same results on these cases."""
     for number, expected in enumerate(prepared.mistakes):
         if all(alike(prepared.question, outcomes[index], expected[index]) for index in indices):
             return number
@@ -183,7 +115,6 @@ def first_alike(prepared: Prepared, outcomes: Sequence[Outcome], indices: Sequen
 
 
 def alike(question: Question, outcome: Outcome, expected: Outcome) -> bool:
-    """Whether two calls ended alike."""
     if outcome.kind != expected.kind:
         return False
     if outcome.kind in (RAISED, UNLIKE):

@@ -17,7 +17,6 @@ CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
 
 def listed(some: Sequence[Grade]) -> str:
-    """The first of them, by name."""
     return ", ".join(grade.who for grade in some[:5]) + (", ..." if len(some) > 5 else "")
 
 
@@ -25,18 +24,16 @@ def check_written(assignment: Assignment, everybody: list[Grade], partial: bool)
     """The grades to export, and a sentence about the written question, empty if there is nothing to say.
 
     An answer that nobody has graded yet is no zero. Raises ``ValueError`` that names such students, unless ``partial``
-    is true: then they are exported without a grade. Who wrote no answer gets nothing for it, and that is said.
+    is true: then they are exported without a grade.
     """
     open_question = [grade for grade in everybody if grade.points_are_missing]
     waiting = [grade for grade in open_question if grade.result.written]
     names = listed(waiting)
     if waiting and not partial:
-        raise ValueError(
-            f"{assignment.written.name}: {len(waiting)} written answers have no points yet ({names}): enter them, or say --partial to"
-            " export these students without a grade"
-        )
+        what = f"{assignment.written.name}: {len(waiting)} written answers have no points yet ({names})"
+        raise ValueError(f"{what}: enter them, or say --partial to export these students without a grade")
     said = [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."]
-    said = said if waiting else []
+    said *= bool(waiting)
     empty = len(open_question) - len(waiting)
     said += [f"{empty} students wrote no answer to {assignment.written.name}: it counts as 0."] if empty else []
     unknown = sum(late_line(grade) == UNKNOWN_DAYS for grade in everybody)
@@ -51,7 +48,6 @@ def canvas_filled(
     """The export of Canvas's gradebook that was given, with the assignment's column filled in; and what is to be said.
 
     ``column``: its heading there; without it the one that names the assignment, or the only one with a number in brackets.
-    Raises ``ValueError`` if it is another table, or the column cannot be told.
     """
     header, *rows = read_rows(gradebook, "worksheet", ("Student", "ID"))
     own = [one for one in header if re.search(r"\(\d+\)$", one)]
@@ -66,9 +62,8 @@ def canvas_filled(
         person = dict(zip(header, row, strict=False))
         if "points possible" in person["Student"].strip().lower():
             if (most := row[place].strip()) not in ("", number(assignment.points), f"{assignment.points:.2f}"):
-                said.append(
-                    f"Canvas has {most} points possible for {fits[0]!r}, the grades {number(assignment.points)}."
-                )
+                theirs = f"Canvas has {most} points possible for {fits[0]!r}"
+                said.append(f"{theirs}, the grades {number(assignment.points)}.")
         elif person["Student"] in TEST_STUDENTS:
             continue
         elif grade := taken(left, [person["ID"], person.get("SIS Login ID", ""), person.get("SIS User ID", "")]):
@@ -115,12 +110,10 @@ def taken(left: dict[str, Grade], words: Sequence[str]) -> Grade | None:
 
 
 def not_there(everybody: list[Grade], left: Mapping[str, Grade], path: Path) -> str:
-    """A sentence about students with a grade who were not found in a given table."""
     lost = [grade for grade in everybody if grade.score is not None and any(one is grade for one in left.values())]
     return f"{len(lost)} students with a grade are not in {path.name}: {listed(lost)}." if lost else ""
 
 
 def comment(assignment: Assignment, grade: Grade) -> str:
-    """What Moodle shows beside a grade."""
     said = f"{grade.result.status}: {number(grade.score)} of {number(assignment.points)} points"
     return said + (f" ({late_line(grade)})" if grade.late and grade.late.taken else "")

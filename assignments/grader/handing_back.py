@@ -28,9 +28,8 @@ def pack(
 ) -> tuple[int, list[str]]:
     """Write the pages of all who have a grade, for their owner only; how many, and sentences about who got none.
 
-    ``target``: what is written and must not be there yet: a zip, or for ``folder`` a folder with one for each student.
-    ``collected``: the table of ``collect``; not for ``folder``. Raises ``ValueError``, also if there is no page, or two
-    pages would get one name.
+    ``target``: a zip, or for ``folder`` a folder with one for each student, that must not be there yet. ``collected``: the
+    table of ``collect``. Raises ``ValueError``, also if there is no page, or two pages would get one name.
     """
     graded = [grade for grade in everybody if grade.score is not None]
     said = without(everybody, [grade.result.student for grade in graded], "no grade")
@@ -42,9 +41,8 @@ def pack(
             raise ValueError(f"target: got {str(target)!r}, expected a file whose name ends in .zip")
         check_new(target)
         if collected is None:
-            raise ValueError(
-                f"collected: missing: {system} knows students by the names of what it packed: give the table that `collect {system}` wrote"
-            )
+            why = f"{system} knows students by the names of what it packed"
+            raise ValueError(f"collected: missing: {why}: give the table that `collect {system}` wrote")
         known = names_of(system, collected)
         names = {grade.result.student: known[grade.result.student] for grade in graded if grade.result.student in known}
         said += without(graded, list(names), f"no name of {system} in {collected.name}")
@@ -69,13 +67,11 @@ def pack(
 
 
 def check_new(target: Path) -> None:
-    """Raise ``ValueError`` if something is there, but for an empty folder."""
     if target.exists() and (not target.is_dir() or target.suffix.lower() == ".zip" or any(target.iterdir())):
         raise ValueError(f"target: {str(target)!r} is already there")
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
-    """A zip of these files."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, content in files.items():
@@ -87,7 +83,6 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
 
 
 def without(everybody: Sequence[Grade], students: Sequence[str], why: str) -> list[str]:
-    """A sentence about those who are not among the students, if there are any."""
     missing = [grade for grade in everybody if grade.result.student not in students]
     names = listed(missing)
     return [f"Without a page ({why}): {counted(missing, 'student')}, {names}."] if missing else []
@@ -99,7 +94,6 @@ def names_of(system: str, collected: Path) -> dict[str, str]:
     found = {row["student"]: collecting.mark_of(system, row["file"]) for row in rows}
     known = {student: name for student, name in found.items() if name}
     if not known:
-        raise ValueError(
-            f"collected: nothing in {collected.name} has a name as {system} makes it: was it collected from another system?"
-        )
+        what = f"nothing in {collected.name} has a name as {system} makes it"
+        raise ValueError(f"collected: {what}: was it collected from another system?")
     return known

@@ -48,13 +48,11 @@ class Policy:
     most_percent: bool
 
     def cost(self, days: int, points: float) -> float:
-        """What so many days cost in an assignment of so many points."""
         whole = days * self.amount * (points / 100 if self.percent else 1)
         return min(whole, self.most * (points / 100 if self.most_percent else 1))
 
 
 def parse(text: str) -> Policy:
-    """The policy that a sentence says; raises ``ValueError``."""
     found = POLICY.fullmatch(" ".join(text.lower().split()))
     if not found:
         raise ValueError(f"policy: got {text!r}, expected a sentence like {EXAMPLES}")
@@ -64,7 +62,6 @@ def parse(text: str) -> Policy:
 
 
 def policy_of(output: Path) -> Policy | None:
-    """The policy in force; raises ``ValueError`` if it cannot be read."""
     path = output / "settings.json"
     text = json.loads(path.read_text("utf-8")).get("late") if path.exists() else None
     return parse(text) if text else None
@@ -135,14 +132,12 @@ def after_extensions(output: Path) -> Days:
 
 
 def strangers(output: Path, students: Collection[str]) -> list[tuple[str, str]]:
-    """Names in the two tables that are no student's."""
     named = [(name, table) for table in (LATE, EXTENSIONS) for name in read(output / table)]
     known = set(map(student_name, students))
     return [(name, f"Stands in {table}, but has no result.") for name, table in named if name not in known]
 
 
 def days_late(when: datetime, due: datetime) -> int:
-    """Days that have begun since work was due."""
     return max(0, math.ceil((when - due) / timedelta(days=1)))
 
 
@@ -160,7 +155,7 @@ def read_due(text: str) -> datetime:
 def update(output: Path, seen: Mapping[str, int | None]) -> list[str]:
     """Bring ``late.csv`` up to date with what was collected; sentences about what changed.
 
-    Who is not among the collected keeps the line that is there. Days that somebody entered for a ``?`` stay.
+    Days that somebody entered for a ``?`` stay.
     """
     before = read(output / LATE)
     after = dict(before)
@@ -179,7 +174,6 @@ def update(output: Path, seen: Mapping[str, int | None]) -> list[str]:
 
 
 def shown(days: int | None) -> str:
-    """So many days in words."""
     if days is None:
         return "late, nobody knows how much"
     return f"{days} day{'s' * (days != 1)} late" if days else "in time"

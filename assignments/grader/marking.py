@@ -63,14 +63,9 @@ def part_result(
     if right == len(numbers) or name not in prepared.question.shares:
         return PartResult(name, points if right == len(numbers) else 0.0, points, right, len(numbers))
     compare, cases, wanted = prepared.question.compare, prepared.cases, prepared.wanted
-    counts = [  # a value is None unless the call returned
-        entries_right(compare, outcomes[one].value, wanted[one], cases[one].arguments) for one in numbers
-    ]
+    # a value is None unless the call returned
+    counts = [entries_right(compare, outcomes[one].value, wanted[one], cases[one].arguments) for one in numbers]
     correct, entries, guessed = map(sum, zip(*counts, strict=True))
     earned = math.floor(2 * points * max(0, correct - guessed) / max(1, entries - guessed)) / 2
-    said = (
-        ""
-        if not correct
-        else f"{correct} of {entries} {prepared.question.shares[name]} right: {earned:g} of {points:g} points."
-    )
-    return PartResult(name, earned, points, right, len(numbers), said)
+    said = f"{correct} of {entries} {prepared.question.shares[name]} right: {earned:g} of {points:g} points."
+    return PartResult(name, earned, points, right, len(numbers), said * bool(correct))

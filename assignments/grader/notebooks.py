@@ -38,7 +38,6 @@ def role(cell: Any) -> dict[str, Any]:
 
 
 def text_of(cell: Any) -> str:
-    """The text of a cell, stored as one string or as lines."""
     source = cell.get("source", "") if isinstance(cell, dict) else ""
     if isinstance(source, list):
         source = "".join(line for line in source if isinstance(line, str))

@@ -23,8 +23,6 @@ COLUMNS = ("student", "question", "points", "note")
 
 @dataclass(frozen=True)
 class Override:
-    """One decision."""
-
     student: str
     question: str
     points: float
@@ -41,8 +39,7 @@ def path_of(output: Path) -> Path:
 def read(output: Path, assignment: Assignment, students: Collection[str]) -> Overrides:
     """The decisions of an output folder, by student and question; a later line replaces an earlier one.
 
-    Raises ``ValueError`` that names the line and the column for a student or question that does not exist and for
-    points out of range.
+    Raises ``ValueError`` that names the line and the column of what is impossible.
     """
     path = path_of(output)
     if not path.exists():
@@ -62,7 +59,6 @@ def read(output: Path, assignment: Assignment, students: Collection[str]) -> Ove
 def check(
     assignment: Assignment, known: dict[str, str], student: str, question: str, points: str, note: str
 ) -> Override:
-    """The decision if it is possible; raises ``ValueError`` that names the argument."""
     if student not in known:
         raise ValueError(f"student: got {student!r}, who has no result and is not in the roster")
     limits = {one.name: one.points for one in assignment.questions}
@@ -83,7 +79,6 @@ def check(
 
 
 def write(output: Path, overrides: Overrides) -> None:
-    """Write all decisions."""
     rows = [(one.student, one.question, f"{one.points:g}", one.note) for _, one in sorted(overrides.items())]
     write_whole(path_of(output), table([COLUMNS, *rows]))
 
@@ -105,7 +100,6 @@ def add(
 
 
 def remove(output: Path, assignment: Assignment, students: Collection[str], student: str, question: str) -> None:
-    """Take one decision back; raises ``ValueError`` if there is none."""
     overrides = read(output, assignment, students)
     if (student, question) not in overrides:
         raise ValueError(f"question: there is no override of {question!r} for {student!r}")

@@ -27,30 +27,23 @@ def read_secret(path: Path) -> str:
 
     Raises ``ValueError`` for a short one, and for one that other users of the machine can read or could have written.
     """
+    said = f"inputs-per-student: the secret in {str(path)!r}"
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        secret = read_private(path)
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as kept:
+            status = os.fstat(kept.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o077:
+                seen = "can be read by other users, or they could have written it"
+                raise ValueError(f"{said} {seen}: take another one, in a file of your own with mode 600") from None
+            try:
+                secret = kept.read().decode("utf-8").strip()
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{said} is not text in UTF-8") from error
     else:
         with open(number, "w", encoding="utf-8") as file:
             secret = secrets.token_hex(16)
             file.write(f"{secret}\n")
     if len(secret) < SHORTEST:
-        has = f"has {len(secret)} characters, expected at least {SHORTEST}"
-        raise ValueError(f"inputs-per-student: the secret in {str(path)!r} {has}")
+        raise ValueError(f"{said} has {len(secret)} characters, expected at least {SHORTEST}")
     return secret
-
-
-def read_private(path: Path) -> str:
-    """The text of a file that is this user's, or root's, and that nobody else can read; raises ``ValueError``."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o077:
-            raise ValueError(
-                f"inputs-per-student: other users can read the secret in {str(path)!r} or could have written it: take another"
-                " one, in a file of your own with mode 600"
-            )
-        try:
-            return file.read().decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"inputs-per-student: the secret in {str(path)!r} is not text in UTF-8") from error

@@ -26,8 +26,6 @@ def call_here(question: Question, solution: Callable[..., Any], case: Case) -> O
 
 @dataclass
 class Prepared:
-    """A question with its cases and all that the grader computes once for a batch."""
-
     question: Question
     cases: list[Case]
     wanted: list[Any]
@@ -50,9 +48,8 @@ def prepare(question: Question, seed: int) -> Prepared:
             raise RuntimeError(f"question {question.name}: the reference raised {outcome.error}")
         wanted.append(outcome.value)
         if case.part in question.shares and not (is_numeric(outcome.value) and hasattr(question.compare, "entries")):
-            raise RuntimeError(
-                f"question {question.name}: {case.part!r} gives shares, but its results are no arrays to compare"
-            )
+            what = f"{case.part!r} gives shares, but its results are no arrays to compare"
+            raise RuntimeError(f"question {question.name}: {what}")
     mistakes = [
         [read(call_here(question, mistake.solution, case), want) for case, want in zip(cases, wanted, strict=True)]
         for mistake in question.mistakes

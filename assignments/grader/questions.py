@@ -53,7 +53,6 @@ class Question:
     """One question that is graded by calls.
 
     ``name``: the ``grade_id`` of the solution cell; the visible checks are in the cell ``name + "-checks"``.
-    ``function``: what the student defines, a function or a class.
     ``parts``: points of each part, by its name; a part is earned when all its cases are right. ``shares``: by the names
     of parts whose result is an array, what its entries are ("states"): these parts earn a share of their points by the
     entries that are right, see :func:`comparing.entries_right`.
@@ -86,7 +85,6 @@ class Question:
         return sum(self.parts.values())
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """The call itself, as the sandbox does it."""
         return self.driver(function, *arguments) if self.driver else function(*arguments)
 
 
@@ -118,7 +116,6 @@ class Assignment:
 
     @property
     def notebook(self) -> Path:
-        """The instructor's notebook."""
         return self.folder / f"{self.name}.ipynb"
 
     @property
@@ -127,7 +124,6 @@ class Assignment:
 
 
 def names(home: Path = HOME) -> list[str]:
-    """The names of all assignments, in course order."""
     return sorted(path.parent.name for path in home.glob("*/hidden_tests.py"))
 
 

@@ -50,14 +50,12 @@ def built_unlike(got: Any, want: Any) -> str | None:
 
 
 def levels(value: Any) -> int:
-    """How deep lists and axes of arrays go."""
     if isinstance(value, (list, tuple)):
         return 1 + max(map(levels, value), default=0)
     return value.ndim if isinstance(value, np.ndarray) else 0
 
 
 def holds_none(value: Any) -> bool:
-    """Whether there is a None in a list."""
     return isinstance(value, (list, tuple)) and any(one is None or holds_none(one) for one in value)
 
 

@@ -125,17 +125,14 @@ def handed_in_by(everybody: list[Result], roster: Roster) -> dict[str, str]:
 
 
 def name_in(roster: Roster, student: str) -> str:
-    """The name beside a student's number or folder in the list of the course; empty if there is none."""
     return student_name(name) if (name := roster.get(student, {}).get("name")) else ""
 
 
 def called(student: str, name: str) -> str:
-    """A student as messages and pages say it."""
     return f"{name} ({student})" if name and name != student else student
 
 
 def read_roster(output: Path) -> Roster:
-    """The roster that was given last, empty if none was."""
     path = output / "roster.json"
     return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
@@ -148,22 +145,17 @@ def write_all(output: Path, assignment: Assignment, unmatched: list[tuple[str, s
         results.write_whole(output / UNMATCHED, table([("name", "what"), *unmatched, *strangers]))
     results.write_whole(output / "grades.csv", grades_csv(assignment, everybody))
     for grade in everybody:
-        write_page(output, assignment, grade)
-
-
-def write_page(output: Path, assignment: Assignment, grade: Grade) -> None:
-    """Write one page, unless it is already there as it should be."""
-    path = output / "feedback" / f"{results.file_name(grade.result.student)}.html"
-    page = feedback_page(assignment, grade)
-    if not path.exists() or path.read_bytes() != page.encode("utf-8", "replace"):
-        results.write_whole(path, page.encode("utf-8", "replace"))
+        path = output / "feedback" / f"{results.file_name(grade.result.student)}.html"
+        page = feedback_page(assignment, grade).encode("utf-8", "replace")
+        if not path.exists() or path.read_bytes() != page:
+            results.write_whole(path, page)
 
 
 def grades_csv(assignment: Assignment, everybody: list[Grade]) -> str:
-    """One line a student: ``student, name, status``, points per question, ``written, score, max, before, late, overridden, note``.
+    """One line a student; a cell is empty where there is no grade.
 
-    A cell is empty where there is no grade. ``score`` is the sum of what is graded so far: the written question counts
-    once its points are entered. ``before`` and ``late``: points before what is taken off for late work, and how much that is.
+    ``score`` is the sum of what is graded so far. ``before`` and ``late``: points before what is taken off for late work,
+    and how much that is.
     """
     names = [question.name for question in assignment.questions]
     rows = [["student", "name", "status", *names, "written", "score", "max", "before", "late", "overridden", "note"]]
@@ -171,54 +163,29 @@ def grades_csv(assignment: Assignment, everybody: list[Grade]) -> str:
         late = (grade.late.before, grade.late.taken) if grade.late else (None, None)
         points = (*map(grade.questions.get, names), grade.written, grade.score, assignment.points, *late)
         who, why = (grade.result.student, grade.name, grade.result.status), " ".join(grade.overridden)
-        rows.append([*who, *map(number, points), why, note_of(assignment, grade)])
+        ungraded = UNGRADED if grade.points_are_missing and grade.result.written else ""
+        above = ABOVE if grade.score is not None and grade.score > assignment.points else ""
+        note = " ".join(filter(None, (grade.result.note, ungraded, late_line(grade), above, *grade.notes)))
+        rows.append([*who, *map(number, points), why, note])
     return table(rows)
-
-
-def note_of(assignment: Assignment, grade: Grade) -> str:
-    """What the table says about a grade in words."""
-    ungraded = UNGRADED if grade.points_are_missing and grade.result.written else ""
-    above = ABOVE if grade.score is not None and grade.score > assignment.points else ""
-    return " ".join(filter(None, (grade.result.note, ungraded, late_line(grade), above, *grade.notes)))
 
 
 def late_line(grade: Grade) -> str:
     """How late, and what it costs; empty if the work was not late or there is no grade."""
-    if grade.late is None or grade.late.before is None:
+    late = grade.late
+    if late is None or late.before is None:
         return ""
-    if grade.late.days is None:
+    if late.days is None:
         return UNKNOWN_DAYS
-    days = f"{grade.late.days} day{'s' * (grade.late.days != 1)} late"
-    if not grade.late.taken:
-        return f"{days}: nothing is taken off."
-    return f"{days}: {number(grade.late.taken)} points are taken off, from {number(grade.late.before)}."
+    what = (
+        f"{number(late.taken)} points are taken off, from {number(late.before)}"
+        if late.taken
+        else "nothing is taken off"
+    )
+    return f"{late.days} day{'s' * (late.days != 1)} late: {what}."
 
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c1e21; --paper: #ffffff; --soft: #f1f3f5; --line: #ced4da; --dim: #545b62;
-  --right: #1b6e3c; --wrong: #a02a1c; }
-@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e8ea; --paper: #17191c; --soft: #22262a; --line: #464d54; --dim: #aab2ba;
-  --right: #6fcf97; --wrong: #ff9d8c; } }
-body { margin: 0 auto; max-width: 46rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
-  font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.5rem; margin-bottom: 0.2rem; } h2 { font-size: 1.15rem; margin: 0; }
-.dim { color: var(--dim); } .score { font-size: 1.3rem; font-weight: 600; }
-section { border: 1px solid var(--line); border-radius: 0.5rem; padding: 0.9rem 1.1rem; margin: 1rem 0; }
-header { display: flex; justify-content: space-between; gap: 1rem; } header > :last-child { min-width: 4.5rem; text-align: right; }
-table { border-collapse: collapse; width: 100%; margin-top: 0.5rem; table-layout: fixed; }
-th:nth-child(2), td:nth-child(2) { width: 9rem; } th:last-child, td:last-child { width: 6rem; }
-th, td { text-align: left; padding: 0.2rem 0.5rem 0.2rem 0; border-bottom: 1px solid var(--line); font-weight: normal; }
-td:last-child, th:last-child { text-align: right; padding-right: 0; white-space: nowrap; }
-.status { background: var(--soft); border-radius: 0.5rem; padding: 0.7rem 1.1rem; }
-.right { color: var(--right); } .wrong { color: var(--wrong); } code { font-family: ui-monospace, monospace; }
-ul { margin: 0.6rem 0 0; padding-left: 1.2rem; }
-@media (max-width: 34rem) { body { padding: 0.8rem; } section { padding: 0.7rem 0.8rem; }
-  table, tbody, tr { display: block; } tr:first-child { display: none; }
-  tr { display: flex; flex-wrap: wrap; gap: 0 1rem; border-bottom: 1px solid var(--line); padding: 0.3rem 0; }
-  td { border: 0; padding: 0; } td:first-child { flex: 1 0 100%; } td:nth-child(2), td:last-child { width: auto; }
-  td:nth-child(2) { flex: 1; } }
-@media print { :root { color-scheme: light; } section { break-inside: avoid; } body { max-width: none; padding: 0; } }
-"""
+STYLE = (Path(__file__).parent / "page" / "feedback.css").read_text("utf-8")
 FOOT = ("</main>", "</body>", "</html>", "")
 CHECKS = (
     "You can run the checks in the notebook yourself: they stand in the cell below each question. They are examples; the"
@@ -238,10 +205,11 @@ def head(title: str, style: str = "") -> list[str]:
 
 
 def feedback_page(assignment: Assignment, grade: Grade) -> str:
-    """A student's page, complete in one file."""
     result = grade.result
     said = result.note if result.status != results.INFRASTRUCTURE_ERROR else ""
-    status = f"<strong>Status: {escape(result.status)}.</strong> {escape(f'{meaning(grade)} {said}'.strip())}"
+    by_hand = result.points is None and grade.score is not None  # then nobody is told that there is no grade
+    meaning = "Your instructor set the points." if by_hand else MEANINGS[result.status]
+    status = f"<strong>Status: {escape(result.status)}.</strong> {escape(f'{meaning} {said}'.strip())}"
     parts = [
         *head(f"{assignment.title}: feedback"),
         f"<h1>{escape(assignment.title)}</h1>",
@@ -261,28 +229,17 @@ def feedback_page(assignment: Assignment, grade: Grade) -> str:
     return "\n".join([*parts, *FOOT])
 
 
-def meaning(grade: Grade) -> str:
-    """What the status means; where a person gave points to what has none, nobody is told that there is no grade."""
-    if grade.result.points is None and grade.score is not None:
-        return "Your instructor set the points."
-    return MEANINGS[grade.result.status]
-
-
 def score_line(assignment: Assignment, grade: Grade) -> str:
-    """The sum in words."""
     if grade.score is None:
         return "No grade"
-    total = assignment.points
     if grade.points_are_missing:
-        return (
-            f"{number(grade.score)} of {number(total - assignment.written.points)} points, without the written question"
-        )
+        most = number(assignment.points - assignment.written.points)
+        return f"{number(grade.score)} of {most} points, without the written question"
     by_hand = " (set by your instructor)" if TOTAL in grade.overridden else ""
-    return f"{number(grade.score)} of {number(total)} points{by_hand}"
+    return f"{number(grade.score)} of {number(assignment.points)} points{by_hand}"
 
 
 def question_section(question: QuestionResult, grade: Grade) -> str:
-    """One question: points of its parts, and what is wrong."""
     changed = question.name in grade.overridden
     points = grade.questions[question.name]
     lines = [
@@ -319,15 +276,9 @@ def message_html(message: str) -> str:
 
 
 def written_section(assignment: Assignment, grade: Grade) -> str:
-    """The question that a person grades."""
-    written = assignment.written
-    if grade.written is not None:
-        says, points = "Graded by hand.", f"{number(grade.written)} of {number(written.points)}"
-    elif not grade.result.written:
-        says, points = "No answer was found in the notebook.", f"– of {number(written.points)}"
-    else:
-        says, points = "It is graded by hand later.", f"– of {number(written.points)}"
-    return (
-        f"<section>\n<header><h2>{escape(written.name)}: {escape(written.title)}</h2><span>{points}</span></header>\n"
-        f"<p>{says}</p>\n</section>"
-    )
+    written, says = assignment.written, "Graded by hand."
+    if grade.written is None:
+        says = "It is graded by hand later." if grade.result.written else "No answer was found in the notebook."
+    points = f"{number(grade.written) or '–'} of {number(written.points)}"
+    title = f"<header><h2>{escape(written.name)}: {escape(written.title)}</h2><span>{points}</span></header>"
+    return f"<section>\n{title}\n<p>{says}</p>\n</section>"

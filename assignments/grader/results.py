@@ -25,8 +25,7 @@ STATUSES = (*WITH_GRADE, UNREADABLE, NOT_SUBMITTED, INFRASTRUCTURE_ERROR)
 
 @dataclass
 class Result:
-    """What came out for one student: points where ``status`` is in WITH_GRADE (``timeout`` and ``crashed``: of all the
-    questions whose calls ended by themselves), else no grade, which is not a zero.
+    """What came out for one student: points where ``status`` is in WITH_GRADE, else no grade, which is not a zero.
 
     ``key``: what the result depends on, as a hash; empty if it must be made again. ``note``: a sentence for the student.
     ``written``: whether the written question has an answer. ``handed``: a hash of the notebook.
@@ -44,7 +43,6 @@ class Result:
 
     @property
     def points(self) -> float | None:
-        """Points of the questions that are graded by calls, ``None`` if there is no grade."""
         return sum(question.points for question in self.questions) if self.status in WITH_GRADE else None
 
 
@@ -102,12 +100,10 @@ def alone(folder: Path, error: Exception) -> Iterator[None]:
 
 
 def path_of(output: Path, student: str) -> Path:
-    """Where a student's result is kept."""
     return output / "results" / f"{file_name(student)}.json"
 
 
 def store(output: Path, result: Result) -> None:
-    """Write a result; raises ``OSError``."""
     content = {name: value for name, value in asdict(result).items() if name != "kept"}
     write_whole(path_of(output, result.student), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
@@ -126,6 +122,5 @@ def load(path: Path) -> Result | None:
 
 
 def load_all(output: Path) -> list[Result]:
-    """All results of an output folder, in the order of the students' names."""
     results = [load(path) for path in (output / "results").glob("*.json")]
     return sorted((result for result in results if result is not None), key=lambda result: result.student)

@@ -61,7 +61,6 @@ class Desk:
         self.order = sorted(self.ids, key=lambda name: name if anonymous else self.ids[name].student)
 
     def overview(self) -> dict[str, Any]:
-        """The rubric, and the answers with what is done."""
         written = self.assignment.written
         rows = [{"id": name, "label": self.label(name), "done": self.is_done(name)} for name in self.order]
         return {
@@ -117,7 +116,6 @@ class Desk:
             return asdict(drafts.export(self.output, self.assignment, self.rubric, list(self.ids.values())))
 
     def counted(self) -> tuple[int, int]:
-        """How many answers are graded, and how many there are."""
         return sum(map(self.is_done, self.order)), len(self.order)
 
 
@@ -168,7 +166,6 @@ class Handler(BaseHTTPRequestHandler):
             self.send_data({"error": f"nothing was saved: {error.strerror}"}, 500)
 
     def read(self, path: str) -> None:
-        """The page's files, the overview, an answer."""
         if path in STATIC:
             name, kind = STATIC[path]
             self.send(200, kind, (FILES / name).read_bytes())

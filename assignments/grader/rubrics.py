@@ -86,7 +86,8 @@ def load(assignment: Assignment) -> Rubric:
     if len(set(titles)) < len(titles):
         raise ValueError(f"rubric.md: two parts have the same heading: {titles}")
     notebook = notebooks.read(assignment.notebook)
-    answer = own_answer(assignment, notebook)
+    own = [text_of(cell) for cell in notebook["cells"] if role(cell).get("grade_id") == assignment.written.name]
+    answer = COMMENT.sub("", MARKS.sub("", "\n\n".join(own))).strip()
     if references and answer:
         summary = "<summary>The answer in the instructor's notebook</summary>"
         references.append(f"<details>{summary}{render(answer)}</details>")
@@ -122,7 +123,9 @@ def part_of(title: str, points: float, body: str) -> Part:
     plain = [number for sign, number, _ in rows if not sign]
     all_add = 0 not in plain and sum(number for _, number, _ in rows) == points
     items = tuple(Item(number, bool(sign) or all_add, html) for sign, number, html in rows)
-    return Part(plain_text(title), points, items, as_html(rest))
+    (heading,) = reader().parseInline(title)
+    plain_title = "".join(child.content for child in heading.children or ())
+    return Part(plain_title, points, items, as_html(rest))
 
 
 def rows_of(table: list[Token]) -> list[tuple[str, float, str]]:
@@ -153,12 +156,6 @@ def asked(assignment: Assignment, notebook: Notebook) -> str:
     return "\n\n".join(text_of(cell) for cell in cells[start:end] if cell.get("cell_type") == "markdown")
 
 
-def own_answer(assignment: Assignment, notebook: Notebook) -> str:
-    """The instructor's own answer in the notebook."""
-    texts = [text_of(cell) for cell in notebook["cells"] if role(cell).get("grade_id") == assignment.written.name]
-    return COMMENT.sub("", MARKS.sub("", "\n\n".join(texts))).strip()
-
-
 @cache
 def reader() -> MarkdownIt:
     """A reader of Markdown with tables and formulas, in which HTML is text and pictures are their description."""
@@ -174,12 +171,6 @@ def as_html(tokens: list[Token]) -> str:
     made = reader()
     html: str = made.renderer.render(tokens, made.options, {})
     return html
-
-
-def plain_text(text: str) -> str:
-    """A heading without its marks."""
-    (inline,) = reader().parseInline(text)
-    return "".join(child.content for child in inline.children or ())
 
 
 @cache

@@ -29,6 +29,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,7 @@ class Stopped(Exception):
 class Limits:
     """Of one submission. ``seconds``: of all its calls and cells together, ``cell_seconds``: of one cell.
 
-    ``starts``: of sandboxes; the time that they take is ours and not counted, so their number is. ``answer_bytes`` and
-    ``answer_items``: of all answers together, because the grader keeps those of a question until it is marked.
+    ``starts``: of sandboxes, whose time is ours and not counted. ``answer_bytes``, ``answer_items``: of all answers together.
     """
 
     seconds: float = 120.0
@@ -84,8 +84,6 @@ class Limits:
 
 @dataclass
 class Received:
-    """What has come back from a submission so far."""
-
     bytes: int = 0
     items: int = 0
 
@@ -93,11 +91,10 @@ class Received:
         return self.bytes > limits.answer_bytes or self.items > limits.answer_items
 
 
-class Sandbox:
-    """A way to start sandboxes, shared by the threads of a batch.
+class Sandbox(AbstractContextManager["Sandbox"]):
+    """A way to start sandboxes, shared by the threads of a batch; ``unsafe``: ordinary processes instead.
 
-    Raises ``InfrastructureError`` if bubblewrap is not installed, unless ``unsafe`` is true: then a student's code
-    runs as an ordinary process that can read and write what the grader can.
+    Raises ``InfrastructureError`` if bubblewrap is not installed.
     """
 
     def __init__(self, unsafe: bool = False):
@@ -141,48 +138,40 @@ class Sandbox:
         for session in live:
             session.kill()
 
-    def __enter__(self) -> Sandbox:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def describe(self) -> str:
         """What is in force on this machine, in sentences."""
         if self.unsafe:
-            return (
-                "No sandbox: student code runs as this user, with resource limits only. Use it for code that you trust."
+            return "No sandbox: student code runs as this user, with resource limits only, for code that you trust."
+        user = "a user namespace, where student code has no privileges; outside it is you"
+        ring = "MISSING: the session keyring is shared with you and with other students"
+        calls = f"MISSING: there is no filter for {platform.machine()}"
+        once, here = " only: this bubblewrap has no --disable-userns", "" if limits_count_here() else " of this user"
+        memory = "resource limits only, because no control group can be made here: the memory limit counts for each of"
+        memory += f" at most {PROCESSES} processes{here}"
+        if is_root():
+            user = "one without privileges, another one for every start"
+        if is_root() or can_disable_namespaces(str(self.bwrap)):
+            once = ""
+        if seccomp.supported():
+            ring = "a new and empty session keyring for every start"
+            calls = (
+                "what Python, numpy and torch need, by a list; all others are refused, locks and leases on files too"
             )
-        root, filtered = is_root(), seccomp.supported()
-        ring = "a new and empty session keyring for every start"
-        calls = (
-            "those that Python, numpy and torch need, by a list; all others are refused, also locks and leases on files"
-        )
-        if not filtered:
-            ring = "MISSING: the session keyring is shared with you and with other students"
-            calls = f"MISSING: there is no filter for {platform.machine()}"
-        own = "a user namespace, where student code has no privileges; outside it is you"
-        once = root or can_disable_namespaces(str(self.bwrap))
-        lines = [
-            f"bubblewrap: {self.bwrap}",
-            "network: none; processes, messages, host name: namespaces of their own",
-            f"user: {'one without privileges, another one for every start' if root else own}",
-            f"files, read-only: {', '.join(map(str, system_paths()))}; installed packages; a copy of rlbook_lib",
-            f"writable: /tmp, /dev/shm and /home/student, in memory, {FOLDER_MB} MB each",
-            f"keys of the kernel: {ring}",
-            f"system calls: {calls}",
-            "further user namespaces: refused by the filter"
-            + ("" if once else " only: this bubblewrap has no --disable-userns"),
-        ]
-        memory = (
-            "resource limits only, because no control group can be made here: the memory limit counts for each of at"
-        )
-        memory += f" most {PROCESSES} processes{'' if limits_count_here() else ' of this user'}"
         if self.place:
             memory = f"control group (version {self.place.version}), all processes together"
-        lines.append(f"memory and processes: {memory}")
-        lines.append("CPU time, file size, open files, core dumps, answers: resource limits and the grader's own")
-        return "\n".join(lines)
+        return f"""bubblewrap: {self.bwrap}
+network: none; processes, messages, host name: namespaces of their own
+user: {user}
+files, read-only: {", ".join(map(str, system_paths()))}; installed packages; a copy of rlbook_lib
+writable: {", ".join(FOLDERS)}, in memory, {FOLDER_MB} MB each
+keys of the kernel: {ring}
+system calls: {calls}
+further user namespaces: refused by the filter{once}
+memory and processes: {memory}
+CPU time, file size, open files, core dumps, answers: resource limits and the grader's own"""
 
 
 class Session:
@@ -261,16 +250,13 @@ class Session:
             limits["RLIMIT_CORE"] = 0
         if limits_count_here() and not self.sandbox.unsafe:
             limits["RLIMIT_NPROC"] = PROCESSES
-        folders = package_folders()
+        folder, home, paths, fonts = self.folder, dict[str, str | None](), list(mounted_packages()), "/fonts"
         if self.sandbox.unsafe:
-            packages = [*map(str, folders), str(prepared() / "library")]
-            home = {"HOME": self.folder, "TMPDIR": self.folder, "MPLCONFIGDIR": f"{self.folder}/matplotlib"}
-            places = {"folder": self.folder, "environment": home, "fonts": str(prepared() / "fonts")}
-        else:
-            packages = [*(f"/site-packages-{number}" for number in range(len(folders))), "/library"]
-            places = {"folder": "/home/student", "environment": {}, "fonts": "/fonts"}
+            home = {"HOME": folder, "TMPDIR": folder, "MPLCONFIGDIR": f"{folder}/matplotlib"}
+            paths, fonts = list(map(str, mounted_packages().values())), str(prepared() / "fonts")
         keyctl = seccomp.keyctl() if seccomp.supported() else None
-        return {"limits": limits, "uid": uid, "keyctl": keyctl, "paths": packages, **places}
+        places = {"folder": folder or "/home/student", "environment": home, "paths": paths, "fonts": fonts}
+        return {"limits": limits, "uid": uid, "keyctl": keyctl, **places}
 
     def ask(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send a message and wait for its answer; raises :class:`Stopped` and kills the program if none comes.
@@ -334,20 +320,17 @@ class Session:
             self.buffer += data
 
     def kill(self) -> None:
-        """Kill everything in the sandbox."""
         if self.process is not None and self.process.poll() is None:
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                self.process.kill()
+            self.process.kill()
 
     def close(self) -> None:
         """Kill everything in the sandbox and remove what it left: its control group, its folder."""
         self.kill()
         if self.process is not None:
-            for pipe in (self.process.stdin, self.process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+                pipe.close()
             self.process.wait()
         if self.group is not None:
             self.group.remove()
@@ -358,22 +341,16 @@ class Session:
             self.sandbox.live.discard(self)
 
     @property
-    def alive(self) -> bool:
-        return self.process is not None
-
-    @property
     def disturbed(self) -> bool:
         """Whether the program has written something that nobody asked for."""
-        if self.process is None or self.process.stdout is None:
-            return False
-        return bool(self.buffer) or bool(select.select([self.process.stdout.fileno()], [], [], 0)[0])
+        out = self.process and self.process.stdout
+        return bool(out and (self.buffer or select.select([out.fileno()], [], [], 0)[0]))
 
 
-class Student:
+class Student(AbstractContextManager["Student"]):
     """The cells of one submission, run in as many sandboxes one after the other as it takes; ``setup``: our own cells.
 
-    A cell that hangs or ends the process is left out from then on. A call that does so costs its own question only:
-    the next one starts afresh.
+    A cell that hangs or ends the process is left out from then on; after a call that does so the next one starts afresh.
     """
 
     def __init__(self, sandbox: Sandbox, setup: list[str], cells: list[str], limits: Limits):
@@ -388,7 +365,6 @@ class Student:
         self.received = Received()
 
     def left(self) -> float:
-        """Seconds that remain for the submission."""
         if self.until is None:
             self.until = time.monotonic() + self.limits.seconds * self.stretch
         return self.until - time.monotonic()
@@ -430,7 +406,6 @@ class Student:
                 return session
 
     def call(self, question: Question, case: Case) -> Outcome:
-        """Make one call of a student's function."""
         try:
             if self.left() <= 0:
                 return Outcome(TIMEOUT)
@@ -440,7 +415,7 @@ class Student:
                 if self.asked is question:  # its own doing; another question starts afresh
                     return Outcome(CRASHED)
             self.asked = question
-            session = self.session if self.session is not None and self.session.alive else self.load()
+            session = self.session if self.session is not None and self.session.process else self.load()
             driver = None
             if question.driver is not None:
                 driver = {"source": driver_source(question.driver), "name": question.driver.__name__}
@@ -457,14 +432,8 @@ class Student:
         if self.session is not None:
             self.session.close()
 
-    def close(self) -> None:
-        self.forget()
-
-    def __enter__(self) -> Student:
-        return self
-
     def __exit__(self, *error: object) -> None:
-        self.close()
+        self.forget()
 
 
 def stretch() -> float:
@@ -486,10 +455,7 @@ def outcome(reply: dict[str, Any]) -> Outcome:
     return Outcome(MISSING if kind == MISSING else CRASHED)
 
 
-@functools.cache
-def driver_source(driver: Callable[..., Any]) -> str:
-    """The text of a driver, read once."""
-    return source_of(driver)
+driver_source = functools.cache(source_of)
 
 
 def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[str]:
@@ -520,17 +486,20 @@ def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[st
 
 @functools.cache
 def base_python() -> str:
-    """The interpreter itself, not the link to it in a virtual environment."""
     return os.path.realpath(sys.executable)
 
 
 def mounts() -> dict[str, Path]:
     """What can be read inside: each path there, and where it is here. Outer folders come before what lies in them."""
-    shown = {str(path): path for path in system_paths()}
-    shown |= {f"/site-packages-{number}": folder for number, folder in enumerate(package_folders())}
-    shown |= {f"/{name}": prepared() / name for name in ("library", "fonts")}
-    shown |= {f"/grader/{name}": HERE / name for name in ("worker.py", "wire.py")}
-    return shown
+    ours = {f"/grader/{name}": HERE / name for name in ("worker.py", "wire.py")} | {"/fonts": prepared() / "fonts"}
+    return {str(path): path for path in system_paths()} | mounted_packages() | ours
+
+
+def mounted_packages() -> dict[str, Path]:
+    """Where installed packages and our library can be read inside."""
+    return {f"/site-packages-{at}": one for at, one in enumerate(package_folders())} | {
+        "/library": prepared() / "library"
+    }
 
 
 @functools.cache
@@ -546,7 +515,7 @@ def system_paths() -> list[Path]:
 
 
 def is_shown(path: Path) -> str | None:
-    """Where a file or folder of this machine, or a part of it that is no package or library, can be seen in the sandbox."""
+    """Where a file or folder of this machine can be seen in the sandbox, if it can."""
     real = Path(os.path.realpath(path))
     for target, source in mounts().items():
         shown = Path(os.path.realpath(source))
@@ -557,7 +526,6 @@ def is_shown(path: Path) -> str | None:
 
 @functools.cache
 def package_folders() -> list[Path]:
-    """Where installed packages live."""
     known = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
     folders = dict.fromkeys(Path(os.path.realpath(path)) for path in known if path in sys.path)
     return [folder for folder in folders if folder.is_dir()]
@@ -567,8 +535,8 @@ def package_folders() -> list[Path]:
 def prepared() -> Path:
     """A folder with what the sandbox shows of this project, made once for each run of the grader.
 
-    ``library``: a copy of ``rlbook_lib`` alone, compiled, because an installed one may point into the repository, where
-    the hidden tests are. ``fonts``: matplotlib's list of fonts, which it would make anew in every sandbox.
+    ``library``: a copy of ``rlbook_lib``, compiled: an installed one may point into the repository, where the hidden tests
+    are. ``fonts``: matplotlib's list of fonts, which it would make anew in every sandbox.
     """
     forget_dead_graders()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
@@ -581,35 +549,23 @@ def prepared() -> Path:
     shutil.copytree(Path(found.origin).parent, library, ignore=shutil.ignore_patterns("__pycache__"))
     compileall.compile_dir(library, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     (folder / "fonts").mkdir()
-    for path in font_lists(folder):
-        shutil.copyfile(path, folder / "fonts" / path.name)
+    if importlib.util.find_spec("matplotlib") is not None:
+        import matplotlib.font_manager
+
+        for path in Path(matplotlib.get_cachedir()).glob("fontlist-*.json"):
+            shutil.copyfile(path, folder / "fonts" / path.name)
     for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
     return folder
 
 
-def font_lists(folder: Path) -> list[Path]:
-    """matplotlib's lists of fonts: those it keeps, or a new one; none without matplotlib."""
-    own = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    caches = [os.environ.get("MPLCONFIGDIR"), f"{own}/matplotlib"]
-    lists = [path for cache in caches if cache for path in Path(cache).glob("fontlist-*.json")]
-    if lists or importlib.util.find_spec("matplotlib") is None:
-        return lists
-    environment = os.environ | {"MPLCONFIGDIR": str(folder / "matplotlib"), "MPLBACKEND": "Agg"}
-    command = [sys.executable, "-c", "import matplotlib.font_manager"]
-    subprocess.run(command, env=environment, check=False, capture_output=True)
-    return list((folder / "matplotlib").glob("fontlist-*.json"))
-
-
 def forget_dead_graders() -> None:
     """Remove the folders of graders that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        try:
+        with suppress(OSError):
             ours = stat.S_ISDIR(folder.lstat().st_mode) and folder.lstat().st_uid == os.getuid()
-        except OSError:
-            continue
-        if ours and cgroups.owner_is_gone(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            if ours and cgroups.owner_is_gone(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @functools.cache

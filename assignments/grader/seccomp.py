@@ -84,7 +84,6 @@ Line = tuple[int, int, int, int]
 
 
 def supported() -> bool:
-    """Whether there is a filter for this machine."""
     return platform.machine() in MACHINES
 
 

@@ -25,7 +25,8 @@ def write(assignment: Assignment, found: Sequence[Submission], folder: Path) -> 
         raise ValueError(f"folder: {str(folder)!r} is not empty")
     for place in (folder, folder / OWN, folder / GIVEN):
         results.private_folder(place)
-    given, said, count = cells.given(assignment, notebooks.read(assignment.notebook)), [], 0
+    notebook, said, count = notebooks.read(assignment.notebook), list[str](), 0
+    given = cells.given(assignment, notebook)
     for submission in found:
         try:
             chosen = cells.choose(submission.notebook(), given)
@@ -38,15 +39,10 @@ def write(assignment: Assignment, found: Sequence[Submission], folder: Path) -> 
         path = folder / OWN / f"{results.file_name(submission.student)}.py"
         results.write_whole(path, text[:LONGEST].encode("utf-8", "replace"))
         count += 1
-    results.write_whole(folder / GIVEN / "given.py", "\n\n".join(known_code(assignment)))
-    return count, said
-
-
-def known_code(assignment: Assignment) -> list[str]:
-    """What nobody has to be asked about: the release, and the instructor's answers, references and alternatives."""
-    notebook = notebooks.read(assignment.notebook)
+    # what nobody has to be asked about: the release, and the instructor's answers, references and alternatives
     codes = [cell for book in (notebook, notebooks.released(notebook)) for cell in book["cells"]]
-    texts = [notebooks.text_of(cell) for cell in codes if cell["cell_type"] == "code"]
+    known = [notebooks.text_of(cell) for cell in codes if cell["cell_type"] == "code"]
     for question in assignment.questions:
-        texts += [questions.source_of(one) for one in (question.reference, *question.alternatives)]
-    return texts
+        known += [questions.source_of(one) for one in (question.reference, *question.alternatives)]
+    results.write_whole(folder / GIVEN / "given.py", "\n\n".join(known))
+    return count, said

@@ -27,16 +27,7 @@ MAX_BYTES = 5_000_000  # of a notebook
 MAX_CELLS = 500
 MAX_FILES = 1_000  # of a student's folder
 SUFFIX = ".ipynb"
-LEFT_BY_SYSTEMS: tuple[str, ...] = (
-    ".DS_Store",
-    ".ipynb_checkpoints",
-    ".git",
-    ".gitignore",
-    ".gitkeep",
-    "__MACOSX",
-    "Thumbs.db",
-)
-LEFT_BY_SYSTEMS += ("desktop.ini",)
+LEFT_BY_SYSTEMS = ".DS_Store .ipynb_checkpoints .git .gitignore .gitkeep __MACOSX Thumbs.db desktop.ini".split()
 MIXED = "The name mixes alphabets whose letters look alike: is it another student's name?"
 JOINERS = "\u200c\u200d"  # between letters, in the scripts that need them
 # next to "student", all optional
@@ -51,10 +42,9 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Submission:
-    """What one student handed in: neither ``path`` nor ``problem`` if nothing.
+    """What one student handed in: neither ``path`` nor ``problem``, why it cannot be read, if nothing.
 
-    ``problem``: why the notebook cannot be read. ``remark``: what student and instructor should know. ``folders``: how
-    many of the folders that lead to the notebook are the student's.
+    ``folders``: how many of the folders that lead to the notebook are the student's.
     """
 
     student: str
@@ -89,15 +79,10 @@ def find(folder: Path, assignment: str, roster: Mapping[str, object] | None = No
 
 
 def survey(folder: Path, assignment: str, roster: Mapping[str, object] | None = None) -> Survey:
-    """Everything in a folder of submissions.
-
-    Students of the roster who handed in nothing are among them. Raises ``ValueError`` if there is no such folder.
-    """
+    """Everything in a folder of submissions, and the students of the roster who handed in nothing; raises ``ValueError``."""
     if not folder.is_dir():
         raise ValueError(f"submissions: {str(folder)!r} is not a folder")
-    unmatched: list[tuple[str, str]] = []
-    folders: list[os.DirEntry[str]] = []
-    files: list[os.DirEntry[str]] = []
+    unmatched, folders, files = list[tuple[str, str]](), list[os.DirEntry[str]](), list[os.DirEntry[str]]()
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if of_the_system(entry.name):
             unmatched.append((student_name(entry.name), "Made by a system, not by a student: left out."))
@@ -114,17 +99,16 @@ def survey(folder: Path, assignment: str, roster: Mapping[str, object] | None = 
     single = []
     for entry in files:  # a folder and a file of one name are one student's
         student = student_name(entry.name[: -len(SUFFIX)])
-        if student in of_folders:
-            kept = of_folders.pop(student)
-            if kept.path is None and not kept.problem:
-                found[student] = as_file(entry, student)
-            else:
-                why = f"There is a folder and a file {student_name(entry.name)}: the folder was graded."
-                unmatched.append((student, why))
-        else:
+        kept = of_folders.pop(student, None)
+        if kept is None:
             single.append(entry)
+        elif kept.path is None and not kept.problem:
+            found[student] = Submission(student, Path(entry.path), problem_of(Path(entry.path)))
+        else:
+            why = f"There is a folder and a file {student_name(entry.name)}: the folder was graded."
+            unmatched.append((student, why))
     for student, entry in named(single, found, unmatched, SUFFIX):
-        found[student] = as_file(entry, student)
+        found[student] = Submission(student, Path(entry.path), problem_of(Path(entry.path)))
     unmatched += [(student, MIXED) for student in found if len(alphabets(student)) > 1]
     if roster is not None:
         known = {student_name(student) for student in roster}
@@ -135,10 +119,9 @@ def survey(folder: Path, assignment: str, roster: Mapping[str, object] | None = 
 
 
 def student_name(name: str) -> str:
-    """A student's name as it stands in tables and on pages: text that is written in one way only, on every system.
+    """A student's name as it stands in tables and on pages, written in one way only, whatever system it comes from.
 
-    Accents are joined to their letters, as one system writes them and another does not; bytes that are no text and
-    characters that cannot be seen become escapes, so that two names that differ stay two.
+    Bytes that are no text and characters that cannot be seen become escapes, so that two names that differ stay two.
     """
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     text = unicodedata.normalize("NFC", " ".join(text.split()))
@@ -178,13 +161,7 @@ def named(
     return list(rows.items())
 
 
-def as_file(entry: os.DirEntry[str], student: str) -> Submission:
-    """A notebook at the top."""
-    return Submission(student, Path(entry.path), problem_of(Path(entry.path)))
-
-
 def in_folder(entry: os.DirEntry[str], student: str, assignment: str, unmatched: list[tuple[str, str]]) -> Submission:
-    """What a student's folder holds."""
     folder, exact = Path(entry.path), f"{assignment}{SUFFIX}"
     if entry.is_symlink():
         return Submission(student, problem="This is a link, not a file of yours.")
@@ -219,10 +196,7 @@ def in_folder(entry: os.DirEntry[str], student: str, assignment: str, unmatched:
 
 
 def listed(folder: Path) -> tuple[list[Path], int, int]:
-    """The notebooks below a folder, how many other files there are, and how many things were looked at.
-
-    Links are not followed, and after ``MAX_FILES`` things nothing more is looked at. Raises ``OSError``.
-    """
+    """The notebooks below a folder, how many other files there are, and how many things were looked at; follows no link."""
     notebooks: list[Path] = []
     others = seen = 0
     waiting = [folder]
@@ -322,8 +296,7 @@ def read_roster(path: Path) -> Roster:
     elif "student" in re.split("[;\t]", first.lower()):
         raise ValueError(f"roster: {path.name} begins with {first!r}; expected commas between the columns")
     else:
-        lines = path.read_text("utf-8-sig").splitlines()
-        people = [{"student": line.strip()} for line in lines if line.strip()]
+        people = [{"student": line.strip()} for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
     roster: Roster = {}
     for person in people:
         student = student_name(person.get("student", "")) if person.get("student") else ""

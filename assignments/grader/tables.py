@@ -17,7 +17,6 @@ def safe_cell(text: str) -> str:
 
 
 def plain_cell(text: str) -> str:
-    """The text that :func:`safe_cell` was given."""
     return text[1:] if text[:1] == "'" and text[1:].startswith(FORMULAS) else text
 
 
@@ -27,7 +26,6 @@ def number(points: float | None) -> str:
 
 
 def counted(things: Collection[object], word: str) -> str:
-    """How many things there are, in words."""
     return f"{len(things)} {word}{'s' * (len(things) != 1)}"
 
 

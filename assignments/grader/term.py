@@ -20,8 +20,7 @@ def gather(folder: Path, home: Path = questions.HOME) -> dict[str, list[reports.
 def write(folder: Path, home: Path = questions.HOME) -> tuple[Path, int, list[str]]:
     """Write one line a student: points and late days of each assignment, the sum, and its share of what there was.
 
-    An assignment without a grade is empty and counts as no points; ``share`` is of all assignments that were graded.
-    Returns the path, how many students there are, and the names that several of them have. Raises ``ValueError`` if nothing was graded here.
+    Returns the path, how many students there are, and the names that several of them have; raises ``ValueError``.
     """
     found = gather(folder, home)
     if not found:

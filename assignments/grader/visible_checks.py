@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ OWN_LONGEST = 200  # characters of what a message fills in
 # what a message may fill in: numbers, and the words that stand beside them where arrays are printed
 OWN = re.compile(
     r"(?:[-+0-9.,:=()\[\]{} ]|(?<=[0-9.])e(?=[-+0-9])"
-    r"|\b(?:nan|inf|True|False|None|tensor|array|torch|dtype|bool|int64|float32|float64)\b)+"
+    r"|\b(?:nan|inf|True|False|None|tensor|array|torch|Size|dtype|bool|int64|float32|float64)\b)+"
 )
 
 
@@ -92,8 +92,9 @@ def sentences(text: str, own: Sequence[Any] = ()) -> dict[int, str]:
 
     0 is the line where nothing failed. ``own``: what the message fills in.
     """
-    found = {0: PASS}
-    for node in ast.walk(ast.parse(text)):
+    found, nodes = {0: PASS}, list(ast.walk(ast.parse(text)))
+    known = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for node in nodes:
         if isinstance(node, ast.Assert | ast.Assign | ast.Expr):
             shown = node.test if isinstance(node, ast.Assert) else node
             condition = " ".join((ast.get_source_segment(text, shown) or "").split())
@@ -101,20 +102,21 @@ def sentences(text: str, own: Sequence[Any] = ()) -> dict[int, str]:
             found |= dict.fromkeys((-line for line in lines), RAISED_AT.format(shortened(condition)))
         if isinstance(node, ast.Assert):
             said = f" at `{shortened(condition)}`."
-            if len(words(node.msg, ()).replace("...", "")) >= TELLING:
-                said = f": “{shortened(words(node.msg, own))}”"
+            if len(words(node.msg, (), known).replace("...", "")) >= TELLING:
+                said = f": “{shortened(words(node.msg, own, known))}”"
             found |= dict.fromkeys(lines, STOP + said)
     return found
 
 
-def words(message: ast.expr | None, own: Sequence[Any]) -> str:
-    """A message in one line with what it fills in, if that is numbers; else three dots."""
+def words(message: ast.expr | None, own: Sequence[Any], known: Collection[str]) -> str:
+    """A message in one line with what it fills in, if that is numbers or a word of ours; else three dots."""
     parts = message.values if isinstance(message, ast.JoinedStr) else [message]
     filled, pieces = iter(own), []
     for part in parts:
         if isinstance(part, ast.FormattedValue):
             number = " ".join(one[:LONGEST].split()) if isinstance(one := next(filled, ""), str) else ""
-            pieces.append(number if len(number) <= OWN_LONGEST and OWN.fullmatch(number) else "...")
+            fits = number.strip("'") in known or (len(number) <= OWN_LONGEST and OWN.fullmatch(number))
+            pieces.append(number if number and fits else "...")
         elif isinstance(part, ast.Constant):
             pieces.append(str(part.value))
     return " ".join("".join(pieces).split())

@@ -46,10 +46,8 @@ def encode(value: Any, depth: int = 0) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, generic):
-        plain = value.item()
-        return encode(
-            float(plain) if isinstance(plain, generic) else plain, depth
-        )  # a long double is no number of Python's
+        plain = value.item()  # that of a long double is no number of Python's
+        return encode(float(plain) if isinstance(plain, generic) else plain, depth)
     if isinstance(value, (list, tuple)):
         return [encode(item, depth + 1) for item in value]
     if isinstance(value, dict):
@@ -96,7 +94,6 @@ def decode(value: Any, depth: int = 0) -> Any:
 
 
 def to_line(message: dict[str, Any]) -> bytes:
-    """A message as one line."""
     return ("".join(WRITE(message, 0)) if WRITE else dumps(message)).encode("utf-8") + b"\n"
 
 

@@ -5,10 +5,9 @@ The grader starts it as a script and talks to it over its standard input and out
 this code, whatever it raises ("ran"); ``{"id", "function", "driver", "arguments"}``: call ("returned" with a ``value``,
 "raised" with the name of an ``error``, or "missing").
 
-A student's code runs in this process and can do anything to it, forge answers included. That is why an answer is only
-data, which the grader checks and compares elsewhere. Drivers and :mod:`wire` see numpy, torch and Python as they were
-before any code of a student ran (:class:`Kept`). What remains: functions written in Python and classes of torch can be
-changed in place, and whoever walks up the stack finds the driver's own objects.
+A student's code runs in this process and can do anything to it, so an answer is only data, which the grader compares
+elsewhere. Drivers and :mod:`wire` see numpy, torch and Python as they were before any code of a student ran
+(:class:`Kept`); functions written in Python can be changed in place, and whoever walks up the stack finds the driver's own.
 """
 
 import builtins

@@ -21,13 +21,11 @@ def answer(assignment: Assignment, notebook: Notebook) -> list[str]:
 
 
 def pictures(assignment: Assignment, notebook: Notebook) -> int:
-    """How many pictures are attached to the cells of the written question."""
     attached = [cell.get("attachments") for cell in cells_of(assignment, notebook)]
     return sum(len(one) for one in attached if isinstance(one, dict))
 
 
 def cells_of(assignment: Assignment, notebook: Notebook) -> list[dict[str, Any]]:
-    """The cells of the written question."""
     name = assignment.written.name
     cells = [cell for cell in notebook["cells"] if isinstance(cell, dict)]
     return [cell for cell in cells if name in (role(cell).get("grade_id"), cell.get("id"))]

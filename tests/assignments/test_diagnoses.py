@@ -1,20 +1,18 @@
-"""Tests of ``assignments.grader.diagnosing``: what is said about mistakes that nobody listed."""
+"""Tests of ``assignments.grader.explaining``: which known mistake a wrong answer looks like, and what helps with the others."""
 
-import inspect
-import math
-import re
+import contextlib
+import io
 import sys
+import types
 
-import numpy as np
 import pytest
 from new_mistakes import NEW_MISTAKES
 
-from assignments.grader import checking, diagnosing, explaining, marking, outcomes, preparing, questions
-from assignments.grader.diagnosing import SENTENCES, relation
+from assignments.grader import cells, checking, explaining, marking, notebooks, outcomes, preparing, questions
+from assignments.grader import visible_checks
 from assignments.grader.edits import edit
 
 SEEDS = range(1, 4)  # and 0, in the quick tests
-BITS = 5.9  # that the choice of a sentence may carry, for each part of a question; the instructor's guide says so
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +26,21 @@ def prepared():
         if key not in made:
             made[key] = preparing.prepare(loaded[name].questions[number], seed)
         return made[key]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """What the instructor's notebook defines, and what its visible checks need, by assignment."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            assignment = questions.load(name)
+            notebook = notebooks.read(assignment.notebook)
+            made[name] = checking.solutions(assignment, notebook), cells.given(assignment, notebook).quoted
+        return made[name]
 
     return get
 
@@ -46,13 +59,6 @@ def check_what_is_said(ready, new):
     result = checking.mark_solution(ready, solution_of(ready.question, new))
     assert result.points < result.max_points
     assert new.often_known or not any(called_known(message) for message in result.messages)
-    assert any(SENTENCES[new.said] in message for message in result.messages), result.messages
-    # whatever is said is one of the sentences that may be said, made before the answer was looked at
-    for message in result.messages:
-        part, found, sentence = message.partition("”: ")
-        assert not found or (
-            sentence in diagnosing.sentences() and part.removeprefix("Tests of “") in ready.question.parts
-        )
 
 
 def name_of(new):
@@ -60,15 +66,36 @@ def name_of(new):
 
 
 @pytest.mark.parametrize("new", [one for one in NEW_MISTAKES if one.question < 5], ids=name_of)
-def test_a_new_mistake_gets_a_sentence(prepared, new):
+def test_a_new_mistake_loses_points_and_is_not_called_by_a_wrong_name(prepared, new):
     check_what_is_said(prepared(new.assignment, new.question, 0), new)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("new", NEW_MISTAKES, ids=name_of)
-def test_a_new_mistake_gets_a_sentence_whatever_the_seed(prepared, new):
+def test_a_new_mistake_loses_points_whatever_the_seed(prepared, new):
     for seed in SEEDS if new.question < 5 else (0, *SEEDS):  # the last question of each assignment takes longest
         check_what_is_said(prepared(new.assignment, new.question, seed), new)
+
+
+@pytest.mark.parametrize("new", NEW_MISTAKES, ids=name_of)
+def test_a_new_mistake_stops_at_a_visible_check_that_prints_its_own_number(solved, new, monkeypatch):
+    """Nobody listed it: the number beside the right one is what helps, on the page as in the notebook."""
+    question = questions.load(new.assignment).questions[new.question]
+    names, quoted = solved(new.assignment)
+    result = outcomes.QuestionResult(question.name, "", 0.0, question.points, outcomes.RETURNED)
+
+    def call(asked, case):
+        main = types.ModuleType("__main__")
+        vars(main).update(names | {question.function: solution_of(question, new)})
+        monkeypatch.setitem(sys.modules, "__main__", main)
+        with contextlib.redirect_stdout(io.StringIO()):
+            return outcomes.Outcome(outcomes.RETURNED, list(asked.driver(None, *case.arguments)))
+
+    visible_checks.add([result], [question], quoted, call)
+    (said,) = result.messages
+    assert said.startswith(visible_checks.RAISED_AT.partition("{")[0]) or (
+        said.startswith(visible_checks.STOP) and "..." not in said
+    )
 
 
 @pytest.mark.slow
@@ -78,12 +105,6 @@ def test_right_solutions_get_no_sentence(prepared, name):
         for solution in (*question.alternatives, question.reference):
             result = checking.mark_solution(prepared(name, number, 0), solution)
             assert result.points == result.max_points and not result.messages
-
-
-def test_the_choice_of_a_sentence_carries_few_bits():
-    """The guide says how many, and no more than it takes."""
-    assert BITS - 0.1 < math.log2(len(diagnosing.sentences()) + 1) <= BITS
-    assert f"(at most {BITS} bits)" in (questions.HOME.parent / "chapters" / "instructors_guide.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -104,138 +125,17 @@ def test_value_iteration_is_not_told_what_it_does_not_do(prepared, texts, says):
     assert called_known(diagnosis) and says in diagnosis
 
 
-RNG = np.random.default_rng(0)
-LINES = [RNG.normal(size=length) * 3 for length in (5, 7, 6)]
-TABLES = [RNG.normal(size=shape) for shape in ((4, 3), (5, 2), (3, 6))]
-COUNTS = [3, 5, 8]
-FLAGS = [RNG.permutation(np.arange(length) < 2) for length in (5, 7, 6)]
-
-
-@pytest.mark.parametrize(
-    ("named", "change", "wanted"),
-    [
-        ("not finite", lambda want: np.where(want > want.mean(), np.nan, want), LINES),
-        ("not finite", lambda want: np.where(want > want.mean(), np.inf, want), TABLES),
-        ("axis of length 1", lambda want: want[:, None], LINES),
-        ("axis of length 1", lambda want: [want], LINES[0].tolist()),
-        ("axes", np.transpose, TABLES),
-        ("axes", lambda want: want.transpose(1, 2, 0), [np.stack([table] * 2) for table in TABLES]),
-        ("one more at the start", lambda want: np.insert(want, 0, 0), LINES),
-        ("one more at the end", lambda want: [*want, 0.0], LINES),
-        ("first missing", lambda want: want[1:], LINES),
-        ("last missing", lambda want: want[:-1], TABLES),
-        ("zero", np.zeros_like, TABLES),
-        ("zero", lambda want: 0, COUNTS),
-        ("opposite", np.negative, LINES),
-        ("permuted", lambda want: want[::-1], LINES),
-        ("too early", lambda want: np.roll(want, -1, axis=0), TABLES),
-        ("too early", lambda want: [*want[1:], 0.0], LINES),
-        ("too late", lambda want: [0.0, *want[:-1]], LINES),
-        ("twice", lambda want: 2 * want, LINES),
-        ("half", lambda want: want / 2, COUNTS),
-        ("divided by the length", lambda want: want / len(want), LINES),
-        ("times the length", lambda want: want * want.size, TABLES),
-        ("one too large", lambda want: want + 1, COUNTS),
-        ("one too small", lambda want: want - 1, LINES),
-        ("rounded", lambda want: want.astype(int), LINES),
-        ("rounded", np.rint, LINES),
-        ("rounded", lambda want: want.round(2), LINES),
-        ("constant added", lambda want: want - want.mean(), LINES),
-        ("factor", lambda want: want / want.std(), TABLES),
-        ("mean missing", lambda want: want + np.array([-1.0, 3.0, -2.0]), COUNTS),
-        ("sum missing", lambda want: [want - 7, 3, 4], COUNTS),
-        ("a mean too many", np.mean, LINES),
-        ("a sum too many", lambda want: want.sum(axis=1), TABLES),
-        ("square", lambda want: want[None] + np.subtract.outer(want, want), LINES),
-        ("truth turned around", np.logical_not, FLAGS),
-        ("running sum", np.cumsum, LINES),
-        ("permuted", lambda want: np.roll(want, 1, axis=0)[::-1], LINES),
-        ("permuted", lambda want: want[:, [1, 0, *range(2, want.shape[1])]], [TABLES[0], TABLES[2]]),
-        ("constant added", lambda want: want + 1e3, LINES),
-        (None, lambda want: want + 1e15, LINES),
-        (None, lambda want: want**2 + want, LINES),
-        (None, lambda want: "text", LINES),
-        (None, lambda want: 10**4000, COUNTS),
-        (None, lambda want: None, LINES),
-        (None, lambda want: {"a": want}, LINES),
-        (None, lambda want: [want, want], LINES),
-        (None, lambda want: np.full(np.shape(want), np.nan), LINES),
-        (None, lambda want: want * want, COUNTS),
-    ],
-)
-def test_a_relation_is_found(named, change, wanted):
-    pairs = [(change(want), want) for want in wanted]
-    assert relation(pairs) == named
-    assert (
-        relation([([{"a": got, "b": 1.0}, "word"], [{"a": want, "b": 1.0}, "word"]) for got, want in pairs]) == named
-    )  # beside what is right
-    assert relation(pairs[:1]) is None  # one case proves nothing
-    if named is not None:
-        odd = np.arange(4.0)
-        assert relation([*pairs, (odd**2 + odd + 0.3, odd)]) is None  # all failing cases, not most
-
-
-def test_a_mean_of_single_numbers_is_found_by_the_lengths_of_the_arguments():
-    wanted, sizes = [3.7, -2.1, 8.4], [5, 7, 9]
-    pairs = [(want / size, want) for want, size in zip(wanted, sizes, strict=True)]
-    assert relation(pairs, [{size} for size in sizes]) == "divided by the length" and relation(pairs) is None
-
-
-def test_trivial_data_proves_nothing():
-    assert relation([(np.zeros((3, 2)), np.zeros((2, 3)))] * 2) is None  # any order of the axes fits
-    assert relation([(np.array([2.0, 3.0]), np.array([1.0, 5.0]))] * 2) is None
-    assert (
-        relation([(np.array([4.0]), np.array([1.0])), (np.array([6.0]), np.array([2.0]))]) is None
-    )  # a factor always fits
-
-
-def test_every_relation_has_a_sentence_and_a_test():
-    assert set(diagnosing.RELATIONS) | {diagnosing.SWAPPED} == set(SENTENCES)
-    (mark,) = [mark for mark in test_a_relation_is_found.pytestmark if mark.name == "parametrize"]
-    assert {case[0] for case in mark.args[1]} - {None} == set(diagnosing.RELATIONS)
-
-
-def test_relations_of_whole_results():
-    """The results of a call, one by one."""
-    several = [(line, table) for line, table in zip(LINES, TABLES, strict=True)]
-    assert relation([([two, one], [one, two]) for one, two in several]) == "results in another order"
-    assert (
-        relation([({"a": two, "b": one}, {"a": one, "b": two}) for one, two in several]) == "results in another order"
-    )
-    # two arrays of one shape are two results and no table
-    assert relation([([-line, line], [line, line]) for line in LINES]) == "opposite"
-    assert diagnosing.partly_right([-LINES[0], LINES[1]], [LINES[0], LINES[1]], ())
-    assert not diagnosing.partly_right([-LINES[0], LINES[1]], [LINES[0], LINES[1]], (LINES[1],))  # an argument
-
-
-def test_sentences_hold_no_number_and_are_all_different():
-    assert len(set(SENTENCES.values())) == len(SENTENCES) and not re.search(r"[02-9]", " ".join(SENTENCES.values()))
-    assert not re.search(r"\bf[\"']|\.format\(|str\(", inspect.getsource(diagnosing))  # nothing is filled in
-
-
-def test_a_part_gets_one_sentence_and_equal_ones_are_said_once(small):
-    question = small.questions[0]
-    ready = preparing.prepare(question, 1)
+def test_a_known_mistake_goes_before_all_other_sentences(small):
+    ready = preparing.prepare(small.questions[0], 1)
     wanted = {id(case): want for case, want in zip(ready.cases, ready.wanted, strict=True)}
 
     def said(change):
         return marking.mark(
-            ready, lambda question, case: outcomes.Outcome(outcomes.RETURNED, change(case, wanted[id(case)]))
+            ready, lambda question, case: outcomes.Outcome(outcomes.RETURNED, change(wanted[id(case)]))
         ).messages
 
-    assert said(lambda case, want: -want) == [
-        explaining.DIAGNOSIS + "The sign is wrong."
-    ]  # a known mistake goes before
-    assert said(lambda case, want: want + 1) == [SENTENCES["one too large"]]
-    first = next(iter(question.parts))
-    mixed = said(lambda case, want: want + 1 if case.part == first else want / 2)
-    assert mixed == [f"Tests of “{first}”: {SENTENCES['one too large']}", f"Tests of “gamma 0”: {SENTENCES['half']}"]
-    partly = said(lambda case, want: want + 1 if case.part == first else want**3 + want)
-    assert partly == ["The values are not right.", f"Tests of “{first}”: {SENTENCES['one too large']}"]
-    assert (
-        said(lambda case, want: want**3 + want if case is ready.cases[0] else want + 1)[0]
-        == "The values are not right."
-    )
+    assert said(lambda want: -want) == [explaining.DIAGNOSIS + "The sign is wrong."]
+    assert said(lambda want: want**3 + want) == ["The values are not right."]
 
 
 def test_a_known_mistake_that_only_the_failing_tests_show_is_called_so(small):

@@ -137,7 +137,7 @@ def gains(box, name, forgery, chosen=None):
                 honest = checking.mark_solution(prepared, mistake.solution)
                 student.cells[1] = f"{question.function} = None\n{as_solution(question, mistake.solution)}"
                 student.left_out.clear()
-                if student.session is not None and student.session.alive:
+                if student.session is not None and student.session.process:
                     try:
                         student.session.ask({"cell": student.cells[1]}, 20)
                     except Stopped:

@@ -47,7 +47,7 @@ def test_a_call_that_hangs_is_stopped_and_the_next_one_starts_afresh(box, monkey
     text = "def f(wait):\n    while wait: pass\n    return 1"
     with Student(box, [], [text], LIMITS) as student:
         assert student.call(ASK, Case((True,), "part")).kind == TIMEOUT
-        assert not student.session.alive
+        assert student.session.process is None
         assert student.call(ASK, Case((False,), "part")).value == 1
 
 

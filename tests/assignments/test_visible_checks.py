@@ -70,6 +70,9 @@ def test_what_is_quoted_are_the_words_of_the_assertion():
         ("[[1. nan]\n [-inf 2.]]", "[[1. nan] [-inf 2.]]"),
         ("tensor([0.5000, 1.0000], dtype=torch.float64)", "tensor([0.5000, 1.0000], dtype=torch.float64)"),
         ("(True, None)", "(True, None)"),
+        ("first state", "first state"),
+        ("'first state'", "'first state'"),
+        ("the second state, 0.731", "..."),
         ("the input is 0.731", "..."),
         ("1.5 <b>", "..."),
         ("`1.5`", "..."),
@@ -84,7 +87,7 @@ def test_what_is_quoted_are_the_words_of_the_assertion():
     ],
 )
 def test_a_message_is_filled_in_as_in_the_notebook_but_with_numbers_only(own, shown):
-    text = 'assert f(), f"V(0) is 2, got {v[0]}: divide by the one episode that visited"'
+    text = 'assert f("first state"), f"V(0) is 2, got {v[0]}: divide by the one episode that visited"'
     says = f"{STOP}: “V(0) is 2, got {shown}: divide by the one episode that visited”"
     assert visible_checks.sentences(text, [own])[1] == says
     assert visible_checks.sentences(text)[1] == says.replace(shown, "...")
