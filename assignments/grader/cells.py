@@ -106,7 +106,8 @@ def as_python_reads(text: str) -> str:
 
     One by one: of a whole text that consists of accents, the same takes hours.
     """
-    return re.sub(r"[^\x00-\x7f]", lambda one: plain_letter(one[0]), text).replace("\\\n", " ")
+    others = {one for one in text if not one.isascii()}
+    return text.translate({ord(one): plain_letter(one) for one in others}).replace("\\\n", " ")
 
 
 @functools.cache

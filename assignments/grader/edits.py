@@ -22,8 +22,9 @@ def edit(base: Callable[..., Any], old: str, new: str, *more: str) -> Callable[.
     Raises ``ValueError`` if an ``old`` does not stand there exactly once, or if the result is not Python.
     """
     texts = (old, new, *more)
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"edit of {base.__name__}: got {texts!r}, expected texts")
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"edit of {base.__name__}: got {text!r}, expected text")
     if len(texts) % 2:
         raise ValueError(f"edit of {base.__name__}: got {len(texts)} texts, expected pairs of old and new")
     source = text_of(base)

@@ -34,8 +34,8 @@ def read_secret(path: Path) -> str:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as kept:
             status = os.fstat(kept.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o077:
-                seen = "can be read by other users, or they could have written it"
-                raise ValueError(f"{said} {seen}: take another one, in a file of your own with mode 600") from None
+                seen = said.replace("the secret", "other users can read the secret")
+                raise ValueError(f"{seen} or could have written it: take another one, with mode 600") from None
             try:
                 secret = kept.read().decode("utf-8").strip()
             except UnicodeDecodeError as error:
