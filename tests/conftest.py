@@ -14,7 +14,11 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "_ext"))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path += [
+    str(ROOT),
+    str(ROOT / "_ext"),
+]  # the first so that a file of tests runs by itself: pytest tests/test_ppo.py
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -602,12 +602,20 @@ def test_what_changes_from_update_to_update_reaches_the_update(monkeypatch):
         used.append((optimizer.param_groups[0]["lr"], epsilon, beta, done))
         return done
 
+    measured = []
+
+    def measure(networks, batch, epsilon):
+        measured.append(epsilon)
+        return diagnose(networks, batch, epsilon)
+
     monkeypatch.setattr(ppo, "ppo_update", update)
+    monkeypatch.setattr(ppo, "diagnose", measure)
     records = [record.metrics for record in iterate_ppo("CartPole-v1", config, seed=0)]
     rates, epsilons, betas, steps = np.array(used).T
     left = np.arange(6, 0, -1) / 6
     np.testing.assert_allclose(rates, 1e-2 * left)
     np.testing.assert_allclose(epsilons, 0.3 * left)
+    assert measured == epsilons.tolist()  # the clip fraction is that of the range in force
     assert (steps == 3 * 2).all() and len(set(betas)) > 2  # three passes over two minibatches
     for metrics, rate, beta, done in zip(records, rates, betas, steps):
         assert (metrics["learning_rate"], metrics["kl_coefficient"], metrics["gradient_steps"]) == (rate, beta, done)

@@ -500,6 +500,18 @@ def test_no_accepted_step_leaves_the_policy_as_it_was():
     assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before)) or metrics["accepted"]
 
 
+def test_the_gain_is_over_the_old_policy_whatever_the_mean_of_the_advantages():
+    policy, rng = CategoricalPolicy(2, 3, hidden=(4,), seed=0), torch.Generator().manual_seed(1)
+    observations, actions = torch.randn(64, 2, generator=rng), torch.randint(3, (64,), generator=rng)
+    advantages = torch.randn(64, generator=rng) - 5.0  # each action looks bad: without that mean no step would gain
+    old = policy.log_prob_of(policy(observations), actions).detach()
+    metrics = trpo_step(policy, observations, actions, advantages, SMALL)
+    ratio = (policy.log_prob_of(policy(observations), actions) - old).exp()
+    assert metrics["accepted"] == 1
+    gain = ((ratio * advantages).mean() - advantages.mean()).item()
+    assert metrics["gain"] == pytest.approx(gain, rel=1e-3)
+
+
 def test_values_are_fitted_in_units_of_their_scale():
     config = replace(SMALL, value_epochs=3, value_batch_size=4)
     observations, targets = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)), torch.linspace(5, 60, 10)
