@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rlbook_lib.experience import (
     EnvironmentWalk,
     TableWalk,
+    TransitionTable,
     epsilon_greedy_actions,
     epsilon_greedy_probabilities,
     harmonic,
@@ -279,3 +280,19 @@ def test_sparse_models_and_start_distributions():
     result = monte_carlo_prediction(sparse, [0, 0, 0], episodes=200, gamma=0.9, seed=0, runs=50)
     assert_mean_within(result.values[:, :2], exact_values(dense)[:2])
     assert_mean_within((result.counts[:, 0] < 200), 1.0)
+
+
+def test_a_state_that_episodes_also_start_in_is_no_end():
+    """Every step comes home and is over: home has a value all the same, an end that nobody starts in has none."""
+    table = TransitionTable.from_p([[[(0.5, 0, 1.0, True), (0.5, 1, 0.0, True)]], [[(1.0, 1, 0.0, True)]]], [1.0, 0.0])
+    assert table.ends.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_step_limit_counts_steps(together):
+    walk = open_walk(loop_mdp(), episodes=2, seed=0, runs=3, max_steps=4, together=together)
+    while walk.next_step():
+        next_state, _, terminated, over = walk.step(np.zeros(len(walk.run), dtype=int))
+        assert not terminated.any()
+        walk.move_on(next_state, over)
+    assert (walk.lengths == 4).all()

@@ -398,6 +398,8 @@ def test_one_update_number_by_number():
             shown.append({name: mean[name].item() for name in ("entropy", "clipped", "step_kl", "value_loss")})
     expected = {name: np.mean([row[name] for row in shown]) for name in shown[0]}
     expected |= {"kl": np.mean(kl), "reward": float(scores.mean()), "policy_steps": 4, "beta": 0.3}
+    errors, targets = torch.cat([a for *_, a in rows]), torch.cat([v + a for _, v, a in rows])
+    expected["explained_variance"] = 1 - float(errors.var() / targets.var())
     for name, number in expected.items():
         assert metrics[name] == pytest.approx(number, rel=1e-5), name
     assert same_weights(model, plain) and same_weights(value_model, critic)

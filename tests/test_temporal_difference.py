@@ -427,6 +427,14 @@ def test_one_run_on_lists_is_bit_equal_to_arrays(rule, env, alpha, epsilon):
     assert lists.lengths.max() > 3
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_known_ends_are_worth_nothing_whatever_the_first_guess_says(runs):
+    maze = Maze()
+    options = dict(alpha=0.0, episodes=1, gamma=0.9, seed=0, runs=runs, initial_values=np.full(6, 7.0))
+    values = td_prediction(maze, UNIFORM, **options).values
+    assert (values == np.where(maze.terminal, 0.0, 7.0)).all()
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 40])
 @pytest.mark.parametrize("env", ["FrozenLake-v1", "maze", "slip"])
 @pytest.mark.parametrize("alpha, max_steps", [(0.3, 60), (harmonic(1, 5), 7), (1.0, 1)])
