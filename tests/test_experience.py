@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rlbook_lib.experience import (
     EnvironmentWalk,
+    PolicySampler,
     TableWalk,
     TransitionTable,
     epsilon_greedy_actions,
@@ -280,6 +281,14 @@ def test_sparse_models_and_start_distributions():
     result = monte_carlo_prediction(sparse, [0, 0, 0], episodes=200, gamma=0.9, seed=0, runs=50)
     assert_mean_within(result.values[:, :2], exact_values(dense)[:2])
     assert_mean_within((result.counts[:, 0] < 200), 1.0)
+
+
+def test_rounding_draws_nothing_impossible():
+    """Ten tenths add up to a little less than 1; the largest number below 1 draws the last of them, not what has no chance."""
+    policy = PolicySampler(np.array([[0.1] * 10 + [0.0]]), 1, 11)
+    largest = np.nextafter(1.0, 0.0)
+    assert np.cumsum([0.1] * 10)[-1] <= largest
+    assert policy.actions(np.array([0]), np.array([largest])).tolist() == [9] == [policy.action(0, largest)]
 
 
 def test_a_state_that_episodes_also_start_in_is_no_end():

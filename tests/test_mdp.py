@@ -209,6 +209,17 @@ def test_a_gymnasium_table_is_read_entry_by_entry(env_id):
     assert mdp.start.sum() == pytest.approx(1)
 
 
+def test_only_states_that_an_episode_can_be_in_say_where_episodes_end():
+    """Nobody comes to state 3, whose row claims that state 1 is an end."""
+
+    class Table(gymnasium.Env):
+        P = [[[(1.0, after, 1.0, done)]] for after, done in ((1, False), (2, True), (2, True), (1, True))]
+        initial_state_distrib = np.array([1.0, 0.0, 0.0, 0.0])
+
+    mdp = MDP.from_gymnasium(Table(), 0.9)
+    assert mdp.terminal.tolist() == [False, False, True, False]
+
+
 def test_an_environment_without_a_table_is_refused():
     with pytest.raises(ValueError, match="transition table P"):
         MDP.from_gymnasium("CartPole-v1", 0.9)

@@ -154,11 +154,12 @@ def test_the_first_axis_of_a_flat_array_is_time_first():
 # ------------------------------------------------------------------ whole episodes
 
 
-def test_whole_episodes_end_where_the_mask_says():
-    rollout, mask = collector(BatchedCartPole(5, seed=3)).collect_episodes()
+@pytest.mark.parametrize("limit", [500, 15])  # with the second one some episodes are truncated
+def test_whole_episodes_end_where_the_mask_says(limit):
+    rollout, mask = collector(BatchedCartPole(5, seed=3, max_steps=limit)).collect_episodes()
     ended = rollout.terminated | rollout.truncated
     lengths = mask.sum(0)
-    assert rollout.steps == lengths.max() and len(set(lengths)) > 1
+    assert rollout.steps == lengths.max() <= limit and len(set(lengths)) > 1
     for i, length in enumerate(lengths):
         assert ended[:, i].argmax() == length - 1  # the first end of the column
         assert mask[:length, i].all() and not mask[length:, i].any()
