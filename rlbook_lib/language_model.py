@@ -12,9 +12,9 @@ is True at real tokens. Padding is never looked at: positions are counted from t
 attention skips masked columns. A completion ends with the end-of-sequence token, which belongs to it; the
 columns after it are padding.
 
-Everything that samples or trains talks to a model through four things, which ``Transformer`` has and which
-``HuggingFaceModel`` gives to any causal language model of that library: ``hidden``, ``head``, ``prefill`` and
-``decode``.
+Everything that samples or trains talks to a model through five things, which ``Transformer`` has and which
+``HuggingFaceModel`` gives to any causal language model of that library: ``hidden``, ``predicting``, ``head``,
+``prefill`` and ``decode``.
 """
 
 from __future__ import annotations
@@ -114,6 +114,9 @@ class LanguageModel(Protocol):
     def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """(B, L) tokens and mask to (B, L, D): the vector at column t has seen the columns up to t."""
 
+    def predicting(self, tokens: Tensor, mask: Tensor, first: int) -> Tensor:
+        """(B, L) tokens and mask to (B, L - first, D): the vectors that predict the columns from ``first`` on."""
+
     def head(self, hidden: Tensor) -> Tensor:
         """(..., D) to logits (..., V) for the NEXT token."""
 
@@ -201,7 +204,7 @@ class _Block(nn.Module):
         self.up = _Linear(width, 4 * width)
         self.down = _Linear(4 * width, width)
 
-    def forward(self, x: Tensor, mask: Tensor, cache: tuple[Tensor, Tensor] | None, start: int) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, cache: tuple[Tensor, Tensor] | None, start: int, asked: slice) -> Tensor:
         batch, steps, width = x.shape
         together = self.query_key_value(self.norm_attention(x))  # (B, T, 3 D)
         split = together.view(batch, steps, 3, self.heads, width // self.heads)
@@ -210,8 +213,9 @@ class _Block(nn.Module):
             end = start + steps
             cache[0][:, :, start:end], cache[1][:, :, start:end] = key, value
             key, value = cache[0][:, :, :end], cache[1][:, :, :end]
-        attended = causal_attention(query, key, value, mask)
-        x = x + self.out(attended.transpose(1, 2).reshape(batch, steps, width))
+        x = x[:, asked]  # the other columns were wanted for their keys and values only
+        attended = causal_attention(query[:, :, asked], key, value, mask[:, :, asked])
+        x = x + self.out(attended.transpose(1, 2).reshape(x.shape))
         return x + self.down(F.gelu(self.up(self.norm_network(x))))
 
 
@@ -262,32 +266,49 @@ class Transformer(nn.Module):
 
     def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """(B, L) tokens and mask to hidden vectors (B, L, D)."""
-        return self._read(tokens, mask, None, 0)
+        return self._read(tokens, mask, None)
+
+    def predicting(self, tokens: Tensor, mask: Tensor, first: int) -> Tensor:
+        """(B, L) tokens and mask to (B, L - first, D): the vectors that predict the columns from ``first`` on."""
+        last, cache = self._read_prompts(tokens[:, :first], mask[:, :first], tokens.shape[1] - 1 - first)
+        if tokens.shape[1] == first + 1:
+            return last
+        return torch.cat([last, self._read(tokens[:, first:-1], mask[:, :-1], cache)], 1)
 
     def prefill(self, tokens: Tensor, mask: Tensor, room: int) -> tuple[Tensor, _Cache]:
         """Read the prompts (B, P): logits (B, V) after the last column, and a cache with room for ``room`` more."""
-        batch, columns = tokens.shape
-        shape = (batch, self.config.heads, columns + room, self.width // self.config.heads)
-        pairs = [(self.norm.weight.new_empty(shape), self.norm.weight.new_empty(shape)) for _ in self.blocks]
-        cache = _Cache(pairs, 0)
-        last = self._read(tokens, mask, cache, 0)[:, -1]
-        return self.head(last), cache
+        last, cache = self._read_prompts(tokens, mask, room)
+        return self.head(last[:, -1]), cache
+
+    def _read_prompts(self, tokens: Tensor, mask: Tensor, room: int) -> tuple[Tensor, _Cache]:
+        """The last column's vectors (B, 1, D), and the cache. A prompt that several rows begin with is read once."""
+        prompts, which = torch.unique(tokens.masked_fill(~mask, -1), dim=0, return_inverse=True)
+        shape = (len(prompts), self.config.heads, tokens.shape[1], self.width // self.config.heads)
+        cache = _Cache([(self.norm.weight.new_empty(shape), self.norm.weight.new_empty(shape)) for _ in self.blocks], 0)
+        last = self._read(prompts.clamp_min(0), prompts >= 0, cache, asked=slice(-1, None))
+        pairs = [
+            (F.pad(keys[which], (0, 0, 0, room)), F.pad(values[which], (0, 0, 0, room)))
+            for keys, values in cache.blocks
+        ]
+        return last[which], _Cache(pairs, cache.columns)
 
     def decode(self, tokens: Tensor, mask: Tensor, cache: _Cache) -> tuple[Tensor, _Cache]:
         """One more token a row, (B,); mask (B, L) covers all columns so far. Logits (B, V) and the cache."""
-        last = self._read(tokens[:, None], mask, cache, cache.columns)[:, -1]
+        last = self._read(tokens[:, None], mask, cache)[:, -1]
         return self.head(last), cache
 
-    def _read(self, tokens: Tensor, mask: Tensor, cache: _Cache | None, start: int) -> Tensor:
-        """Hidden vectors of the columns from ``start`` on; mask (B, start + T) covers the cached columns too."""
-        steps, columns = tokens.shape[1], start + tokens.shape[1]
+    def _read(self, tokens: Tensor, mask: Tensor, cache: _Cache | None, asked: slice = slice(None)) -> Tensor:
+        """Hidden vectors of the columns asked for; mask (B, S) covers the cached columns, too."""
+        steps, columns = tokens.shape[1], mask.shape[1]
+        start = columns - steps
         positions = _positions(mask)[:, start:]
         may_look = torch.ones(steps, columns, dtype=torch.bool, device=tokens.device).tril(start)  # (T, S): no future
         itself = torch.eye(steps, columns, dtype=torch.bool, device=tokens.device).roll(start, 1)
         may_look = (may_look & mask[:, None, :]) | itself  # (B, T, S); a padded column sees itself, else softmax is NaN
         x = self.embed_token(tokens) + self.embed_position(positions)
         for k, block in enumerate(self.blocks):
-            x = block(x, may_look[:, None], None if cache is None else cache.blocks[k], start)
+            last = k == len(self.blocks) - 1
+            x = block(x, may_look[:, None], cache and cache.blocks[k], start, asked if last else slice(None))
         if cache is not None:
             cache.columns = columns
         normed: Tensor = self.norm(x)
@@ -330,6 +351,10 @@ class HuggingFaceModel(nn.Module):
         )
         hidden: Tensor = output.last_hidden_state
         return hidden
+
+    def predicting(self, tokens: Tensor, mask: Tensor, first: int) -> Tensor:
+        """(B, L) tokens and mask to (B, L - first, D): the vectors that predict the columns from ``first`` on."""
+        return self.hidden(tokens, mask)[:, first - 1 : -1]
 
     def head(self, hidden: Tensor) -> Tensor:
         """(..., D) to logits (..., V)."""
@@ -626,8 +651,7 @@ def completion_log_probs(
     Returns:
         log_probs (B, N) and entropies (B, N), 0 where masked; gradients flow.
     """
-    first = completions.prompt_tokens.shape[1]
-    hidden = model.hidden(*completions.whole)[:, first - 1 : -1]  # column t predicts the token of column t + 1
+    hidden = model.predicting(*completions.whole, completions.prompt_tokens.shape[1])
     log_probs, entropies = _read_off(model, hidden, completions.tokens, temperature, logits_at_once)
     return log_probs.masked_fill(~completions.mask, 0.0), entropies.masked_fill(~completions.mask, 0.0)
 

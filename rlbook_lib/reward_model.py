@@ -245,17 +245,15 @@ class RewardModel(nn.Module):
     def scores(self, completions: Completions) -> Tensor:
         """(B,): the scalar at the last real token of each completion."""
         last = completions.prompt_tokens.shape[1] + completions.lengths - 1  # (B,)
-        return self._scalars(completions).gather(1, last[:, None])[:, 0]
+        return self._scalars(self.trunk.hidden(*completions.whole)).gather(1, last[:, None])[:, 0]
 
     @checked
     def values(self, completions: Completions) -> Tensor:
         """(B, N): the scalar BEFORE each completion token is written, when the prompt and the tokens so far are known."""
-        first = completions.prompt_tokens.shape[1]
-        return self._scalars(completions)[:, first - 1 : -1].masked_fill(~completions.mask, 0.0)
+        hidden = self.trunk.predicting(*completions.whole, completions.prompt_tokens.shape[1])
+        return self._scalars(hidden).masked_fill(~completions.mask, 0.0)
 
-    def _scalars(self, completions: Completions) -> Tensor:
-        """(B, P + N): the scalar at each column."""
-        hidden = self.trunk.hidden(*completions.whole)
+    def _scalars(self, hidden: Tensor) -> Tensor:
         scalars: Tensor = self.score(hidden.to(self.score.weight.dtype))[..., 0]
         return scalars
 

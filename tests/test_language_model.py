@@ -215,6 +215,24 @@ def test_sampling_and_training_give_the_same_log_probs(temperature):
     assert torch.allclose(trained, sampled.log_probs, atol=1e-5)
 
 
+def test_a_prompt_that_rows_share_is_read_once_and_changes_nothing():
+    """The vectors that predict an answer, and the gradient, against one pass over prompts and answers together."""
+    model = small_model().double()
+    sampled = generate(model, ["41=", "5=", "41=", "777=", "5=", "41="], max_new_tokens=7, seed=1)
+    tokens, mask = sampled.whole
+    first, read, found = sampled.prompt_tokens.shape[1], [], []
+    model.embed_token.register_forward_hook(lambda _, given, out: read.append(out.shape[0] * out.shape[1]))
+    weights = torch.randn(*sampled.tokens.shape, model.width, dtype=torch.float64)
+    for hidden in (model.hidden(tokens, mask)[:, first - 1 : -1], model.predicting(tokens, mask, first)):
+        real = hidden[sampled.mask]
+        found.append((real, torch.autograd.grad((real * weights[sampled.mask]).sum(), list(model.blocks.parameters()))))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
+    assert read == [6 * tokens.shape[1], 3 * first, 6 * (sampled.tokens.shape[1] - 1)]
+    short = sampled.take(torch.tensor([0, 2]))  # answers of one token
+    one = torch.cat([short.prompt_tokens, short.tokens[:, :1]], 1), torch.cat([short.prompt_mask, short.mask[:, :1]], 1)
+    torch.testing.assert_close(model.predicting(*one, first), model.hidden(*one)[:, first - 1 : -1], rtol=0, atol=1e-12)
+
+
 def test_training_mode_changes_nothing_so_the_first_ratio_is_one():
     model = small_model()
     sampled = generate(model, PROMPTS, max_new_tokens=6, seed=0)
