@@ -233,25 +233,24 @@ def beside_trl(seeds: range) -> list[dict[str, float]]:
 def roofline(repeats: int, reached: dict[str, float]) -> dict[str, Any]:
     """What this machine allows: each job's products of matrices alone, timed by the library's own layers at the model's shapes.
 
-    Above that come the numbers that a pass reads and writes between its products, at this machine's rate of a sum in float32: of
-    a layer and a token 30 D (two norms 4 D, heads split and put together 8 D, attention 4 D, two sums 6 D, GELU 8 D); a backward
-    pass has twice as many; and all weights once for each call of the model. Of GRPO a round as long as it can be: all answers
-    have sixteen tokens.
+    What need not be read is not counted: a prompt that several answers share more than once, the last block of a prompt's columns
+    but for the keys, the values and the last column, the last token of an answer. Above that come the numbers that a pass reads
+    and writes between its products, at this machine's rate of a sum in float32: of a layer and a token 30 D (two norms 4 D, heads
+    split and put together 8 D, attention 4 D, two sums 6 D, GELU 8 D); a backward pass has twice as many; and all weights once
+    for each call of the model. Of GRPO a round as long as it can be: all answers have sixteen tokens.
     """
     from language_model import GROUP, LONGEST, PROMPTS
 
-    model, block = our_model(), our_model().blocks[0]
-    width, first = (
-        160,
-        generate(model, TASK.prompts(ROWS, np.random.default_rng(0)), max_new_tokens=1).prompt_tokens.shape[1],
-    )
-    layers = [block.query_key_value, block.out, block.up, block.down]
+    model, block, width = our_model(), our_model().blocks[0], 160
+    layers, blocks = [block.query_key_value, block.out, block.up, block.down], len(model.blocks)
+    prompts = TASK.prompts(ROWS, np.random.default_rng(0))
+    first = generate(model, prompts, max_new_tokens=1).prompt_tokens.shape[1]
 
-    def products(rows: int, times: int, learn: bool = False) -> Callable[[], None]:
+    def products(rows: int, times: int, learn: bool, layers: list[Any] = layers) -> Callable[[], None]:
         given = [torch.randn(rows, layer.in_features, requires_grad=learn) for layer in layers]
 
         def run() -> None:
-            for _ in range(times * len(model.blocks)):
+            for _ in range(times):
                 for layer, x in zip(layers, given):
                     y = layer(x)
                     if learn:
@@ -259,26 +258,40 @@ def roofline(repeats: int, reached: dict[str, float]) -> dict[str, Any]:
 
         return run
 
-    def together(*runs: Callable[[], None]) -> Callable[[], None]:
-        return lambda: [run() for run in runs] and None
+    def reading(prompts: int, answers: int, steps: int, calls: int, learn: bool = False) -> tuple[list[Any], float]:
+        """Prompts, and then answers of so many tokens in so many calls: the products, and the tokens that pass all blocks."""
+        runs = [
+            products(prompts * first, blocks - 1, learn),
+            products(prompts * first, 1, learn, layers[:1]),
+            products(prompts, 1, learn, layers[1:]),
+            products(answers * steps // calls, blocks * calls, learn),
+        ]
+        return runs, prompts * (first * (blocks - 1) + 1) / blocks + answers * steps
 
-    answers, parts, read = PROMPTS * GROUP, ROWS // MINIBATCH, first + NEW
+    def together(parts: int, *jobs: tuple[list[Any], float]) -> Callable[[], None]:
+        return lambda: [run() for _ in range(parts) for runs, _ in jobs for run in runs] and None
+
+    answers, parts = PROMPTS * GROUP, ROWS // MINIBATCH
     whole, numbers = {"generate": ROWS * NEW, "grpo": answers * LONGEST}, torch.randn(1536, 4 * width)
     whole["score"] = whole["train"] = round(sum(jobs(model)["score"][1:]))
+    write, read = reading(ROWS, ROWS, NEW - 1, NEW - 1), reading(MINIBATCH, MINIBATCH, NEW - 1, 1)
+    learn = reading(MINIBATCH, MINIBATCH, NEW - 1, 1, learn=True)
+    round_ = (
+        reading(PROMPTS, answers, LONGEST - 1, LONGEST - 1),
+        reading(PROMPTS, answers, LONGEST - 1, 1, learn=True),
+    )
     cases = {
-        "generate": together(products(ROWS * first, 1), products(ROWS, NEW - 1)),
-        "score": products(MINIBATCH * read, parts),
-        "train": products(MINIBATCH * read, parts, learn=True),
-        "grpo": together(
-            products(answers * first, 1), products(answers, LONGEST - 1), products(answers * read, 1, learn=True)
-        ),
+        "generate": together(1, write),
+        "score": together(parts, read),
+        "train": together(parts, learn),
+        "grpo": together(1, *round_),
     }
     # tokens that pass through the model, a backward pass twice; calls of the model, likewise
     passes = {
-        "generate": (ROWS * (read - 1), NEW),
-        "score": (ROWS * read, parts),
-        "train": (3 * ROWS * read, 3 * parts),
-        "grpo": (answers * (4 * read - 1), LONGEST + 3),
+        "generate": (write[1], NEW),
+        "score": (parts * read[1], 2 * parts),
+        "train": (3 * parts * learn[1], 6 * parts),
+        "grpo": (round_[0][1] + 3 * round_[1][1], LONGEST + 6),
     }
     square = torch.randn(1024, 1024)
     others = {"square": lambda: square @ square, "sum": lambda: [numbers + numbers for _ in range(20)]}
