@@ -97,6 +97,34 @@ def show(figure: Figure, alt: str) -> StaticFigure:
 
 
 @checked
+def show_record(record: dict[str, Any] | None, x: str, *columns: str, by: Sequence[str] = ()) -> StaticFigure | None:
+    """The curve of a run on a GPU (``devices.gpu_run``), as the last line of a cell; nothing where there is none.
+
+    Args:
+        x: the curve's column for the horizontal axis.
+        columns: for the vertical axis, a panel each; "return" stands for columns such as "return, seed 0", too.
+        by: columns that tell apart the lines that stand one below the other in the curve.
+    """
+    if record is None:
+        return None
+    curve, said = record["curve"], []
+    lines = list(zip(*(curve[name] for name in by))) or [()] * len(curve[x])
+    figure, panels = plt.subplots(1, len(columns), figsize=(7.4, 3.0), squeeze=False)
+    for axes, column in zip(panels[0], columns):
+        for name in (name for name in curve if name.partition(", ")[0] == column):
+            for line in dict.fromkeys(lines):
+                rows = [k for k, other in enumerate(lines) if other == line]
+                label = ", ".join(f"{n} {v}" for n, v in zip(by, line)) or name.partition(", ")[2]
+                y = [curve[name][k] for k in rows]
+                axes.plot([curve[x][k] for k in rows], y, label=label or None)
+                said.append(f"{label or column} from {y[0]:.3g} to {y[-1]:.3g}")
+        axes.set(xlabel=x.replace("_", " "), title=column.replace("_", " "))
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend()
+    return show(figure, f"{', '.join(columns)} over {x}: {'; '.join(said)}".replace("_", " "))
+
+
+@checked
 def plot_interval(
     ax: Axes,
     x: Floats[Array, "T"],

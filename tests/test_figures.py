@@ -22,6 +22,7 @@ from rlbook_lib.figures import (  # noqa: E402
     draw_maze,
     plot_interval,
     show,
+    show_record,
     use_style,
 )
 from rlbook_lib.maze import Maze  # noqa: E402
@@ -334,6 +335,15 @@ def test_labels_stay_inside_their_diagrams(make):
     for text in figure.axes[0].texts:
         box = text.get_window_extent()
         assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, text.get_text()
+
+
+def test_the_curve_of_a_record_is_drawn_and_said():
+    record = {"curve": {"x": [1, 2, 1, 2], "n": [4, 4, 8, 8], "up, seed 0": [0.0, 1.5, 2.0, 3.0], "other": [7] * 4}}
+    assert show_record(None, "x", "up") is None
+    assert show_record(record, "x", "up", by=["n"]).alt == "up over x: n 4 from 0 to 1.5; n 8 from 2 to 3"
+    whole = show_record(record, "x", "up", "other")
+    assert whole.alt == "up, other over x: seed 0 from 0 to 3; other from 7 to 7"
+    assert plt.get_fignums() == [] and ">seed 0</text>" in whole.html
 
 
 def test_show_is_themed_and_the_same_twice():

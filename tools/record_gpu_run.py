@@ -9,7 +9,7 @@ seeds, device, versions, date, seconds, curve, summary. A rehearsal, on a CPU or
 written below chapters.
 
 It needs torch, numpy, scipy and gymnasium only, and runs from a plain checkout. An import that fails, matplotlib's say,
-is left out: the tagged cells compute, and draw nothing.
+is left out: the tagged cells compute, and draw nothing. Where it is there, what a page's curve shows is printed in words.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ def record(path: Path, device: torch.device, folder: Path, small: bool = False) 
     os.chdir(path.parent)  # as in a kernel, which starts there
     try:
         run_imports(imports, names)
+        draw = names.get("show_record", lambda *what, **how: None)
+        names["show_record"] = lambda *what, **how: print(f"curve: {getattr(draw(*what, **how), 'alt', 'not drawn')}")
         for source in tagged:
             exec(compile(source, f"{path.name}, gpu-run", "exec"), names)
     finally:
