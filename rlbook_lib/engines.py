@@ -38,9 +38,7 @@ class EngineConfig(GRPOConfig):
     max_new_tokens: Count = 512  #: longest answer; what has not ended there earns nothing
     chat: bool = False  #: put each prompt into the tokenizer's chat template, as an instruct model wants it
     lora_rank: Natural = 0  #: train low-rank adapters of this rank, not the weights; 0 trains the weights; 8 to 64
-    dtype: Literal["float32", "bfloat16"] = (
-        "float32"  #: of the arithmetic; the weights that are trained stay in float32
-    )
+    dtype: Literal["float32", "bfloat16"] = "float32"  #: of the arithmetic; weights that are trained stay in float32
     vllm: bool = False  #: sample with vLLM, where it is installed
     seed: Seed = 0  #: of prompts, sampling and adapters
     checkpoint_every: Count = 10  #: updates
@@ -145,47 +143,28 @@ ELSEWHERE = {
     "warmup_steps": "warmup", "lr_scheduler_type": "final_share", "lr_scheduler_kwargs": "final_share",
 }  # fmt: skip
 
+# And names that TRL's own script has besides.
+SCRIPT = {
+    "model_name_or_path": "model", "dataset_name": "task", "reward_funcs": "reward", "use_peft": "lora_rank",
+    "lora_r": "lora_rank",
+}  # fmt: skip
+
 # What no setting of ours decides, and TRL's defaults must not: they change between versions.
+# fmt: off
 FIXED: dict[str, Any] = {
-    "optim": "adamw_torch",
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.99,
-    "adam_epsilon": 1e-8,
-    "weight_decay": 0.0,
+    "optim": "adamw_torch", "adam_beta1": 0.9, "adam_beta2": 0.99, "adam_epsilon": 1e-8, "weight_decay": 0.0,
     # whatever the model's own generation_config says (TRL issue 5783)
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": None,
-    "repetition_penalty": 1.0,
-    "generation_kwargs": None,
-    "num_generations_eval": 1,
-    "use_bias_correction_kl": False,
-    "importance_sampling_level": "token",
-    "delta": None,
-    "off_policy_mask_threshold": None,
-    "top_entropy_quantile": 1.0,
-    "entropy_coef": 0.0,
-    "use_adaptive_entropy": False,
-    "mask_truncated_completions": False,
-    "multi_objective_aggregation": "sum_then_normalize",
-    "router_aux_loss_coef": 0.0,
-    "sync_ref_model": False,
-    "cast_lm_head_to_fp32": False,
-    "disable_dropout": True,
-    "shuffle_dataset": True,
-    "gradient_checkpointing": False,
-    "vllm_mode": "colocate",
-    "vllm_importance_sampling_correction": True,
-    "vllm_importance_sampling_mode": "sequence_mask",
-    "vllm_importance_sampling_clip_max": 3.0,
-    "save_strategy": "steps",
-    "save_total_limit": 2,
-    "save_only_model": False,
-    "logging_strategy": "steps",
-    "logging_nan_inf_filter": False,
-    "report_to": "none",
-    "ddp_find_unused_parameters": False,
+    "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None,
+    "num_generations_eval": 1, "shuffle_dataset": True, "disable_dropout": True, "mask_truncated_completions": False,
+    "use_bias_correction_kl": False, "importance_sampling_level": "token", "delta": None, "off_policy_mask_threshold": None,
+    "top_entropy_quantile": 1.0, "entropy_coef": 0.0, "use_adaptive_entropy": False, "router_aux_loss_coef": 0.0,
+    "multi_objective_aggregation": "sum_then_normalize", "sync_ref_model": False, "cast_lm_head_to_fp32": False,
+    "vllm_mode": "colocate", "vllm_importance_sampling_correction": True,
+    "vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 3.0,
+    "save_strategy": "steps", "save_total_limit": 2, "save_only_model": False, "gradient_checkpointing": False,
+    "logging_strategy": "steps", "logging_nan_inf_filter": False, "report_to": "none", "ddp_find_unused_parameters": False,
 }
+# fmt: on
 
 # TRL's other names: what it does by default stays, unless ``--trl`` says otherwise.
 LEFT_ALONE = {
@@ -221,48 +200,29 @@ LEFT_ALONE = {
 }
 
 # Names of a line of metrics.jsonl, and TRL's: the first nine are drawn.
+# fmt: off
 METRICS = {
-    "reward": "reward",
-    "accuracy": "accuracy",
-    "length": "completions/mean_length",
-    "truncated": "completions/clipped_ratio",
-    "zero_variance": "frac_reward_zero_std",
-    "entropy": "entropy",
-    "clipped": "clip_ratio/region_mean",
-    "gradient_norm": "grad_norm",
-    "kl": "kl",
-    "clipped_low": "clip_ratio/low_mean",
-    "clipped_high": "clip_ratio/high_mean",
-    "loss": "loss",
-    "learning_rate": "learning_rate",
-    "tokens": "num_tokens",
+    "reward": "reward", "accuracy": "accuracy",
+    "length": "completions/mean_length", "truncated": "completions/clipped_ratio",
+    "zero_variance": "frac_reward_zero_std", "entropy": "entropy", "clipped": "clip_ratio/region_mean",
+    "gradient_norm": "grad_norm", "kl": "kl",
+    "clipped_low": "clip_ratio/low_mean", "clipped_high": "clip_ratio/high_mean", "loss": "loss",
+    "learning_rate": "learning_rate", "tokens": "num_tokens",
 }
 
 # When it does not learn: a metric, on which side of which limit its mean over the last updates lies, and what that says.
 SYMPTOMS: tuple[tuple[str, Literal[">", "<"], float, str], ...] = (
-    (
-        "truncated",
-        ">",
-        0.5,
-        "{:.0%} of the answers are cut off and earn nothing: raise max_new_tokens, or ask for shorter answers",
-    ),
-    (
-        "zero_variance",
-        ">",
-        0.8,
-        "{:.0%} of the groups have equal rewards and teach nothing: take easier or harder prompts, a larger group, or a "
-        "reward with more steps",
-    ),
+    ("truncated", ">", 0.5, "{:.0%} of the answers are cut off and earn nothing: raise max_new_tokens, or ask for shorter "
+     "answers"),
+    ("zero_variance", ">", 0.8, "{:.0%} of the groups have equal rewards and teach nothing: take easier or harder prompts, "
+     "a larger group, or a reward with more steps"),
     ("clipped", ">", 0.3, "{:.0%} of the tokens are clipped: lower the learning rate, or take fewer steps an update"),
     ("kl", ">", 1.0, "{:.2f} nats a token away from the reference: raise beta, or lower the learning rate"),
-    (
-        "entropy",
-        "<",
-        0.02,
-        "{:.3f} nats a token of entropy, so all answers to a prompt are the same: raise the upper clip or the temperature",
-    ),
+    ("entropy", "<", 0.02, "{:.3f} nats a token of entropy, so all answers to a prompt are the same: raise the upper clip "
+     "or the temperature"),
     ("gradient_norm", ">", 100.0, "{:.0f} is the gradient's length: lower the learning rate, and look at the rewards"),
 )
+# fmt: on
 
 
 @checked
@@ -283,6 +243,14 @@ def trl_arguments(config: EngineConfig, processes: Count = 1, weights: Sequence[
 
 
 @checked
+def option_for(name: str) -> str | None:
+    """The command's option for a name of TRL's: its own one, "trl" where none decides it, None where TRL has no such name."""
+    decided = SCRIPT | ELSEWHERE | {name: knob.ours for knob in KNOBS for name in knob.trl}
+    free = {*FIXED, *" ".join(LEFT_ALONE.values()).split()}
+    return decided[name].replace("_", "-") if name in decided else "trl" if name in free else None
+
+
+@checked
 def other_arguments(given: Sequence[str]) -> dict[str, Any]:
     """Arguments for ``trl.GRPOConfig`` that no option of the command decides.
 
@@ -292,13 +260,12 @@ def other_arguments(given: Sequence[str]) -> dict[str, Any]:
     Raises:
         ValueError: TRL has no such argument, or an option decides it.
     """
-    decided = ELSEWHERE | {name: knob.ours for knob in KNOBS for name in knob.trl}
-    free, found = {*FIXED, *" ".join(LEFT_ALONE.values()).split()}, dict[str, Any]()
+    found = dict[str, Any]()
     for text in given:
         name, sign, value = text.partition("=")
-        if name in decided:
-            raise ValueError(f"--trl {text}: {name} follows from --{decided[name].replace('_', '-')}")
-        if not sign or name not in free:
+        if (option := option_for(name)) not in (None, "trl"):
+            raise ValueError(f"--trl {text}: {name} follows from --{option}")
+        if not sign or option is None:
             raise ValueError(f"--trl {text}; expected name=value, an argument of trl.GRPOConfig")
         try:
             found[name] = json.loads(value)

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: one line that says what stopped it: a wrong argument, a file that is not there, a run that was made with other
             settings, a reward or a loss that is no number, a full disk.
     """
-    options = _parser().parse_args(arguments)
+    options = _options(arguments)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     folder = _Folder(options.output)
     try:
@@ -441,6 +441,19 @@ def _described(options: argparse.Namespace, config: EngineConfig, processes: int
     kept = {name: str(getattr(options, name)) for name in ("model", "task", "rule", "reward", "trl")}
     said = {**kept, "processes": processes, "config": dataclasses.asdict(config)}
     return dict(json.loads(json.dumps(said)))
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line says; a name of TRL's is answered with the one that it has here."""
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    for word in unknown:
+        option = engines.option_for(word.strip("-").partition("=")[0].replace("-", "_"))
+        if word.startswith("--") and option is not None:
+            parser.error(f"{word.partition('=')[0]} is --{option} here{' NAME=VALUE' if option == 'trl' else ''}")
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:

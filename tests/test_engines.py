@@ -22,7 +22,7 @@ from rlbook_lib.engines import (
     symptoms,
     trl_arguments,
 )
-from rlbook_lib.grpo_command import _parser
+from rlbook_lib.grpo_command import _parser, main
 from rlbook_lib.grpo import GRPOConfig, group_advantages, grpo_loss
 from rlbook_lib.training import learning_rate_share
 from tests.tiny_llama import save_tiny_llama
@@ -60,6 +60,19 @@ def test_other_arguments_are_those_that_no_option_decides():
     for name, option in {**ELSEWHERE, "epsilon": "clip", "num_iterations": "epochs"}.items():
         with pytest.raises(ValueError, match=f"{name} follows from --{option.replace('_', '-')}$"):
             other_arguments([f"{name}=1"])
+
+
+def test_a_name_of_trl_is_answered_with_the_option_it_has_here(capsys):
+    base = "--model none --task none --output none".split()
+    words = {"--num_generations": "--group", "--num-iterations=2": "--epochs", "--epsilon_high": "--clip"}
+    words |= {"--lora_r": "--lora-rank", "--model_name_or_path": "--model", "--top_k": "--trl"}
+    for word, option in words.items():
+        with pytest.raises(SystemExit):
+            main([*base, word, "1"])
+        assert f": error: {word.partition('=')[0]} is {option} here" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*base, "--nonsense", "1"])
+    assert capsys.readouterr().err.endswith("error: unrecognized arguments: --nonsense 1\n")
 
 
 @pytest.mark.parametrize(
