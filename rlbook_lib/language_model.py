@@ -219,12 +219,7 @@ class _Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm_network(x))))
 
 
-@dataclass
-class _Cache:
-    """Keys and values of the columns read so far, one pair of (B, H, room, d) tensors a block."""
-
-    blocks: list[tuple[Tensor, Tensor]]
-    columns: int
+_Cache: TypeAlias = list[tuple[Tensor, Tensor]]  # keys and values (B, H, room, d) of the columns read so far, by block
 
 
 class Transformer(nn.Module):
@@ -284,13 +279,10 @@ class Transformer(nn.Module):
         """The last column's vectors (B, 1, D), and the cache. A prompt that several rows begin with is read once."""
         prompts, which = torch.unique(tokens.masked_fill(~mask, -1), dim=0, return_inverse=True)
         shape = (len(prompts), self.config.heads, tokens.shape[1], self.width // self.config.heads)
-        cache = _Cache([(self.norm.weight.new_empty(shape), self.norm.weight.new_empty(shape)) for _ in self.blocks], 0)
+        cache = [(self.norm.weight.new_empty(shape), self.norm.weight.new_empty(shape)) for _ in self.blocks]
         last = self._read(prompts.clamp_min(0), prompts >= 0, cache, asked=slice(-1, None))
-        pairs = [
-            (F.pad(keys[which], (0, 0, 0, room)), F.pad(values[which], (0, 0, 0, room)))
-            for keys, values in cache.blocks
-        ]
-        return last[which], _Cache(pairs, cache.columns)
+        free = (0, 0, 0, room)
+        return last[which], [(F.pad(keys[which], free), F.pad(values[which], free)) for keys, values in cache]
 
     def decode(self, tokens: Tensor, mask: Tensor, cache: _Cache) -> tuple[Tensor, _Cache]:
         """One more token a row, (B,); mask (B, L) covers all columns so far. Logits (B, V) and the cache."""
@@ -307,10 +299,8 @@ class Transformer(nn.Module):
         may_look = (may_look & mask[:, None, :]) | itself  # (B, T, S); a padded column sees itself, else softmax is NaN
         x = self.embed_token(tokens) + self.embed_position(positions)
         for k, block in enumerate(self.blocks):
-            last = k == len(self.blocks) - 1
-            x = block(x, may_look[:, None], cache and cache.blocks[k], start, asked if last else slice(None))
-        if cache is not None:
-            cache.columns = columns
+            kept = asked if k == len(self.blocks) - 1 else slice(None)
+            x = block(x, may_look[:, None], None if cache is None else cache[k], start, kept)
         normed: Tensor = self.norm(x)
         return normed
 
@@ -321,7 +311,7 @@ def _positions(mask: Tensor) -> Tensor:
 
 
 class HuggingFaceModel(nn.Module):
-    """Any causal language model of the transformers library, behind the same four methods.
+    """Any causal language model of the transformers library, behind the same methods.
 
     Args:
         model: a ``...ForCausalLM``, with ``base_model`` and output embeddings.

@@ -191,14 +191,14 @@ def test_the_cache_is_allocated_once_for_the_longest_answer():
     tokens, mask = left_pad([[2, 3, 4], [5]], model.tokenizer.pad)
     with torch.no_grad():
         _, cache = model.prefill(tokens, mask, room=5)
-        first = [(keys.data_ptr(), values.data_ptr()) for keys, values in cache.blocks]
+        first = [(keys.data_ptr(), values.data_ptr()) for keys, values in cache]
         for _ in range(5):
             mask = torch.cat([mask, torch.ones(2, 1, dtype=torch.bool)], 1)
             logits, cache = model.decode(torch.tensor([6, 7]), mask, cache)
             tokens = torch.cat([tokens, torch.tensor([[6], [7]])], 1)
             torch.testing.assert_close(logits, model(tokens, mask)[:, -1], rtol=0, atol=1e-5)
-    assert [(keys.data_ptr(), values.data_ptr()) for keys, values in cache.blocks] == first
-    assert {keys.shape for keys, _ in cache.blocks} == {(2, 2, 3 + 5, 16)}
+    assert [(keys.data_ptr(), values.data_ptr()) for keys, values in cache] == first
+    assert {keys.shape for keys, _ in cache} == {(2, 2, 3 + 5, 16)}
 
 
 def test_a_prompt_alone_and_in_a_batch_gives_the_same_greedy_completion():
