@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlbook_lib.language_model import (
+    _positions,
     CharTokenizer,
     Completions,
     HuggingFaceModel,
@@ -40,6 +41,22 @@ def small_model(seed: int = 0, alphabet: str = "0123456789=", **size: int) -> Tr
 
 
 # ------------------------------------------------------------------------------------------------------ tokenizer
+
+
+def test_what_is_added_to_the_stream_starts_smaller_the_more_blocks_add():
+    """The last layer of each half of a block is drawn with 1 / sqrt(fan in) over sqrt(2 blocks), all others without that."""
+    for name, weight in small_model(width=64, layers=3).named_parameters():
+        if name.startswith("blocks") and weight.dim() == 2:
+            adds = name.split(".")[2] in ("out", "down")
+            expected = weight.shape[1] ** -0.5 / (6**0.5 if adds else 1)
+            assert weight.std().item() == pytest.approx(expected, rel=0.05), name
+
+
+def test_the_first_real_token_has_position_0_and_the_last_place_is_used():
+    mask = torch.tensor([[False, False, True, True], [True, True, True, True]])
+    assert _positions(mask).tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    model = small_model(max_length=6)
+    assert model(torch.zeros(1, 6, dtype=torch.long), torch.ones(1, 6, dtype=torch.bool)).shape[1] == 6
 
 
 def test_encode_and_decode_are_inverse():

@@ -75,3 +75,15 @@ def test_a_filled_shape_that_leaves_the_picture_stays_whole() -> None:
     ((_, shape, _),) = Picture(figure).draw()[0][id(patch)]
     corners = re.findall(r"-?\d+", shape["d"])
     assert shape["d"].count("M") == 1 and max(map(abs, map(int, corners))) > 10_000
+
+
+def test_an_alpha_of_the_whole_shape_counts_once() -> None:
+    """An artist's alpha fades face and edge together; a face of its own alpha fades alone."""
+    figure, ax = plt.subplots()
+    whole = ax.add_patch(plt.Rectangle((0, 0), 1, 1, facecolor="#0072b2", edgecolor="black", alpha=0.5))
+    face = ax.add_patch(plt.Rectangle((0, 0), 1, 1, facecolor=(*to_rgb("#0072b2"), 0.25), edgecolor="black"))
+    drawn, _ = Picture(figure).draw()
+    ((_, style, _),) = drawn[id(whole)]
+    assert style["opacity"] == "0.5" and "fill-opacity" not in style
+    ((_, style, _),) = drawn[id(face)]
+    assert style["fill-opacity"] == "0.25" and "opacity" not in style
