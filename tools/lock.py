@@ -25,6 +25,9 @@ LOCK, CONSTRAINTS = ROOT / "requirements.lock", ROOT / "constraints.txt"
 
 # Torch comes in two builds, whose files have different hashes, and the one for GPUs pins what it needs by itself.
 TORCH_AND_ITS_GPU_PARTS = re.compile(r"(torch|triton|(nvidia|cuda)-[a-z0-9-]+)==")
+# jsonschema uses this grammar where it is there, and every program that opens a notebook would parse it for more than a second.
+# It checks addresses with signs beyond ASCII; no notebook holds one. So `make` does not install it; plain pip does.
+SLOW_TO_START = re.compile(r"(rfc3987-syntax|lark)==")
 
 LOCK_HEAD = """\
 # Made by `make lock` from requirements.txt: everything but torch, with the hashes of its files. `make` installs from here.
@@ -53,8 +56,8 @@ def resolve(folder: Path, upgrade: bool) -> str:
     binaries = folder / "uv" / ("Scripts" if sys.platform == "win32" else "bin")
     subprocess.run([binaries / "python", "-m", "pip", "install", "--quiet", UV], check=True)
     found = folder / "found.txt"
-    if LOCK.exists():  # uv prefers the versions that its output file names
-        found.write_text(LOCK.read_text("utf-8"), "utf-8")
+    if CONSTRAINTS.exists():  # uv prefers the versions that its output file names
+        found.write_text(CONSTRAINTS.read_text("utf-8"), "utf-8")
     wanted = folder / "wanted.txt"
     # neither the pins themselves nor the folder for a Python that is too old
     wanted.write_text(
@@ -78,7 +81,7 @@ def resolve(folder: Path, upgrade: bool) -> str:
 def write(resolved: str) -> None:
     """Both files, from one resolution."""
     kept = [block for block in blocks(resolved) if not TORCH_AND_ITS_GPU_PARTS.match(block)]
-    LOCK.write_text(LOCK_HEAD + "\n".join(kept) + "\n", "utf-8")
+    LOCK.write_text(LOCK_HEAD + "\n".join(block for block in kept if not SLOW_TO_START.match(block)) + "\n", "utf-8")
     CONSTRAINTS.write_text(CONSTRAINTS_HEAD + "\n".join(map(version_of, kept)) + "\n", "utf-8")
 
 
@@ -100,7 +103,7 @@ def main() -> int:
     after = set(CONSTRAINTS.read_text("utf-8").splitlines())
     for line in sorted(before ^ after, key=str.lower):
         print("+" if line in after else "-", line)
-    print(f"{len(blocks(LOCK.read_text('utf-8')))} packages in requirements.lock and constraints.txt.")
+    print(f"{len(blocks(LOCK.read_text('utf-8')))} packages in requirements.lock.")
     return 0
 
 

@@ -55,7 +55,7 @@ log=$venv/install.log
 : > "$log"
 
 echo "Installing the packages of requirements.lock into $venv, some minutes the first time."
-install --require-hashes -r requirements.lock || fail
+install --no-deps --require-hashes -r requirements.lock || fail  # the lock is whole; what it leaves out is left out (tools/lock.py)
 
 torch=$(sed -n -E 's/^(torch==[^ ]+).*/\1/p' requirements.txt)
 has_torch() {
