@@ -7,10 +7,10 @@ Deeper page. ``python tests/book/lesson_limits.py`` prints the table for all les
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from page_visit import Visit, opened
+from page_visit import BROAD, Visit, opened
 
 # The formula that the chapter is about: it stands in the first third of the page.
 CENTRAL = {
@@ -107,7 +107,6 @@ MEASURE = r"""formula => {
       title => !title.textContent.startsWith("True or false?")).length,
   };
 }""".replace("MINUTES", MINUTES)
-FIRST_SCREEN = {"width": 1366, "height": 768}
 FIRST_PICTURE = """() => {
   const picture = document.querySelector("article .rlx-picture svg, article .cell_output img");
   return picture ? Math.round(picture.getBoundingClientRect().bottom + scrollY) : null;
@@ -115,17 +114,23 @@ FIRST_PICTURE = """() => {
 
 
 def measure(browser: Any, base: str, page_name: str, formula: str) -> Lesson:
-    """Open a page at 1280 pixels, touch nothing, and measure it."""
+    """Open a page and measure it."""
     seen = Visit(page_name)
     with opened(browser, base + page_name, seen) as page:
-        found = page.evaluate(MEASURE, formula)
-        page.evaluate('document.querySelectorAll(".rlx-guess > button:last-child").forEach(pass => pass.click())')
-        shown = page.evaluate(MEASURE, formula)  # a figure that asks first is another one after the answer
-        found |= {name: max(found[name], shown[name]) for name in ("height", "tallest_explorer")}
-        page.set_viewport_size(FIRST_SCREEN)
-        found["first_picture"] = page.evaluate(FIRST_PICTURE)
+        lesson = measure_opened(page, formula)
+    return replace(lesson, gzip_kb=round(seen.gzip_kb, 1))
+
+
+def measure_opened(page: Any, formula: str) -> Lesson:
+    """A page that is opened at 1280 pixels and was not touched; its weight is not known here."""
+    found = page.evaluate(MEASURE, formula)
+    page.evaluate('document.querySelectorAll(".rlx-guess > button:last-child").forEach(pass => pass.click())')
+    shown = page.evaluate(MEASURE, formula)  # a figure that asks first is another one after the answer
+    found |= {name: max(found[name], shown[name]) for name in ("height", "tallest_explorer")}
+    page.set_viewport_size(BROAD)
+    found["first_picture"] = page.evaluate(FIRST_PICTURE)
     known = {name: value for name, value in found.items() if value is not None} | ({} if formula else {"formula": 0.0})
-    return Lesson(**known, gzip_kb=round(seen.gzip_kb, 1))
+    return Lesson(**known)
 
 
 def beyond(lesson: Lesson, limits: Lesson = LIMITS) -> list[str]:

@@ -13,7 +13,7 @@ import http.server
 import re
 import statistics
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,13 +141,25 @@ weights: dict[
 # ---------------------------------------------------------------- the whole visit
 
 
-def visit(browser: Browser, base: str, name: str, pictures: Path | None = None, by_hand: bool = True) -> Visit:
-    """Load the page once and go through all that a reader can do with it; see ``move_controls`` for ``by_hand``."""
+def visit(
+    browser: Browser,
+    base: str,
+    name: str,
+    pictures: Path | None = None,
+    by_hand: bool = True,
+    first: Callable[[Page], None] | None = None,
+) -> Visit:
+    """Load the page once and go through all that a reader can do with it; see ``move_controls`` for ``by_hand``.
+
+    ``first`` looks at the page before anything is touched, in a window of ``WIDE`` that it leaves at ``BROAD``.
+    """
     seen = Visit(name)
     with opened(browser, base + name, seen) as page:
         picture(page, pictures, name, "light-1280")
         seen.elements, seen.stops = page.evaluate(COUNT)
         seen.overflow[WIDE["width"]] = standing_out(page)
+        if first:
+            first(page)
         page.set_viewport_size(BROAD)
         seen.ragged = page.evaluate(RAGGED)
         page.set_viewport_size(WIDE)
@@ -162,7 +174,8 @@ def visit(browser: Browser, base: str, name: str, pictures: Path | None = None, 
         seen.overflow[NARROW["width"]] = standing_out(page)
         page.set_viewport_size(SLIM)
         seen.overflow[SLIM["width"]] = standing_out(page)
-        page.set_viewport_size(NARROW)
+        if pictures:
+            page.set_viewport_size(NARROW)
         picture(page, pictures, name, "dark-390")
         check_axe(page, seen)
     return seen
@@ -279,7 +292,7 @@ SHORTEN = """kept => {
   body.normalize();
   document.body.replaceWith(body);
 }"""
-KEPT = 8
+KEPT = 2  # such as the even and the odd row of a table
 
 
 def shorten(page: Page) -> None:

@@ -161,8 +161,8 @@ QUIZ = (
 )
 
 
-def look(browser: Any, folder: Path, body: str) -> Visit:
-    """What the page checks say about a page with this body."""
+def look(browser: Any, folder: Path, body: str, by_axe: bool = False) -> Visit:
+    """What the page checks say about a page with this body; axe, whose start is slow, where a test asks it."""
     path = folder / "page.html"
     path.write_text(PAGE.format(dressed(body)), "utf-8")
     seen = Visit("page.html")
@@ -171,7 +171,8 @@ def look(browser: Any, folder: Path, body: str) -> Visit:
         use_quizzes(page, seen)
         page.set_viewport_size({"width": 390, "height": 800})
         seen.overflow[390] = standing_out(page)
-        check_axe(page, seen)
+        if by_axe:
+            check_axe(page, seen)
     return seen
 
 
@@ -183,7 +184,7 @@ def dead(figure: str) -> str:
 @pytest.mark.browser
 class TestPages:
     def test_a_good_page_passes(self, browser: Any, tmp_path: Path, figure: str) -> None:
-        seen = look(browser, tmp_path, figure + QUIZ.format("<strong>Yes.</strong>"))
+        seen = look(browser, tmp_path, figure + QUIZ.format("<strong>Yes.</strong>"), by_axe=True)
         assert (seen.console, seen.failed, seen.outside, seen.dead, seen.quiz_faults) == ([], [], [], [], [])
         assert (seen.axe, seen.overflow) == ({"light": [], "dark": []}, {390: []})
         assert (seen.controls, seen.quizzes) == (1, 1) and len(seen.step_ms) == 11
@@ -220,12 +221,12 @@ class TestPages:
 
     def test_a_picture_without_text_and_pale_words_are_seen(self, browser: Any, tmp_path: Path) -> None:
         pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
-        found = look(browser, tmp_path, f'<img src="{pixel}"><p style="color:#ccc">Pale</p>').axe["light"]
+        found = look(browser, tmp_path, f'<img src="{pixel}"><p style="color:#ccc">Pale</p>', by_axe=True).axe["light"]
         assert {finding.split(":")[0] for finding in found} == {"image-alt", "color-contrast"}
 
     def test_pale_words_of_one_theme_are_seen_there(self, browser: Any, tmp_path: Path) -> None:
         body = "<style>[data-theme=dark] p { color: #444 }</style><p>Pale in the dark</p>"
-        found = look(browser, tmp_path, body).axe
+        found = look(browser, tmp_path, body, by_axe=True).axe
         assert found["light"] == [] and [finding.split(":")[0] for finding in found["dark"]] == ["color-contrast"]
 
     @pytest.mark.parametrize(
@@ -235,7 +236,9 @@ class TestPages:
     def test_a_fault_below_many_good_ones_is_seen(self, browser: Any, tmp_path: Path, faulty: str) -> None:
         """The colors of what repeats are looked at in the first few only; what looks otherwise is none of these."""
         good = "<p>Good</p><p><span>Good</span></p><p><button>Good</button></p>" * (2 * KEPT)
-        found = look(browser, tmp_path, f"<style>.pale {{ color: #ccc }}</style>{good}{faulty}").axe["light"]
+        found = look(browser, tmp_path, f"<style>.pale {{ color: #ccc }}</style>{good}{faulty}", by_axe=True).axe[
+            "light"
+        ]
         assert [finding.split(":")[0] for finding in found] == [
             "button-name" if "button" in faulty else "color-contrast"
         ]

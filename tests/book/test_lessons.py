@@ -1,4 +1,4 @@
-"""A lesson can be read in one sitting: its built page is within the limits of ``lesson_limits``."""
+"""A lesson can be read in one sitting: the measure of ``lesson_limits``, which ``test_pages`` puts to the built pages."""
 
 from __future__ import annotations
 
@@ -14,15 +14,6 @@ from page_visit import served
 from conftest import ROOT
 
 pytestmark = [pytest.mark.browser]
-
-
-@pytest.mark.site
-@pytest.mark.parametrize("name", sorted(CENTRAL))
-def test_a_lesson_is_within_its_limits(site: Path, browser: Any, report: dict[str, Any], name: str) -> None:
-    with served(site) as base:
-        lesson = measure(browser, base, f"chapters/{name}.html", CENTRAL[name])
-    report.setdefault("lessons", {})[name] = vars(lesson)
-    assert beyond(lesson) == []
 
 
 @pytest.mark.parametrize("name", sorted(CENTRAL))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ROOT, SITE
 from fontTools.ttLib import TTFont
-from lesson_limits import CENTRAL, chapter_of
+from lesson_limits import CENTRAL, Lesson, beyond, chapter_of, measure_opened
 from page_visit import Visit, move_controls, opened, served, visit, worst_step
 from test_search import INDEX_GZIP_KB
 
@@ -54,11 +55,31 @@ def visits(site: Path, browser: Any, report: dict[str, Any]) -> Iterator[Callabl
             if name not in known:
                 known[name] = Visit(name)
                 known[name].console.append("the visit did not come to its end")  # unless the next line returns
-                known[name] = visit(browser, base, name, pictures, by_hand=name in BY_HAND)
+                known[name] = visit(browser, base, name, pictures, name in BY_HAND, first=measuring(name))
                 note(report, known[name])
             return known[name]
 
         yield look
+
+
+measured: dict[str, Lesson] = {}  # lessons by their pages
+
+
+def measuring(name: str) -> Callable[[Any], None] | None:
+    """What a visit does first on a lesson's page."""
+    lesson = chapter_of(name)
+    if lesson is None:
+        return None
+    return lambda page: measured.update({name: measure_opened(page, CENTRAL[lesson])})
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_is_within_its_limits(visits: Callable[[str], Visit], report: dict[str, Any], name: str) -> None:
+    """It can be read in one sitting."""
+    seen = visits(name)
+    lesson = replace(measured[name], gzip_kb=round(seen.gzip_kb, 1))
+    report.setdefault("lessons", {})[chapter_of(name)] = vars(lesson)
+    assert beyond(lesson) == []
 
 
 def note(report: dict[str, Any], seen: Visit) -> None:

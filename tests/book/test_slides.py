@@ -74,28 +74,35 @@ def test_a_teacher_moves_through_a_deck(site: Path, browser: Any, tmp_path: Path
     page.on("request", lambda request: faults.append(request.url) if request.url.startswith("http") else None)
     page.goto(f"{file.as_uri()}#3")
     page.wait_for_function(f"({HERE})() === 3")
-    assert page.evaluate(HIGH) == []
+    page.wait_for_function(f"({HIGH})().length === 0")  # slides are fitted once their pictures are
     assert page.evaluate("document.body.dataset.theme") == "dark"
+
+    def is_at(number: int) -> None:
+        page.wait_for_function(f"number => ({HERE})() === number", arg=number)
+
     for key, number in [("ArrowLeft", 2), ("PageDown", 3), (" ", 4), ("Home", 1), ("ArrowRight", 2)]:
         page.keyboard.press(key)
-        assert page.evaluate(HERE) == number, key
+        is_at(number)
     slider = page.locator("[id='2'] input[type=range]")
     drawn = page.locator("[id='2'] .rlx-picture > svg").inner_html()
     slider.focus()
     slider.press("ArrowRight")  # belongs to the slider
+    page.wait_for_function(
+        "drawn => document.querySelector(\"[id='2'] .rlx-picture > svg\").innerHTML !== drawn", arg=drawn
+    )
     assert page.evaluate(HERE) == 2
-    assert page.locator("[id='2'] .rlx-picture > svg").inner_html() != drawn
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowRight")
-    assert page.evaluate(HERE) == 3
+    is_at(3)
     page.keyboard.press("ArrowLeft")
+    is_at(2)
     for wanted in (1, 0):  # the one fold of this slide
         page.keyboard.press("Enter")
-        assert page.locator("[id='2'] details[open]").count() == wanted
+        page.wait_for_function("n => document.querySelectorAll(\"[id='2'] details[open]\").length === n", arg=wanted)
     shorten(page)
     found = axe(page, COLOR_RULES)
     page.keyboard.press("d")
-    assert page.evaluate("document.body.dataset.theme") == "light"
+    page.wait_for_function("document.body.dataset.theme === 'light'")
     assert (found, axe(page, None)) == ([], [])
     page.close()
     assert faults == []
