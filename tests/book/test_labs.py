@@ -574,7 +574,7 @@ def all_questions() -> list[list[Any]]:
 @pytest.fixture(scope="module")
 def parity() -> str:
     """A page that computes all that the parity tests ask of the engine; `answers` are its numbers."""
-    asked = ThreadPoolExecutor(1).submit(all_questions).result(timeout=120)
+    asked = ThreadPoolExecutor(1).submit(all_questions).result(timeout=600)
     scripts = [(LAB / f"{name}.js").read_text("utf-8") for name in ("lab", *MODULES, "weights")]
     ask = f"const asked = {json.dumps(asked)};\nconst answers = JSON.stringify(asked.map(([name, values]) => calls[name](...values)));"
     parts = "".join(f"<script>{text}</script>" for text in (*scripts, CALLS, ask))

@@ -38,7 +38,7 @@ YOUR_TURN = {  # what a lesson's own function returns, what a reader writes inst
         "Margin +2.1: Paris is chosen with probability 0.852",
     ),
 }
-PATIENCE = 40  # seconds for anything that a busy machine may delay
+PATIENCE = 120  # seconds for anything that a busy machine may delay
 
 FIRST = """\
 from matplotlib import pyplot as plt

@@ -204,7 +204,7 @@ def nbval_reports(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         str(folder / "cells.ipynb"),
     ]
     path = {"PYTHONPATH": str(ROOT / "tests" / "book")}
-    subprocess.run(command, capture_output=True, timeout=120, check=False, cwd=folder, env=os.environ | path)
+    subprocess.run(command, capture_output=True, timeout=600, check=False, cwd=folder, env=os.environ | path)
     found = ElementTree.parse(folder / "report.xml").iter("testcase")
     return ["".join(fault.text or "" for fault in case) for case in found]
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT, SITE
 from fontTools.ttLib import TTFont
 from lesson_limits import CENTRAL, Lesson, beyond, chapter_of, measure_opened
-from page_visit import Visit, move_controls, opened, served, visit, worst_step
+from page_visit import STEP_MS, Visit, move_controls, opened, served, visit, worst_step
 from test_search import INDEX_GZIP_KB
 
 pytestmark = [pytest.mark.browser, pytest.mark.site]
@@ -31,7 +31,6 @@ VISITED = [name for name in PAGES if name not in SOURCES[:-1]]
 LESSONS = [f"chapters/{name}.html" for name in sorted(CENTRAL)]
 # All controls of all pages get a hand's events; the browser's own mouse and keyboard, which are slow, move those of some lessons.
 BY_HAND = LESSONS[::4]
-STEP_MS = 16
 # Measured budgets of a first visit, in KB: what every page loads, and what an interactive figure may add.
 PAGE_GZIP_KB, FIGURE_GZIP_KB = 150, 10
 REQUESTS = 14

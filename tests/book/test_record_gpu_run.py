@@ -129,7 +129,7 @@ def test_the_tool_runs_by_itself(tmp_path):
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 1 and "'nothing'" in done.stderr
 
