@@ -222,7 +222,8 @@
       side.addEventListener("click", close);
     }
     const panel = document.querySelector(".sidebar-scroll"), here = panel?.querySelector(".current-page, .current");
-    if (here) panel.scrollTop = Math.max(0, here.offsetTop - panel.offsetTop - panel.clientHeight / 3);
+    const place = here ? here.offsetTop - panel.offsetTop : 0;
+    if (place > panel.clientHeight - 80) panel.scrollTop = place - panel.clientHeight / 3;  // else it is seen anyway
   }
 
   // Code can be copied with the mouse. The button is no stop for the Tab key: there are forty on a page, and code can be selected.
