@@ -37,6 +37,7 @@ from rlbook_lib.dynamic_programming import (
     value_iteration,
 )
 from rlbook_lib.environments import VectorStep
+from rlbook_lib.experience import epsilon_greedy_probabilities
 from rlbook_lib.grpo import GRPOConfig, group_advantages, grpo_loss, iterate_grpo
 from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, completion_log_probs, generate
 from rlbook_lib.maze import LAYOUTS, Maze
@@ -207,6 +208,11 @@ const calls = {
     const rate = config.learningRate * learningRateShare(update, config.updates, config.warmup, config.finalShare);
     for (const _ of grpoUpdate(model, adam, groups, config, rate));
     return { after: plain(model.theta), rewards: groups.map(group => group.rewards) };
+  },
+  choices(row, epsilon, count, seed) {
+    const { epsilonGreedy } = lab.use("tabular"), rng = lab.use("random").generator(seed), chosen = [0, 0, 0, 0];
+    for (let k = 0; k < count; k++) chosen[epsilonGreedy(row, 0, epsilon, rng)]++;
+    return chosen;
   },
   advantages: (rewards, scale) => rewards.map(row => lab.use("grpo").groupAdvantages(row, scale)),
   generate(theta, prompt, count, seed) {
@@ -1011,6 +1017,15 @@ CHECKS: dict[str, Callable[[Engine], None]] = {
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_engine_computes_what_the_library_computes(engine: Engine, name: str) -> None:
     CHECKS[name](engine)
+
+
+def test_the_engine_explores_as_often_as_epsilon_says_and_shares_ties(engine: Engine) -> None:
+    row = [1.0, 3.0, 3.0, 2.0]
+    assert sum(engine("choices", row, 0, 1000, 1)[1:3]) == 1000
+    for epsilon in (0.3, 1.0):
+        expected = epsilon_greedy_probabilities(np.array(row), epsilon)
+        counts = np.array(engine("choices", row, epsilon, 10_000, 2))
+        assert np.abs(counts / 10_000 - expected).max() < 5 * (0.25 / 10_000) ** 0.5
 
 
 # Faults that a hand could make, and the check that must notice each.
