@@ -244,11 +244,8 @@ def importance_weights(log_prob: LogProbs[Array, "..."], log_prob_proposal: Floa
 
     Equation: eq-importance-weights
 
-    Args:
-        log_prob, log_prob_proposal: log p(x) and log q(x) of samples x ~ q; -inf where p cannot have x.
-
-    Returns:
-        One weight per sample, 0 or more, same shape; its mean over q is 1 if q can have all that p can.
+    The arguments are log p(x) and log q(x) of samples x ~ q; -inf where p cannot have x. The mean weight over q is 1 if q
+    can have all that p can.
 
     Source: Sutton & Barto (2018), section 5.5; Owen (2013), chapter 9.
     """
@@ -267,12 +264,7 @@ def importance_estimate(
     Its mean is right if the proposal can have every outcome where p f is not 0. Samples alone cannot show
     whether that holds; ``importance_variance`` checks it for distributions that are written out.
 
-    Args:
-        values: f(x) of samples x ~ q, samples first: (n,) or (n, ...).
-        log_prob, log_prob_proposal: log p(x) and log q(x) of the samples.
-
-    Returns:
-        The estimate: a float, or the shape that is left without the samples' axis.
+    ``values`` are f(x) of samples x ~ q, samples first; the other two log p(x) and log q(x) of the samples.
 
     Source: Sutton & Barto (2018), equation 5.5; Owen (2013), section 9.1.
     """

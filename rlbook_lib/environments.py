@@ -322,11 +322,6 @@ class BatchedCartPole(VectorEnvironment):
 
     The state is float64, like Gymnasium's; observations are float32.
 
-    Args:
-        copies: N.
-        seed: feeds the starts of all episodes.
-        max_steps: time limit of an episode, in steps.
-
     Source: Gymnasium's CartPole-v1.
     """
 
@@ -412,7 +407,6 @@ class TorchCartPole(VectorEnvironment):
     The same equations as ``BatchedCartPole``, on any device. The state is float32, not float64: many GPUs compute
     float64 at a small fraction of the speed, and policies see float32 anyway. A step differs from the float64 one by
     rounding, about 1e-7. ``step`` never asks the device for a result, so the CPU can run ahead of the GPU.
-
     """
 
     observations: Tensor

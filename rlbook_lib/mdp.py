@@ -258,11 +258,7 @@ def index(name: str, value: Any, size: int) -> int:
 
 @checked
 def policy_rows(policy: Policy, n_states: Count, n_actions: Count) -> FloatArray:
-    """A policy as probabilities.
-
-    Args:
-        policy: actions (S,) as integers, or probabilities (S, A) whose rows sum to one.
-    """
+    """A policy, actions (S,) or probabilities (S, A), as probabilities."""
     if policy.shape not in ((n_states,), (n_states, n_actions)):
         raise ValueError(f"policy has shape {policy.shape}; expected ({n_states},) or ({n_states}, {n_actions})")
     if policy.ndim == 2:

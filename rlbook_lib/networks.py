@@ -230,8 +230,6 @@ class CategoricalPolicy(_Perceptron):
     """A policy for finitely many actions: the perceptron's outputs are logits of a softmax.
 
     Args:
-        observation_size: numbers in one observation.
-        n_actions: A.
         hidden: sizes of the hidden layers; () makes the logits linear in the observation, which for one-hot
             observations is a table. Here and in the networks below.
         output_gain: scale of the last layer; small, so that all actions start about equally likely.
@@ -320,8 +318,6 @@ class GaussianPolicy(_Perceptron):
     bounds only on their way there (``for_environment``): the clip belongs to the environment.
 
     Args:
-        observation_size: numbers in one observation.
-        action_size: d.
         initial_log_std: where the logarithms of the standard deviations start.
         low, high: bounds of an action, numbers or (d,), or None.
 
@@ -434,9 +430,7 @@ def _bound(name: str, value: FloatArray | None, size: int) -> FloatArray | None:
 class ValueNetwork(_Perceptron):
     """State values ``V(s)`` in units of return: a fixed scale times a perceptron with one output.
 
-    Args:
-        observation_size: numbers in one observation.
-        scale: size of typical returns, so that the perceptron itself computes numbers around one.
+    The scale is the size of typical returns, so that the perceptron itself computes numbers around one.
     """
 
     @checked
