@@ -47,6 +47,7 @@ FREE: dict[str, str] = {
     **dict.fromkeys(["mdp.MDP.__init__(transitions)", "mdp.MDP.__init__(rewards)", "mdp.MDP.__init__(start)"], BY_HAND),
     **dict.fromkeys(["mdp.expected_rewards(transitions)", "mdp.expected_rewards(reward_table)"], BY_HAND),
     **dict.fromkeys(["experience.epsilon_greedy_actions", "experience.cumulative_chances"], INNER_LOOP),
+    **{f"experience.{name}": INNER_LOOP for name in ("epsilon_greedy_action", "exploration", "one_of", "mean_of")},
     **dict.fromkeys(["experience.ScheduleTable.*", "experience.TableWalk.*", "experience.EnvironmentWalk.*"], SHARED),
     **dict.fromkeys(
         ["experience.UniformColumns.*", "experience.TransitionTable.*", "experience.PolicySampler.*"], SHARED
@@ -302,7 +303,9 @@ def test_an_algorithm_opens_with_its_settings_or_its_formula(name: str) -> None:
 
 KNOWN = {
     # one epsilon for each run, beside one another; a reader gives one number
-    "monte_carlo: experience.epsilon_greedy_probabilities(epsilon) ndarray float64 -> TypeError"
+    "monte_carlo: experience.epsilon_greedy_probabilities(epsilon) ndarray float64 -> TypeError",
+    # one run alone counts in plain numbers
+    "monte_carlo: monte_carlo.running_mean(count) int -> ndarray int64",
 }
 
 
@@ -314,9 +317,10 @@ def short_runs() -> None:
     for learn in (td.q_learning, td.sarsa, td.expected_sarsa):
         for env, runs in ((mdp, 2), (mdp, 1), (Maze("L2"), 1)):
             learn(env, episodes=3, gamma=0.9, alpha=0.1, epsilon=0.1, seed=0, runs=runs, history=True)
-    for predict in (mc.monte_carlo_prediction, partial(td.td_prediction, alpha=0.1)):
-        predict(mdp, uniform, episodes=3, gamma=0.9, seed=0)
-    mc.monte_carlo_control(mdp, episodes=3, gamma=0.9, epsilon=0.1, seed=0)
+    for runs in (1, 2):
+        for predict in (mc.monte_carlo_prediction, partial(td.td_prediction, alpha=0.1)):
+            predict(mdp, uniform, episodes=3, gamma=0.9, seed=0, runs=runs)
+        mc.monte_carlo_control(mdp, episodes=3, gamma=0.9, epsilon=0.1, seed=0, runs=runs)
     trajectory_gradient(mdp, np.zeros((6, 4)), 2, "gae", lam=0.9, baseline="none")
     size = dict(total_steps=256, copies=4, hidden=(8,))
     for env in ("CartPole-v1", "Pendulum-v1"):
