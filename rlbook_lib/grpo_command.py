@@ -472,6 +472,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--quiet", action="store_true", help="no line an update")
     group = parser.add_argument_group("settings", "those of rlbook_lib.engines.EngineConfig; in brackets: TRL's names")
     names = {knob.ours: ", ".join(knob.trl) for knob in KNOBS}
+    for name, option in (engines.SCRIPT | engines.ELSEWHERE).items():
+        if option in names:
+            names[option] += f", {name}" if names[option] else name
     for name, default in dataclasses.asdict(EngineConfig()).items():
         first, *more = default if isinstance(default, tuple) else (default,)
         said = "1e-06, with LoRA 1e-05" if name == "learning_rate" else str(default)

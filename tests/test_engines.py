@@ -70,6 +70,10 @@ def test_a_name_of_trl_is_answered_with_the_option_it_has_here(capsys):
         with pytest.raises(SystemExit):
             main([*base, word, "1"])
         assert f": error: {word.partition('=')[0]} is {option} here" in capsys.readouterr().err
+    names = {name for knob in KNOBS for name in knob.trl} | {
+        n for n, o in ELSEWHERE.items() if hasattr(EngineConfig(), o)
+    }
+    assert names <= set(re.findall(r"\w+", _parser().format_help()))
     with pytest.raises(SystemExit):
         main([*base, "--nonsense", "1"])
     assert capsys.readouterr().err.endswith("error: unrecognized arguments: --nonsense 1\n")
