@@ -29,7 +29,6 @@ export JUPYTER_RUNTIME_DIR := $(HERE)/$(VENV)/cache/jupyter/runtime
 export JUPYTERLAB_SETTINGS_DIR := $(HERE)/$(VENV)/cache/jupyter/settings
 export JUPYTERLAB_WORKSPACES_DIR := $(HERE)/$(VENV)/cache/jupyter/workspaces
 export npm_config_cache := $(HERE)/$(VENV)/cache/npm
-export PYTHONDONTWRITEBYTECODE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export OMP_NUM_THREADS := 1
@@ -38,7 +37,7 @@ unexport PYTHONPATH PYTHONHOME
 
 # What the built pages are made from.
 SOURCES := _config.yml _toc.yml index.md references.bib requirements.txt pyproject.toml README.md LICENSE tools/plain_sphinx.txt tools/lab_copy.py \
-	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/* tests/test_*.py) \
+	$(wildcard chapters/*.ipynb chapters/*.md chapters/runs/*.json assignments/release/*.ipynb rlbook_lib/*.* tests/test_*.py) \
 	$(shell find _ext _static _templates -type f -not -path '*/__pycache__/*')
 
 .PHONY: always help setup book pdf zip slides cards test test-portable test-grader quick claims lab notebooks execute grade release lock outdated plain clean
