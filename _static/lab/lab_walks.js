@@ -83,71 +83,102 @@ lab.define("lab_walks", function (use) {
   }
 
   // ------------------------------------------------------------------ lesson 6: choices are the samples that pull
+  const TONES = Object.fromEntries(Object.keys(WEIGHTS).map((name, k) => [name, ["red", "green", "blue"][k]]));
+
+  /** A policy that walks of others pull at first, and then its own; `step` takes one walk. */
+  class Puller {
+    constructor(maze, walks, seed) { Object.assign(this, { maze, walks, rng: generator(seed), theta: new Float64Array(4 * maze.nStates), count: 0, means: new Means(maze.nStates) }); }
+    step(weight, rate) {
+      const pi = probabilities(this.theta), draw = s => { let left = this.rng(), a = 0; while (a < 3 && (left -= pi[4 * s + a]) >= 0) a++; return a; };
+      const walk = this.walks[this.count++] ?? walkOf(this.maze, draw), G = returnsOf(walk, GAMMA), psi = WEIGHTS[weight](G, walk, this.means.values);
+      const pull = pullOf(this.theta, walk, psi);
+      this.means.add(walk, G);
+      this.theta = this.theta.map((x, i) => x + rate * pull[i]);
+      return { walk, G, psi, pi, pull };
+    }
+    /** J: what the start is worth under the policy as it now is, without sampling. */
+    get worth() {
+      const pi = probabilities(this.theta);
+      let values = new Float64Array(this.maze.nStates);
+      for (let change = 1; change > 1e-9;) { const next = sweep(this.maze, values, GAMMA, pi); change = largestChange(values, next); values = next; }
+      return values[this.maze.start];
+    }
+  }
+
   function buildPull(root) {
     const maze = new Maze(WORLDS[WORLD]), n = maze.nStates;
-    const weight = choice("Each choice is weighted by", Object.keys(WEIGHTS));
+    const weight = choice("Each choice is weighted by", Object.keys(WEIGHTS), { onchange: reset });
     const rate = knob("Learning rate", { min: 0.01, max: 1, step: 0.01, value: 0.1 }), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 1 });
     const runButton = button("Let the walks pull", run, { class: "lab-run" });
-    const picture = mazePicture({}), line = el("p", { class: "lab-small lab-line" }), chart = figure();
+    const picture = mazePicture({}), line = el("p", { class: "lab-small lab-line" }), many = el("p", { class: "lab-small" }), chart = figure();
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => go() });
-    let timer, walks, whose, theta, count, means, rng, points;
-    const top = valueIteration(maze, GAMMA).values[maze.start];
+    let timer, walks, whose, now, kept;                      // kept: the last curve of each weight
+    const top = valueIteration(maze, GAMMA).values[maze.start], good = it => it.count > walks.length && it.worth > 0.9 * top;
 
     function build() {
       ({ walks, whose } = theirs());
-      root.replaceChildren(group("Pull", runButton, button("One walk", () => { pause(); step(); }), button("Start over", reset), weight.node, rate.node, seed.node, forgetButton(() => { pause(); build(); })), whose,
-        panel.status, picture, el("p", { class: "lab-small" }, "Strokes: the chance of each move. Discs: the pull of the last walk, up (blue) or down (orange)."), line, chart.node, code(probabilities, pullOf));
+      kept = {};
+      many.textContent = "";
+      root.replaceChildren(group("Pull", runButton, button("One walk", () => { pause(); step(); }), button("Start over", reset), button("Twenty seeds", twenty), weight.node, rate.node, seed.node,
+        forgetButton(() => { pause(); build(); })), whose, panel.status, el("div", { class: "lab-two" },
+        el("div", {}, picture, el("p", { class: "lab-small" }, "Numbers: the chance of each move, in percent. Discs: the pull of the last walk, up (blue) or down (orange). Pay counts 0.9 times as much for each step that it comes later.")), chart.node),
+      line, many, code(probabilities, pullOf));
       reset();
     }
     function reset() {
       pause();
-      theta = new Float64Array(4 * n); count = 0; means = new Means(n); rng = generator(seed.value); points = [[0, worth()]];
+      now = new Puller(maze, walks, seed.value);
+      kept[weight.value] = [[0, now.worth]];
       line.textContent = "";
       draw(new Float64Array(4 * n));
-      panel.score(worth());
+      panel.score(now.worth);
       panel.say("The policy goes each way with the same chance. First the walks pull at it, one by one; then it walks by itself, and its own walks pull.");
     }
-    /** J: what the start is worth under the policy as it now is, without sampling. */
-    function worth() {
-      const pi = probabilities(theta);
-      let values = new Float64Array(n);
-      for (let change = 1; change > 1e-9;) { const next = sweep(maze, values, GAMMA, pi); change = largestChange(values, next); values = next; }
-      return values[maze.start];
-    }
     function draw(pull) {
-      const pi = probabilities(theta), most = Math.max(1e-9, ...pull.map(Math.abs));
+      const pi = probabilities(now.theta), most = Math.max(1e-9, ...pull.map(Math.abs));
       drawMaze(picture, maze, { label: `Chances of up, down, left, right: ${Array.from({ length: n }, (_, s) => maze.terminal(s) ? "" : `${nameOf(maze, s)} ${[0, 1, 2, 3].map(a => `${Math.round(100 * pi[4 * s + a])} %`).join(", ")}`).filter(Boolean).join("; ")}` });
       let out = "";
       for (let s = 0; s < n; s++) if (!maze.terminal(s)) for (let a = 0; a < 4; a++) {
-        const [dy, dx] = MOVES[a], X = s % maze.columns * 100 + 50, Y = Math.floor(s / maze.columns) * 100 + 54, long = 38 * pi[4 * s + a], size = 14 * Math.abs(pull[4 * s + a]) / most;
-        out += `<path class="lab-chance" d="M${X} ${Y}l${long * dx} ${long * dy}"/>`;
-        if (size > 0.5) out += `<circle cx="${X + 40 * dx}" cy="${Y + 40 * dy}" r="${size.toFixed(1)}" class="${pull[4 * s + a] > 0 ? "lab-more" : "lab-less"}"/>`;
+        const [dy, dx] = MOVES[a], X = s % maze.columns * 100 + 50, Y = Math.floor(s / maze.columns) * 100 + 63, p = pi[4 * s + a], x = X + 29 * dx, y = Y + 24 * dy, size = 13 * Math.abs(pull[4 * s + a]) / most;
+        out += `<path class="lab-chance" stroke-opacity=".5" d="M${X} ${Y}l${16 * p * dx} ${14 * p * dy}"/>`;
+        if (size > 0.5) out += `<circle cx="${x}" cy="${y}" r="${size.toFixed(1)}" style="fill-opacity:.5" class="${pull[4 * s + a] > 0 ? "lab-more" : "lab-less"}"/>`;
+        out += `<text x="${x}" y="${y + 6}" font-size="17" text-anchor="middle">${Math.round(100 * p)}</text>`;
       }
       picture.innerHTML += out;
-      curves(chart, [{ name: "what the policy is worth", points, tone: "blue" }], { xMax: nice(Math.max(20, points.length - 1)), yMin: Math.min(-5, ...points.map(p => p[1])), yMax: 10, x: "walks", y: "worth of the start, exactly",
-        marks: [{ at: top, what: `optimal: ${two(top)}` }, { at: 0, what: "" }], words: `After ${points.length - 1} walks the policy is worth ${two(points.at(-1)[1])}; the best is worth ${two(top)}.` });
+      const lines = Object.entries(kept).map(([name, points]) => ({ name, points, tone: TONES[name], dash: name === weight.value ? "" : "7 4" })), points = kept[weight.value];
+      curves(chart, lines, { xMax: nice(Math.max(20, ...lines.map(each => each.points.length - 1))), yMin: -10, yMax: 10, x: "walks", y: "worth of the start, computed exactly",
+        marks: [{ at: top, what: `the best: ${two(top)}` }], words: `Weighted by ${weight.value}, after ${points.length - 1} walks the policy is worth ${two(points.at(-1)[1])}; the best is worth ${two(top)}.` });
     }
     function step() {
-      const own = count < walks.length, pi = probabilities(theta);
-      const draws = s => { let left = rng(), a = 0; while (a < 3 && (left -= pi[4 * s + a]) >= 0) a++; return a; };
-      const walk = own ? walks[count] : walkOf(maze, draws), G = returnsOf(walk, GAMMA), psi = WEIGHTS[weight.value](G, walk, means.values);
-      const pull = pullOf(theta, walk, psi), { state, action } = walk[0];
-      means.add(walk, G);
-      theta = theta.map((x, i) => x + rate.value * pull[i]);
-      points.push([++count, worth()]);
+      const own = now.count < walks.length, { walk, G, psi, pi, pull } = now.step(weight.value, rate.value), { state, action } = walk[0], worth = now.worth;
+      kept[weight.value].push([now.count, worth]);
       line.textContent = `${cellsOf(maze, walk)}. The first choice, ${ACTIONS[action]} in ${nameOf(maze, state)}: ${two(psi[0])} × (1 − ${two(pi[4 * state + action])}) = ${two(psi[0] * (1 - pi[4 * state + action]))}`;
       draw(pull);
-      panel.score(points.at(-1)[1]);
-      panel.say(`Walk ${count}, ${own ? "given" : "the policy's own"}: it was worth ${two(G[0])}. The policy is now worth ${two(points.at(-1)[1])}.`, !panel.running);
+      panel.score(worth);
+      panel.say(`Walk ${now.count}, ${own ? "given" : "the policy's own"}: it was worth ${two(G[0])}. The policy is now worth ${two(worth)}.`, !panel.running);
     }
-    function run() { panel.press(runButton, go, pause); }
+    /** For each weight: after how many walks the policy is worth nine tenths of the best, over twenty seeds. */
+    function twenty() {
+      const said = Object.keys(WEIGHTS).map(name => {
+        const counts = Array.from({ length: 20 }, (_, k) => {
+          const it = new Puller(maze, walks, seed.value + k);
+          do it.step(name, rate.value); while (!good(it) && it.count < 1000);
+          return it.count;
+        }).sort((a, b) => a - b);
+        return `${name}: ${counts[10]} (${counts[2]} to ${counts[17]})`;
+      });
+      many.textContent = `Walks until nine tenths of the best, the middle of twenty seeds and where most of them lie. ${said.join("; ")}.`;
+    }
+    function run() {
+      if (panel.state === "solved") reset();
+      panel.press(runButton, go, pause);
+    }
     function go() {
-      const good = () => count > walks.length && points.at(-1)[1] > 0.9 * top;
-      do step(); while (still.matches && !good() && count < 1000);
-      if (!good() && count < 1000) { timer = setTimeout(go, count < walks.length ? 600 : 60); return; }
+      do step(); while (still.matches && !good(now) && now.count < 1000);
+      if (!good(now) && now.count < 1000) { timer = setTimeout(go, now.count < walks.length ? 600 : 60); return; }
       pause();
-      panel.state = good() ? "solved" : "stopped";
-      panel.say(`After ${count} walks, ${Math.min(count, walks.length)} of them given, the policy is worth ${two(points.at(-1)[1])}, ${good() ? "nine tenths of the best." : "and no longer much better."}`);
+      panel.state = good(now) ? "solved" : "stopped";
+      panel.say(`After ${now.count} walks, ${Math.min(now.count, walks.length)} of them given, the policy is worth ${two(now.worth)}, ${good(now) ? "nine tenths of the best." : "and no longer much better."} Choose another weight: this curve stays.`);
     }
     function pause() { clearTimeout(timer); panel.state = "stopped"; runButton.textContent = "Let the walks pull"; }
     build();

@@ -277,7 +277,7 @@ def test_cartpole_pauses_steps_and_stops(browser: Any, page_of_labs: str) -> Non
             "DQN",
             "TRPO",
             "A2C",
-            "REINFORCE without baseline",
+            "REINFORCE with a baseline",
             "DQN without its memory",
             "DQN without its target network",
         ):
