@@ -33,7 +33,7 @@ def a_coin_tosser_learns_to_balance(seed):
     walk = cells(PAGE, "pg-pull-numbers", "pg-pull-explore", "pg-pole-explore")["pole_walk"](seed)
     _, stood, pull = walk[0]  # of the coin
     hard = np.abs(pull)[np.argsort(stood)]
-    return hard[8:].mean() > 1.5 * hard[:8].mean() and walk[-1][1].mean() > 7 * stood.mean()
+    return hard[8:].mean() > hard[:8].mean() and walk[-1][1].mean() > 4 * stood.mean()
 
 
 def _variances(seed, common):

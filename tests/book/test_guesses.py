@@ -67,7 +67,7 @@ def test_the_crossing_by_hand() -> None:
 
 def test_the_best_baseline_of_two_doses() -> None:
     """For pays 1 and 0 the squared scores weigh the good dose by p (1 - p)^2 and the bad one by (1 - p) p^2: b* = 1 - p."""
-    assert truth("06_policy_gradients", 1) == pytest.approx(1 - 1 / (1 + exp(-2)), abs=1e-4)
+    assert truth("06_policy_gradients", 2) == pytest.approx(1 - 1 / (1 + exp(-2)), abs=1e-4)
 
 
 def test_the_words_of_a_code_that_is_a_little_wrong() -> None:
