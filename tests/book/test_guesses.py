@@ -126,6 +126,9 @@ def test_a_guess_is_made_kept_shown_and_forgotten(site: Path, browser: Any) -> N
         assert film.locator(".rlx-controls").is_hidden() and page.locator(".own-errors").count() == 0
         assert film.get_by_role("group", name="Your guess").count() == 1
 
+        said = page.locator(".cell:has(.rlx-question) + p")  # what each picture says
+        assert said.count() == 2 and not said.first.is_visible() and not said.last.is_visible()
+
         # by the keyboard: an arrow, Enter; the film runs and the truth comes with it
         slider = film.get_by_role("slider", name=first["question"])
         slider.focus()
@@ -134,6 +137,7 @@ def test_a_guess_is_made_kept_shown_and_forgotten(site: Path, browser: Any) -> N
         page.keyboard.press("Enter")
         assert film.locator(".rlx-told").inner_text() == f"Your guess, dashed: {guess}."
         assert page.evaluate("document.activeElement.className") == "rlx-play"
+        assert said.first.is_visible() and not said.last.is_visible()
         page.wait_for_function(told, arg=film.element_handle())
         assert film.locator(".rlx-told").inner_text().endswith(f"The truth: {first['truth']:.0f} passes.")
         assert film.locator(".rlx-controls output").first.inner_text() == "40"
@@ -183,6 +187,7 @@ def test_a_guess_is_made_kept_shown_and_forgotten(site: Path, browser: Any) -> N
         page.emulate_media(media="print")
         assert film.locator(".rlx-controls").is_visible() and still.locator(".rlx-cover").is_hidden()
         assert still.locator(".rlx-guess").is_hidden() and still.locator(".rlx-question").is_visible()
+        assert said.first.is_visible() and said.last.is_visible()
         page.emulate_media(media="screen")
         still.get_by_role("button", name="Just show").click()
         assert still.locator(".rlx-told").inner_text() == f"The truth: {second['truth']}."
