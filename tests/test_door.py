@@ -93,7 +93,7 @@ FREE: dict[str, str] = {
     **{
         f"language_model.{name}.{part}": INNER_LOOP
         for name in ("Transformer", "HuggingFaceModel")
-        for part in ("forward", "hidden", "prefill", "decode")
+        for part in ("forward", "hidden", "predicting", "prefill", "decode")
     },
     "language_model.HuggingFaceModel.head": INNER_LOOP,
     **dict.fromkeys(["language_model.CharTokenizer.encode", "language_model.CharTokenizer.decode"], INNER_LOOP),

@@ -28,7 +28,7 @@ SITE, DECKS = ROOT / "_build" / "html", ROOT / "_build" / "slides"
 PARTS = Path(__file__).resolve().parent / "slides"
 SENTENCE = re.compile(r"(?<=[.?!:])\s+(?=[A-Z(])")
 KEYS = (
-    '<p class="keys">→ and ← move, Enter opens what is folded, F is the full screen, D the colors; '
+    '<p class="keys">→ and ← move, Enter opens what is folded, 1 2 3 an answer, F is the full screen, D the colors; '
     "Esc takes the arrows back from a slider.</p>"
 )
 

@@ -109,7 +109,7 @@ lab.define("lab_cartpole", function (use) {
       return set;
     }
     start(seeds, report) {
-      this.runs = seeds.map(seed => ({ seed, points: [[0, 0]], mean: 0, solved: false }));
+      this.runs = seeds.map(seed => ({ seed, points: [[0, 0]], moves: [], mean: 0, solved: false }));
       this.at = -1;
       this.report = report;
       this.next();
@@ -124,6 +124,7 @@ lab.define("lab_cartpole", function (use) {
       this.job = launch(METHODS[this.method.value].module, this.settings(run.seed), ({ record, over, error }) => {
         if (record) {
           run.points.push([record.steps, record.mean]);
+          if (record.metrics.kl !== undefined) run.moves.push([record.steps, record.metrics.kl]);
           Object.assign(run, { steps: record.steps, mean: record.mean, solved: record.solved });
           this.cart.use(record);
           this.line.textContent = `Seed ${run.seed}: ${record.steps.toLocaleString("en")} steps, ${record.episodes} episodes; the last 20 lasted ${record.mean.toFixed(0)} of ${LIMIT} steps${run.solved ? ": solved" : ""}.`;
@@ -143,12 +144,13 @@ lab.define("lab_cartpole", function (use) {
     const sides = [new Side("left", ...readSetting(left)), new Side("right", ...readSetting(right))];
     const seed = knob("First seed", { min: 0, max: 9999, step: 1, value: 1 }), count = knob("Seeds", { min: 1, max: 5, step: 1, value: +seeds });
     const runButton = button("Train both", press, { class: "lab-run" }), chart = figure();
-    const stepButton = button("One round", step), stopButton = button("Stop", stop);
+    const stepButton = button("One round", step), stopButton = button("Stop", stop), lengths = figure();
     const panel = new Panel(root, { sleep: () => sides.forEach(side => side.all("pause")), wake: () => { sides.forEach(side => side.all("go")); animate(); } });
     let begun = false, drawn = 0;
 
+    lengths.node.hidden = true;
     root.replaceChildren(group("Run", runButton, stepButton, stopButton, seed.node, count.node), panel.status,
-      el("div", { class: "lab-two" }, ...sides.map(side => side.node)), chart.node,
+      el("div", { class: "lab-two" }, ...sides.map(side => side.node)), chart.node, lengths.node,
       code(ppoBackward, clipGradient, policyGradientBackward, reinforceUpdate, a2cUpdate, nStepTargets, dqnBackward,
         fisherVectorProduct, trpoStep));
     panel.state = "stopped";
@@ -163,6 +165,11 @@ lab.define("lab_cartpole", function (use) {
       curves(chart, all.map((run, k) => ({ points: run.points, tone: TONES[run.side], dash: DASHES[run.side],
         name: all.findIndex(other => other.side === run.side) === k ? `${run.side}: ${sides.find(side => side.name === run.side).title}` : "" })),
         { xMax: nice(most), yMax: LIMIT, x: "environment steps", y: "mean length of the last 20 episodes", marks: [{ at: 475, what: "475: solved" }], words: `${words.join("; ")}.` });
+      const moved = all.filter(run => run.moves.length), longest = Math.max(1e-6, ...moved.flatMap(run => run.moves.map(([, kl]) => kl)));
+      lengths.node.hidden = !moved.length;                   // how far each update went, where the method measures it
+      if (moved.length) curves(lengths, moved.map(run => ({ points: run.moves, tone: TONES[run.side], dash: DASHES[run.side] })),
+        { xMax: nice(most), yMax: nice(longest), x: "environment steps", y: "KL of each update, nats", words: `KL of each update: the longest ${["left", "right"].map(side =>
+          [side, Math.max(0, ...moved.filter(run => run.side === side).flatMap(run => run.moves.map(([, kl]) => kl)))]).filter(([, kl]) => kl).map(([side, kl]) => `${side} ${kl.toFixed(3)}`).join(", ")} nats.` });
     }
     function begin() {
       const seeds = Array.from({ length: count.value }, (_, k) => seed.value + k);

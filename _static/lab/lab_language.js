@@ -50,16 +50,17 @@ lab.define("lab_language", function (use) {
       price: knob("Price of a token", { min: 0, max: 0.3, step: 0.01, value: +price }),
     };
     const scale = choice("Advantages", ["divided by the deviation", "not divided"]);
-    const start = choice("Start", ["A", "B"]), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 0 });
+    const start = choice("Starting weights", ["A", "B"]), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 0 });
     const runButton = button("Train", press, { class: "lab-run" });
     const body = el("tbody"), chart = figure();
-    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["prompt", "at first", "now", "right?", "P(“=” first)", "with its work"].map(name => el("th", { scope: "col" }, name)))), body);
+    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["prompt", "at first", "now", "right?", "P(answer at once)", "its work and digit"].map(name => el("th", { scope: "col" }, name)))), body);
     let job = null, points = [], first = null, began = 0, reached = null;
     const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go() });
 
     const judging = mode === "judge" ? thumbs(rule => { text.value = rule; own.hidden = false; }) : null;
+    const training = group("GRPO", knobs.group.node, scale.node, knobs.clip.node, knobs.epochs.node, knobs.learningRate.node);
     root.replaceChildren(...judging ? [judging.node] : [], group("Run", runButton, button("Five updates", step), button("Stop", stop), size.node, start.node, seed.node),
-      group("Reward", rule.node, knobs.price.node, own), group("GRPO", knobs.group.node, scale.node, knobs.clip.node, knobs.epochs.node, knobs.learningRate.node),
+      group("Reward", rule.node, knobs.price.node, own), judging ? el("details", {}, el("summary", {}, "How it is trained: GRPO, of chapter 13"), training) : training,
       panel.status, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
       code(sampleGroup, groupAdvantages, grpoBackward));
     panel.state = "stopped";
@@ -102,7 +103,7 @@ lab.define("lab_language", function (use) {
         panel.state = reached === null && !(judging && points.at(-1)[2] > points[0][2]) ? "stopped" : "solved";
         runButton.textContent = "Train";
         const [update, right, , length] = points.at(-1);
-        return panel.say(`After ${update} updates ${judging ? `the judge pays ${points.at(-1)[2].toFixed(2)}, at first ${points[0][2].toFixed(2)}; ` : ""}${Math.round(100 * right)} % of ${GRPO.held} unseen prompts are right, with ${length.toFixed(1)} tokens an answer.${reached ? ` Four in five were right after ${reached.update} updates, ${reached.seconds} s.` : ""}`);
+        return panel.say(`After ${update} updates ${judging ? `the judge pays ${points.at(-1)[2].toFixed(2)}, at first ${points[0][2].toFixed(2)}; ` : ""}${Math.round(100 * right)} % of ${GRPO.held} unseen prompts are right, at first ${Math.round(100 * points[0][1])} %, with ${length.toFixed(1)} tokens an answer.${reached ? ` Four in five were right after ${reached.update} updates, ${reached.seconds} s.` : ""}`);
       }
       if (!record) return;
       const { update, right, reward, length, answers, metrics } = record;
@@ -125,7 +126,7 @@ lab.define("lab_language", function (use) {
       curves(chart, [{ name: "share right", points: column(1), tone: "blue" },
         ...(chosen ? [{ name: `what the ${judging ? "judge" : "rule"} pays`, points: column(2), tone: "green", dash: "2 3" }] : []),
         { name: `length / ${room} tokens`, points: points.map(p => [p[0], p[3] / room]), tone: "red", dash: "7 4" }],
-        { xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: [{ at: 0.8, what: "" }],
+        { xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: [{ at: 0.8, what: "0.8" }],
           words: `After ${last[0]} updates: share right ${last[1].toFixed(2)}, reward ${last[2].toFixed(2)}, ${last[3].toFixed(1)} tokens an answer.` });
     }
     function press() {

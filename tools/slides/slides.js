@@ -31,6 +31,8 @@
 
   // The next fold of the slide opens; after the last one all of them close.
   function unfold() {
+    const asks = slides[here].querySelector(".rlx-guess :is(input, button)");
+    if (asks) return asks.focus();                           // what a picture shows is said after the guess
     const folds = [...slides[here].querySelectorAll("details")], next = folds[folds.findLastIndex(one => one.open) + 1];
     next ? next.open = true : folds.forEach(one => { one.open = false; });
   }
@@ -44,6 +46,7 @@
     else if (event.key === "End" && !inControl) go(slides.length - 1);
     else if (event.key === "Escape") go(here);
     else if (event.key === "Enter" && !inControl && !onButton) unfold();
+    else if (/^[1-9]$/.test(event.key) && !inControl) { const answer = slides[here].querySelectorAll(".quiz details")[event.key - 1]; if (answer) answer.open = true; }
     else if (event.key === "f" && !inControl) document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen();
     else if (event.key === "d" && !inControl) show(root.dataset.theme === "dark" ? "light" : "dark");
     else return;
@@ -57,5 +60,8 @@
     requestAnimationFrame(() => go(Number(location.hash.slice(1) || 1) - 1));  // when the slides have their places
   }));
   addEventListener("resize", fitAll);
+  for (const done of ["click", "keydown"]) document.addEventListener(done, () => {   // after a guess a line more stands there
+    if (slides[here].querySelector(".rlx-told:not(:empty)")) setTimeout(() => fit(slides[here]));
+  });
   document.addEventListener("toggle", event => fit(event.target.closest(".slide"), 0.75), true);
 })();
