@@ -44,7 +44,7 @@ lab.start = function (document, folder) {
       built = undefined;
       root.querySelector(".lab-status").textContent = `This lab did not start: ${error.message}. Press again to try once more.`;
     });
-    root.querySelector(".lab-run").onclick = async () => { await build(); root.querySelector(".lab-run").click(); };
+    root.querySelector(".lab-run").onclick = async () => { await build(); const run = root.querySelector(".lab-run"); run.focus({ preventScroll: true }); run.click(); };
     root.querySelector(".lab-open").onclick = async () => { await build(); (root.querySelector("[data-first]") ?? root.querySelector(".lab-run")).focus(); };
     root.dataset.state = "stopped";
   }

@@ -153,6 +153,9 @@ lab.define("lab_cartpole", function (use) {
       el("div", { class: "lab-two" }, ...sides.map(side => side.node)), chart.node, lengths.node,
       code(ppoBackward, clipGradient, policyGradientBackward, reinforceUpdate, a2cUpdate, nStepTargets, dqnBackward,
         fisherVectorProduct, trpoStep));
+    const later = el("p", { class: "lab-small", role: "status" });
+    panel.status.before(later);
+    root.addEventListener("change", () => { if (begun) later.textContent = "What you changed counts from the next run: Stop, then Train both."; });
     panel.state = "stopped";
     panel.say("A pole stands on a cart; pushing left or right must keep it up. Two settings learn side by side, each from several seeds.");
     draw();
@@ -174,6 +177,7 @@ lab.define("lab_cartpole", function (use) {
     function begin() {
       const seeds = Array.from({ length: count.value }, (_, k) => seed.value + k);
       begun = true;
+      later.textContent = "";
       sides.forEach(side => side.start(seeds, report));
     }
     function report(side) {

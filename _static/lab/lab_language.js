@@ -11,7 +11,7 @@ lab.define("lab_language", function (use) {
   /** Pairs of answers for the reader's thumb, and the judge that fits the thumbs, handed on as a rule. */
   function thumbs(hand) {
     const task = TASKS[5], rng = generator(4), pairs = [], said = el("p", { class: "lab-small", role: "status" });
-    const asked = el("p"), answers = [0, 1].map(k => button("", () => { pairs.push([featuresOf(pair[k]), featuresOf(pair[1 - k])]); ask(); fit(); }, { class: "lab-answer" }));
+    const asked = el("p"), answers = [0, 1].map(k => button("", () => { pairs.push([featuresOf(pair[k]), featuresOf(pair[1 - k])]); ask(); fit(); }, { class: "lab-answer", "data-first": k ? null : "" }));
     let pair;
     const node = group("Which answer is better? Press it", asked, ...answers, button("Neither", () => ask()), said);
     function ask() {
@@ -54,7 +54,7 @@ lab.define("lab_language", function (use) {
     const runButton = button("Train", press, { class: "lab-run" });
     const body = el("tbody"), chart = figure();
     const table = el("table", {}, el("thead", {}, el("tr", {}, ...["prompt", "at first", "now", "right?", "P(answer at once)", "its work and digit"].map(name => el("th", { scope: "col" }, name)))), body);
-    let job = null, points = [], first = null, began = 0, reached = null;
+    let job = null, points = [], previous = [], first = null, began = 0, reached = null;
     const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go() });
 
     const judging = mode === "judge" ? thumbs(rule => { text.value = rule; own.hidden = false; }) : null;
@@ -63,6 +63,9 @@ lab.define("lab_language", function (use) {
       group("Reward", rule.node, knobs.price.node, own), judging ? el("details", {}, el("summary", {}, "How it is trained: GRPO, of chapter 13"), training) : training,
       panel.status, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
       code(sampleGroup, groupAdvantages, grpoBackward));
+    const later = el("p", { class: "lab-small", role: "status" });
+    panel.status.before(later);
+    root.addEventListener("change", () => { if (job) later.textContent = "What you changed counts from the next run: Stop, then Train."; });
     panel.state = "stopped";
     await bring();
     judging?.fit();
@@ -72,7 +75,7 @@ lab.define("lab_language", function (use) {
     async function bring() {
       const { digits, file, starts } = FILES[size.value];
       stop();
-      points = [];
+      points = previous = [];
       body.replaceChildren();
       start.node.hidden = starts === 1;
       runButton.disabled = true;
@@ -89,8 +92,10 @@ lab.define("lab_language", function (use) {
       return { ...set, digits, weights: lab.weights[digits][starts === 1 ? 0 : "AB".indexOf(start.value)].weights };
     }
     function begin() {
+      if (points.length > 1) previous = points;
       points = []; first = null; reached = null; began = performance.now();
       judging?.fit();
+      later.textContent = "";
       const set = settings();
       try { readRule(set.rule); } catch (error) { panel.say(`The rule cannot be read: ${error.message}.`); return false; }
       job = launch("grpo", set, show);
@@ -123,7 +128,8 @@ lab.define("lab_language", function (use) {
     function draw() {
       const last = points.at(-1) ?? [0, 0, 0, 0], chosen = rule.value !== Object.keys(RULES)[0];
       const room = FILES[size.value].digits === 12 ? 20 : 10, column = k => points.map(p => [p[0], p[k]]);
-      curves(chart, [{ name: "share right", points: column(1), tone: "blue" },
+      curves(chart, [...previous.length ? [{ name: "share right, the run before", points: previous.map(p => [p[0], p[1]]), tone: "gray", dash: "3 2" }] : [],
+        { name: "share right", points: column(1), tone: "blue" },
         ...(chosen ? [{ name: `what the ${judging ? "judge" : "rule"} pays`, points: column(2), tone: "green", dash: "2 3" }] : []),
         { name: `length / ${room} tokens`, points: points.map(p => [p[0], p[3] / room]), tone: "red", dash: "7 4" }],
         { xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: [{ at: 0.8, what: "0.8" }],

@@ -31,10 +31,10 @@ lab.define("lab_maze", function (use) {
     const picture = mazePicture({ tabindex: 0, role: "application", "aria-roledescription": "maze" });
     const equation = el("pre", { class: "lab-equation", "aria-live": "polite", tabindex: 0 });
 
-    const alpha = knob("Step size α", { min: 0.01, max: 1, step: 0.01, value: 0.2 });
-    const epsilon = knob("Exploration ε", { min: 0, max: 1, step: 0.05, value: 0.2 });
-    const lambda = knob("λ", { min: 0, max: 1, step: 0.05, value: 0.8 });
-    const seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 1 });
+    const alpha = knob("Step size α", { min: 0.01, max: 1, step: 0.01, value: 0.2, onchange: anew });
+    const epsilon = knob("Exploration ε", { min: 0, max: 1, step: 0.05, value: 0.2, onchange: anew });
+    const lambda = knob("λ", { min: 0, max: 1, step: 0.05, value: 0.8, onchange: anew });
+    const seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 1, onchange: anew });
     const speed = choice("Speed", ["slow", "quick", "very quick"], { value: "quick" });
     const learnButton = button("Let all four learn", learn, { class: has("model") ? null : "lab-run" });
     const small = Object.keys(LEARNERS).map(name => ({ name, svg: mazePicture({}), line: el("p", { class: "lab-small" }) }));
@@ -162,6 +162,15 @@ lab.define("lab_maze", function (use) {
         run.step();
         if (run.episodes > before && (run.episodes < 400 || run.episodes % 50 === 0)) points.push([run.episodes, best(run.learner.Q, maze.start)]);
       }
+    }
+    /** Other settings: the learners, if there are any, begin again. */
+    function anew() {
+      if (!runs) return;
+      pause();
+      runs = null;
+      begin();
+      drawLearners();
+      panel.say("The four begin anew with these settings: let them learn.");
     }
     function drawLearners() {
       small.forEach(({ name, svg, line }, k) => {
