@@ -140,13 +140,18 @@
     boxes.forEach((box, index) => box.addEventListener("input", () => set(index, read(box))));
 
     // A handle is [control, left top width height, point of each value, which distances count]: press or pull in the picture.
-    for (const [index, box, points, way] of data.handles) {
-      boxes[index].querySelector("input, select").setAttribute("aria-description", "The picture can be pulled, too.");
-      press(svg, box, way, at => {
-        const far = points.map(([x, y]) => (way === "y" ? 0 : (x - at.x) ** 2) + (way === "x" ? 0 : (y - at.y) ** 2));
-        const best = far.indexOf(Math.min(...far));
-        write(index, best);
-        set(index, best);
+    // Where several share a part of the picture, the one is pulled that has a point nearest to the press.
+    const apart = ([, , points, way], at) => points.map(([x, y]) => (way === "y" ? 0 : (x - at.x) ** 2) + (way === "x" ? 0 : (y - at.y) ** 2));
+    const parts = new Set(data.handles.map(([, box]) => String(box)));
+    for (const part of parts) {
+      const several = data.handles.filter(([, box]) => String(box) === part), gap = (handle, at) => Math.min(...apart(handle, at));
+      let held = several[0];
+      for (const [index] of several) boxes[index].querySelector("input, select").setAttribute("aria-description", "The picture can be pulled, too.");
+      press(svg, held[1], held[3], (at, begins) => {
+        if (begins) held = several.reduce((best, one) => gap(one, at) < gap(best, at) ? one : best);
+        const far = apart(held, at), best = far.indexOf(Math.min(...far));
+        write(held[0], best);
+        set(held[0], best);
       });
     }
 
@@ -264,7 +269,7 @@
     const rect = draft(parent, "rect", "rlx-handle", box);
     let held = false;
     rect.dataset.way = way;
-    const pull = event => then(new DOMPoint(event.clientX, event.clientY).matrixTransform(rect.getScreenCTM().inverse()));
+    const pull = event => then(new DOMPoint(event.clientX, event.clientY).matrixTransform(rect.getScreenCTM().inverse()), event.type === "pointerdown");
     rect.addEventListener("pointerdown", event => { held = true; rect.setPointerCapture(event.pointerId); pull(event); });
     rect.addEventListener("pointermove", event => { if (held) pull(event); });
     for (const name of ["pointerup", "pointercancel"]) rect.addEventListener(name, () => { held = false; });

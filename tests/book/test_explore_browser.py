@@ -354,3 +354,32 @@ def test_without_scripts_the_picture_is_still_there(browser, address):
     assert page.locator(".rlx-picture > svg path").count() > 10
     assert page.locator('input[type="range"]').first.is_disabled()
     context.close()
+
+
+def test_of_two_handles_in_one_panel_the_nearer_one_is_pulled(browser, tmp_path):
+    def setup():
+        _, ax = plt.subplots(figsize=(4, 2))
+        ax.set(xlim=(0, 10), ylim=(-1, 2))
+        return ax.plot([0], [0], "D")[0], ax.plot([0], [1], "D")[0]
+
+    def update(marks, low, high):
+        for mark, value in zip(marks, (low, high)):
+            mark.set_xdata([value])
+
+    steps = list(range(11))
+    handle = {"low": [(x, 0) for x in steps], "high": [(x, 1) for x in steps]}
+    two = explore(setup, update, low=steps, high=steps, initial={"low": 2, "high": 8}, handle=handle, alt="Two marks")
+    (tmp_path / "index.html").write_text(f"<!doctype html><title>Two</title>{dressing()}{two.html}", "utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    area = page.locator(".rlx-handle").bounding_box()
+    place = lambda x, y: (area["x"] + area["width"] * x / 10, area["y"] + area["height"] * (2 - y) / 3)
+    values = lambda: [page.get_by_label(name).get_attribute("aria-valuetext") for name in ("low", "high")]
+    page.mouse.click(*place(6, 0.1))
+    assert values() == ["6", "8"]
+    page.mouse.move(*place(7, 0.9))  # once held, it stays held, wherever the pointer goes
+    page.mouse.down()
+    page.mouse.move(*place(1, 0.1))
+    page.mouse.up()
+    assert values() == ["6", "1"]
+    page.close()
