@@ -83,6 +83,10 @@ def test_a_teacher_moves_through_a_deck(site: Path, browser: Any, tmp_path: Path
     for key, number in [("ArrowLeft", 2), ("PageDown", 3), (" ", 4), ("Home", 1), ("ArrowRight", 2)]:
         page.keyboard.press(key)
         is_at(number)
+    page.keyboard.press("Enter")  # nothing is told before the guess, which gets the keys instead
+    assert page.evaluate("document.activeElement.closest('.rlx-guess') !== null")
+    assert page.locator("[id='2'] details[open]").count() == 0
+    page.locator("[id='2']").get_by_role("button", name="Just show").click()
     slider = page.locator("[id='2'] input[type=range]")
     drawn = page.locator("[id='2'] .rlx-picture > svg").inner_html()
     slider.focus()
