@@ -29,10 +29,10 @@ def a_process_that_mixes(seed):
 
 
 def a_ring_does_not(seed):
-    """a fifth to a quarter on a ring of 50 states"""
+    """about a quarter on a ring of 50 states (the middle of many draws of the rewards"""
     rng, cells, transitions = np.random.default_rng(seed), np.arange(50), np.zeros((50, 2, 50))
     transitions[cells, 0, (cells + 1) % 50] = transitions[cells, 1, (cells - 1) % 50] = 1.0
-    return 0.1 < _saved(transitions, rng.random((50, 2))) < 0.4
+    return 0.18 < np.median([_saved(transitions, rng.random((50, 2))) for _ in range(15)]) < 0.32
 
 
 def the_best_order_depends_on_whether_a_cell_waits(seed):
