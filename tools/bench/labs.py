@@ -3,6 +3,7 @@
     python tools/bench/labs.py                 ten seeds of each in the page, three of GRPO in the library; five minutes
     python tools/bench/labs.py --seeds 2       a short form
     python tools/bench/labs.py --save          keep the record in tools/bench/results/labs.json
+    python tools/bench/labs.py --phone         each lab at 390 px by touch, the processor slowed by four: seconds by the clock
 
 In the page means: in a worker of a page in Chromium, opened from the disk; what is counted is the time of all of the
 browser's processes from the launch of the run to the record that ends it. Both sides stop by the same rule: PPO when the
@@ -33,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "_ext"), str(ROOT / "tools"), str(ROOT / "tests")]
 
 from lab_weights import SIZE, TASK  # noqa: E402
-from labs import opening  # noqa: E402
+from labs import loading, opening  # noqa: E402
 
 from rlbook_lib.dynamic_programming import bellman_optimality_backup  # noqa: E402
 from rlbook_lib.grpo import GRPOConfig, iterate_grpo  # noqa: E402
@@ -117,13 +118,46 @@ def grpo_in_library(seed: int, start: dict[str, torch.Tensor]) -> int:
     return -1
 
 
+def on_a_phone(play: Any, seeds: int) -> None:
+    """From the touch of the run button to "solved", and the longest wait of the page's own thread, in each lab."""
+    chromium = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+    waits = "new PerformanceObserver(list => list.getEntries().forEach(e => { window.longest = Math.max(window.longest ?? 0, e.duration); })).observe({ type: 'longtask' })"
+    for name in ("agent", "maze", "cartpole", "language"):
+        found = []
+        for _ in range(seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder, "index.html")
+                shutil.copytree(LAB, Path(folder, "lab"))
+                file.write_text(f"<!doctype html><title>phone</title>{opening(name)}{loading('lab/')}", "utf-8")
+                context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+                page = context.new_page()
+                context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})
+                page.goto(file.as_uri())
+                page.evaluate(waits)
+                began = time.monotonic()
+                page.locator(".lab-run").tap()
+                page.wait_for_selector(f'[data-lab="{name}"][data-state="solved"]', timeout=240_000, state="attached")
+                found.append((time.monotonic() - began, page.evaluate("window.longest ?? 0")))
+                context.close()
+        seconds, longest = zip(*found)
+        print(
+            f"{name:9s} solved after {statistics.median(seconds):5.1f} s ({min(seconds):.1f} to {max(seconds):.1f}), longest task {max(longest):.0f} ms"
+        )
+    chromium.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10, help="of PPO; the language model has a third of them")
     parser.add_argument("--save", action="store_true", help="keep the record")
+    parser.add_argument("--phone", action="store_true", help="the labs on a slow phone, and nothing else")
     options = parser.parse_args()
     torch.set_num_threads(1)
     from playwright.sync_api import sync_playwright
+
+    if options.phone:
+        with sync_playwright() as play:
+            return on_a_phone(play, options.seeds)
     from test_lab_parity import model
 
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
