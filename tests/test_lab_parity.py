@@ -1044,8 +1044,8 @@ MUTANTS = [
     ("tabular_policy", "t + 1 < walk.length ? gamma * returns[t + 1]", "t + 1 < walk.length ? returns[t + 1]", "pull"),
     (
         "reward_model",
-        "gradient[k] -= x / (1 + Math.exp(margin))",
-        "gradient[k] -= x / (1 + Math.exp(-margin))",
+        "push = 1 / (1 + Math.exp(margin))",
+        "push = 1 / (1 + Math.exp(-margin))",
         "judge",
     ),
     ("cartpole", "0.05 * turn * turn * sin", "0.5 * turn * turn * sin", "cartpole"),

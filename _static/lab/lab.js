@@ -33,19 +33,32 @@ lab.start = function (document, folder) {
     document.head.append(node);
   });
   for (const root of document.querySelectorAll("[data-lab]")) {
+    const breathe = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));  // between pieces the page is shown
     let built;
     const build = () => built ??= (async () => {
       root.setAttribute("aria-busy", "true");
       await load("lab", "css");
       for (const name of lab.needs[root.dataset.lab]) await load(name);
-      await lab.use(`lab_${root.dataset.lab}`).build(root);
-      root.removeAttribute("aria-busy");
+      const made = lab.use(`lab_${root.dataset.lab}`);
+      await breathe();
+      await made.build(root);
+      await breathe();
     })().catch(error => {
       built = undefined;
+      root.removeAttribute("aria-busy");
       root.querySelector(".lab-status").textContent = `This lab did not start: ${error.message}. Press again to try once more.`;
     });
-    root.querySelector(".lab-run").onclick = async () => { await build(); const run = root.querySelector(".lab-run"); run.focus({ preventScroll: true }); run.click(); };
-    root.querySelector(".lab-open").onclick = async () => { await build(); (root.querySelector("[data-first]") ?? root.querySelector(".lab-run")).focus(); };
+    const open = async (first, then) => {
+      await build();
+      if (!built) return;
+      const node = root.querySelector(first) ?? root.querySelector(".lab-run");
+      node.focus({ preventScroll: Boolean(then) });
+      await breathe();
+      root.removeAttribute("aria-busy");
+      then?.(node);
+    };
+    root.querySelector(".lab-run").onclick = () => open(".lab-run", run => run.click());
+    root.querySelector(".lab-open").onclick = () => open("[data-first]");
     root.dataset.state = "stopped";
   }
 };

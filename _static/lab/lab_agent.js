@@ -2,7 +2,7 @@
 lab.define("lab_agent", function (use) {
   const { generator } = use("random"), { Maze, ACTIONS } = use("maze");
   const { monteCarloPrediction, tdPrediction, valueIteration } = use("tabular");
-  const { el, button, choice, group, code, still, Panel } = use("page");
+  const { el, button, choice, runs, group, code, still, Panel } = use("page");
   const { nameOf, kindOf, two, drawMaze, mazePicture } = use("maze_picture");
 
   const { GAMMA, LONG, WORLDS, memory, standIn } = use("walks");
@@ -12,7 +12,7 @@ lab.define("lab_agent", function (use) {
   function build(root) {
     const { mode } = root.dataset, early = mode === "walk";  // in lesson 1 nobody has heard of values yet
     if (mode && !early) return use("lab_walks").build(root, mode);
-    let maze, met, state, walk, over, timer, strange = 0, lent = [];
+    let maze, met, state, walk, over, timer, lifted, strange = 0, lent = [];
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => strangerStep() });
     const world = choice("Maze", Object.keys(WORLDS), { onchange: () => { pause(); load(); } });
     const runButton = button("Let someone else walk", stranger, { class: "lab-run" });
@@ -26,20 +26,20 @@ lab.define("lab_agent", function (use) {
       }, { "aria-label": ACTIONS[a] });
     }));
     const maps = ["Monte Carlo", "TD"].map(name => ({ name, svg: mazePicture({}), line: el("p", { class: "lab-small" }) }));
-    const verdict = el("p"), said = el("div", { class: "lab-two", hidden: true });
+    const verdict = el("p"), best = el("p"), lift = button("Lift the fog", () => { lifted = !lifted; draw(); });
+    const said = el("details", { ontoggle: draw }, el("summary", {}, early ? "Is there a shorter way?" : "What do the walks say each cell is worth?"), best,
+      ...early ? [] : [el("div", { class: "lab-pair" }, ...maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, name), svg, line)))]);
 
-    root.replaceChildren(group("Walk", world.node, pad, button("Back to the start", () => { pause(); begin(); draw(); say("You are back at the start; this walk does not count."); }), runButton,
-      button("Forget my walks", () => { pause(); memory.forget(); load(); panel.say("All walks are forgotten."); })),
-      panel.status, picture, verdict,
-      said,
+    root.replaceChildren(runs("Walk", pad, button("Back to the start", () => { pause(); begin(); draw(); say("You are back at the start; this walk does not count."); }), runButton), panel.node, picture, verdict, said,
+      group("The maze", world.node, lift, button("Forget my walks", () => { pause(); memory.forget(); load(); panel.say("All walks are forgotten."); })),
       code(...early ? [Maze.prototype.step] : [monteCarloPrediction, tdPrediction]));
-    said.append(...maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, `What the walks say: ${name}`), svg, line)));
     memory.read();
     load();
 
     function load() {
       maze = new Maze(WORLDS[world.value]);
       lent = [];
+      lifted = said.open = false;
       met = new Map();
       for (const step of (memory.walks[world.value] ?? []).flat()) met.set(step.nextState, maze.cells[step.nextState]);
       begin();
@@ -78,22 +78,29 @@ lab.define("lab_agent", function (use) {
 
     function draw() {
       const own = memory.walks[world.value] ?? [], walks = own.length ? own : lent;
-      const fog = maze.cells.map((_, s) => !met.has(s));
+      const fog = maze.cells.map((_, s) => !lifted && !met.has(s));
+      lift.setAttribute("aria-pressed", lifted);
       drawMaze(picture, maze, { fog, walker: state, label: `Maze in fog: you are in ${nameOf(maze, state)}; ${fog.filter(x => x).length} of ${maze.nStates} cells are unknown. Arrow keys walk.` });
-      const { values } = monteCarloPrediction(maze.nStates, walks, GAMMA), td = tdPrediction(maze.nStates, walks, { gamma: GAMMA, alpha: 0.2, passes: 10 });
-      said.hidden = early || !walks.length;                           // before the first walk there is nothing to say, and fog to keep
-      maps.forEach(({ name, svg, line }, k) => {
-        drawMaze(svg, maze, { values: k ? td : values, fog, label: `${name}: the start seems worth ${two((k ? td : values)[maze.start])}` });
-        line.textContent = `The start seems worth ${two((k ? td : values)[maze.start])}.`;
-      });
-      const best = valueIteration(maze, GAMMA).values[maze.start];
-      const reached = own.filter(walk => walk.at(-1).reward > 0).map(walk => walk.length), shortest = 1 + Math.round(Math.log(best / 10) / Math.log(GAMMA));
-      verdict.textContent = early ? own.length ? `Walks so far: ${own.length}. ${reached.length ? `Your shortest way to the goal took ${Math.min(...reached)} steps; the shortest there is takes ${shortest}.` : "None has found the goal yet."}`
+      const reached = own.filter(walk => walk.at(-1).reward > 0).map(walk => walk.length);
+      said.hidden = !(early ? reached : walks).length;       // before that there is nothing to say
+      if (said.open) tell(walks, fog);                       // and what the walks say is said when it is asked for
+      verdict.textContent = early ? own.length ? `Walks so far: ${own.length}. ${reached.length ? `Your shortest way to the goal took ${Math.min(...reached)} steps.` : "None has found the goal yet."}`
         : "You have not walked here yet. You may also watch someone who knows nothing."
-        : own.length ? `Walks so far: ${own.length}. The best was worth ${two(Math.max(...own.map(returnOf)))} at the start; the best there is, ${two(best)}.`
+        : own.length ? `Walks so far: ${own.length}. The best was worth ${two(Math.max(...own.map(returnOf)))} at the start.`
         : lent.length ? "You have not walked here yet. The walks that you watched stand in for yours."
           : "You have not walked here yet. What your walks say will stand below; you may also watch someone who knows nothing, and use their walks.";
       if (reached.length && world.value === "six cells" && !memory.walks["sixteen cells"]?.length) verdict.append(" Now choose the sixteen cells: no picture of this page has shown you those.");
+    }
+    function tell(walks, fog) {
+      const top = valueIteration(maze, GAMMA).values[maze.start];
+      best.textContent = early ? `The shortest way there is takes ${1 + Math.round(Math.log(top / 10) / Math.log(GAMMA))} steps.`
+        : `The best walk there is is worth ${two(top)} at the start. TD went through the walks ten times, with steps of 0.2.`;
+      if (early) return;
+      const tables = [monteCarloPrediction(maze.nStates, walks, GAMMA).values, tdPrediction(maze.nStates, walks, { gamma: GAMMA, alpha: 0.2, passes: 10 })];
+      maps.forEach(({ name, svg, line }, k) => {
+        line.textContent = `The start seems worth ${two(tables[k][maze.start])}.`;
+        drawMaze(svg, maze, { values: tables[k], fog, label: `${name}: ${line.textContent}` });
+      });
     }
     // ---------------------------------------------------------------- someone else walks
     let rng = generator(1);

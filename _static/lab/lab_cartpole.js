@@ -5,7 +5,7 @@ lab.define("lab_cartpole", function (use) {
   const { DQN, nStepTargets, dqnBackward } = use("dqn"), { PPO, clipGradient, ppoBackward } = use("ppo");
   const { TRPO, fisherVectorProduct, trpoStep } = use("trpo");
   const { launch } = use("worker");
-  const { el, button, knob, choice, group, code, still, nice, curves, figure, Panel } = use("page");
+  const { el, button, knob, choice, runs, group, code, still, nice, curves, figure, Panel } = use("page");
 
   const RATE = ["learningRate", "learning rate", { min: 1e-5, max: 0.2, step: 0.0005 }];
   const LAMBDA = ["lambda", "λ of the advantages", { min: 0, max: 1, step: 0.01 }];
@@ -89,7 +89,8 @@ lab.define("lab_cartpole", function (use) {
       this.panels = el("p", { class: "lab-small" });
       this.knobsNode = el("div", { style: "display: contents" });
       this.method = choice("Method", Object.keys(METHODS), { value: method, onchange: () => this.offer({}) });
-      this.node = el("div", {}, group(`${name === "left" ? "Left" : "Right"} setting`, this.method.node, this.knobsNode), this.cart.svg, this.line, this.panels);
+      this.setting = group(`${name === "left" ? "Left" : "Right"} setting`, this.method.node, this.knobsNode);
+      this.node = el("div", {}, this.cart.svg, this.line, this.panels);
       this.offer(changes);
     }
     offer(changes) {
@@ -145,17 +146,15 @@ lab.define("lab_cartpole", function (use) {
     const seed = knob("First seed", { min: 0, max: 9999, step: 1, value: 1 }), count = knob("Seeds", { min: 1, max: 5, step: 1, value: +seeds });
     const runButton = button("Train both", press, { class: "lab-run" }), chart = figure();
     const stepButton = button("One round", step), stopButton = button("Stop", stop), lengths = figure();
-    const panel = new Panel(root, { sleep: () => sides.forEach(side => side.all("pause")), wake: () => { sides.forEach(side => side.all("go")); animate(); } });
+    const panel = new Panel(root, { sleep: () => sides.forEach(side => side.all("pause")), wake: () => { sides.forEach(side => side.all("go")); animate(); },
+      begun: () => begun, again: "Stop, then Train both" });
     let begun = false, drawn = 0;
 
     lengths.node.hidden = true;
-    root.replaceChildren(group("Run", runButton, stepButton, stopButton, seed.node, count.node), panel.status,
-      el("div", { class: "lab-two" }, ...sides.map(side => side.node)), chart.node, lengths.node,
+    root.replaceChildren(runs("Run", runButton, stepButton, stopButton, seed.node, count.node), el("div", { class: "lab-two" }, ...sides.map(side => side.setting)),
+      panel.node, el("div", { class: "lab-pair" }, ...sides.map(side => side.node)), chart.node, lengths.node,
       code(ppoBackward, clipGradient, policyGradientBackward, reinforceUpdate, a2cUpdate, nStepTargets, dqnBackward,
         fisherVectorProduct, trpoStep));
-    const later = el("p", { class: "lab-small", role: "status" });
-    panel.status.before(later);
-    root.addEventListener("change", () => { if (begun) later.textContent = "What you changed counts from the next run: Stop, then Train both."; });
     panel.state = "stopped";
     panel.say("A pole stands on a cart; pushing left or right must keep it up. Two settings learn side by side, each from several seeds.");
     draw();
@@ -177,7 +176,7 @@ lab.define("lab_cartpole", function (use) {
     function begin() {
       const seeds = Array.from({ length: count.value }, (_, k) => seed.value + k);
       begun = true;
-      later.textContent = "";
+      panel.later.textContent = "";
       sides.forEach(side => side.start(seeds, report));
     }
     function report(side) {

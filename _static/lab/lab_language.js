@@ -3,7 +3,7 @@ lab.define("lab_language", function (use) {
   const { TASKS, MODELS, GRPO, groupAdvantages, grpoBackward, sampleGroup } = use("grpo");
   const { RULES, readRule } = use("text_tasks"), { FEATURES, featuresOf, fitJudge, pairFor } = use("reward_model");
   const { launch } = use("worker"), { generator } = use("random");
-  const { el, button, knob, choice, group, code, nice, curves, figure, Panel } = use("page");
+  const { el, button, knob, choice, frame, runs, group, code, nice, curves, figure, Panel } = use("page");
   const OWN = "one of your own";
   /** Each model: how many digits its numbers have, its weights' file, how many weights, and how many starts there are. */
   const FILES = { "5 digits, 27,648 weights": { digits: 5, file: "weights", starts: 2 }, "12 digits, 104,448 weights (0.2 MB more)": { digits: 12, file: "weights_twelve", starts: 1 } };
@@ -13,7 +13,7 @@ lab.define("lab_language", function (use) {
     const task = TASKS[5], rng = generator(4), pairs = [], said = el("p", { class: "lab-small", role: "status" });
     const asked = el("p"), answers = [0, 1].map(k => button("", () => { pairs.push([featuresOf(pair[k]), featuresOf(pair[1 - k])]); ask(); fit(); }, { class: "lab-answer", "data-first": k ? null : "" }));
     let pair;
-    const node = group("Which answer is better? Press it", asked, ...answers, button("Neither", () => ask()), said);
+    const node = frame("Which answer is better? Press it", asked, ...answers, button("Neither", () => ask()), said);
     function ask() {
       const prompt = task.prompt(rng);
       pair = pairFor(task, prompt, rng);
@@ -55,17 +55,14 @@ lab.define("lab_language", function (use) {
     const body = el("tbody"), chart = figure();
     const table = el("table", {}, el("thead", {}, el("tr", {}, ...["prompt", "at first", "now", "right?", "P(answer at once)", "its work and digit"].map(name => el("th", { scope: "col" }, name)))), body);
     let job = null, points = [], previous = [], first = null, began = 0, reached = null;
-    const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go() });
+    const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go(), begun: () => job, again: "Stop, then Train" });
 
     const judging = mode === "judge" ? thumbs(rule => { text.value = rule; own.hidden = false; }) : null;
-    const training = group("GRPO", knobs.group.node, scale.node, knobs.clip.node, knobs.epochs.node, knobs.learningRate.node);
-    root.replaceChildren(...judging ? [judging.node] : [], group("Run", runButton, button("Five updates", step), button("Stop", stop), size.node, start.node, seed.node),
-      group("Reward", rule.node, knobs.price.node, own), judging ? el("details", {}, el("summary", {}, "How it is trained: GRPO, of chapter 13"), training) : training,
-      panel.status, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
+    const training = group(judging ? "How it is trained: GRPO, of chapter 13" : "Model and GRPO", size.node, start.node, seed.node, knobs.group.node, scale.node, knobs.clip.node, knobs.epochs.node, knobs.learningRate.node);
+    root.replaceChildren(...judging ? [judging.node] : [], runs("Run", runButton, button("Five updates", step), button("Stop", stop)),
+      group("Reward", rule.node, knobs.price.node, own), training, panel.node, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
       code(sampleGroup, groupAdvantages, grpoBackward));
-    const later = el("p", { class: "lab-small", role: "status" });
-    panel.status.before(later);
-    root.addEventListener("change", () => { if (job) later.textContent = "What you changed counts from the next run: Stop, then Train."; });
+    if (judging) training.open = false;
     panel.state = "stopped";
     await bring();
     judging?.fit();
@@ -95,7 +92,7 @@ lab.define("lab_language", function (use) {
       if (points.length > 1) previous = points;
       points = []; first = null; reached = null; began = performance.now();
       judging?.fit();
-      later.textContent = "";
+      panel.later.textContent = "";
       const set = settings();
       try { readRule(set.rule); } catch (error) { panel.say(`The rule cannot be read: ${error.message}.`); return false; }
       job = launch("grpo", set, show);

@@ -2,7 +2,7 @@
 lab.define("lab_maze", function (use) {
   const { generator } = use("random"), { Maze, LAYOUTS, ACTIONS } = use("maze");
   const { backup, sweep, largestChange, qTable, qFromValues, policyImprovement, valueIteration, best, Run, LEARNERS } = use("tabular");
-  const { el, button, knob, choice, palette, group, code, still, nice, curves, figure, Panel } = use("page");
+  const { el, button, knob, choice, palette, runs, group, code, still, nice, curves, figure, Panel } = use("page");
   const { nameOf, kindOf, two, drawMaze, bestActions, mazePicture, cellAt } = use("maze_picture");
 
   const BRUSHES = { "shows its equation": null, "builds a wall": "#", "clears it": ".", "sets a trap": "T", "sets a goal": "G", "moves the start": "S",
@@ -17,8 +17,8 @@ lab.define("lab_maze", function (use) {
   function build(root) {
     const { mode = "", layout: given = "L1" } = root.dataset, has = part => MODES[mode].includes(part);
     const starts = STARTS[given] ? STARTS : { "as in the text": given.split("/"), ...STARTS };
-    let maze, values, policy, looked, sweeps, lastMove, rounds, fresh, timer, runs = null, frame = 0, optimal;
-    const panel = new Panel(root, { sleep: () => { clearTimeout(timer); cancelAnimationFrame(frame); }, wake: () => runs ? live() : film() });
+    let maze, values, policy, looked, sweeps, from, rounds, timer, running = null, frame = 0, optimal;
+    const panel = new Panel(root, { sleep: () => { clearTimeout(timer); cancelAnimationFrame(frame); }, wake: () => running ? live() : film() });
 
     // ---------------------------------------------------------------- controls
     const layout = choice("Start from", Object.keys(starts), { value: STARTS[given] ? given : "as in the text", onchange: load });
@@ -43,24 +43,23 @@ lab.define("lab_maze", function (use) {
 
     reward.input.setAttribute("aria-label", "Reward to set");
     brush.node.append(reward.node);
-    root.replaceChildren(
-      group("The maze", layout.node, slip.node, gamma.node, brush.node), panel.status, picture,
-      ...has("model") ? [group("With the model", weights.node, runButton, button("One backup", oneBackup), button("One sweep", oneSweep),
-        ...has("policy") ? [button("One round of policy iteration", oneRound)] : [], button("Forget the values", load0)), equation] : [],
-      ...!has("learners") ? [code(...has("policy") ? [backup, sweep, policyImprovement] : [backup, sweep])] : [group("Without the model", learnButton, button("One step each", () => { pause(); begin(); stepAll(1); drawLearners(); }),
-        button("Start over", () => { pause(); runs = null; begin(); drawLearners(); }),
-        alpha.node, epsilon.node, lambda.node, speed.node, seed.node),
-      learners, chart.node, code(...has("model") ? [backup, sweep, policyImprovement] : [], LEARNERS["Q-learning"], LEARNERS.SARSA, LEARNERS["Monte Carlo"], LEARNERS["SARSA(λ)"])]);
+    const worlds = [group("The maze", layout.node, slip.node, gamma.node, ...has("model") ? [weights.node] : [], brush.node), panel.node, picture];
+    const planning = [runs("With the model", runButton, button("One backup", oneBackup), button("One sweep", oneSweep),
+      ...has("policy") ? [button("One round of policy iteration", oneRound)] : [], button("Forget the values", load0)), ...worlds, equation];
+    const learning = [runs("Without the model", learnButton, button("One step each", () => { pause(); begin(); stepAll(1); drawLearners(); }),
+      button("Start over", () => { pause(); running = null; begin(); drawLearners(); }), speed.node),
+    group("The learners", alpha.node, epsilon.node, lambda.node, seed.node), ...has("model") ? [] : worlds, learners, chart.node];
+    root.replaceChildren(...has("model") ? planning : [], ...has("learners") ? learning : [], code(...has("model") ? [backup, sweep] : [], ...has("policy") ? [policyImprovement] : [],
+      ...has("learners") ? [LEARNERS["Q-learning"], LEARNERS.SARSA, LEARNERS["Monte Carlo"], LEARNERS["SARSA(λ)"]] : []));
     chart.node.hidden = true;
 
     // ---------------------------------------------------------------- the maze
     function load() { maze = new Maze(starts[layout.value], slip.value); looked = maze.start; load0(); }
-    function load0() { values = new Float64Array(maze.nStates); fresh = true; sweeps = 0; changed(); panel.score(0); panel.say(has("model") ? "All values are 0. Choose a cell to see its equation." : "Four learners start with empty tables. A press on a cell changes the maze, if you choose how."); }
+    function load0() { values = new Float64Array(maze.nStates); changed(); panel.score(0); panel.say(has("model") ? "All values are 0. Choose a cell to see its equation." : "Four learners start with empty tables. A press on a cell changes the maze, if you choose how."); }
     /** The world has changed: values stay, as the start of the next sweeps; what was learned in the old world goes. */
     function changed() {
       pause();
-      fresh &&= !sweeps;                                     // do the next sweeps start from zeros?
-      policy = null; sweeps = lastMove = rounds = 0; runs = null;
+      policy = running = null; sweeps = 0;
       for (let s = 0; s < maze.nStates; s++) if (maze.terminal(s)) values[s] = 0;
       learners.hidden = chart.node.hidden = true;
       optimal = valueIteration(maze, gamma.value).values;
@@ -97,18 +96,19 @@ lab.define("lab_maze", function (use) {
       pause();
       const { value } = backup(maze, values, gamma.value, looked, rows()), old = values[looked], name = nameOf(maze, looked);
       if (maze.terminal(looked)) { panel.say(`${name} is a ${kindOf(maze, looked)}, worth 0. Choose another cell.`); }
-      else { values[looked] = value; fresh = false; panel.say(`V(${name}) was ${two(old)} and is now ${two(value)}.`); }
+      else { values[looked] = value; panel.say(`V(${name}) was ${two(old)} and is now ${two(value)}.`); }
       policy = null;
       panel.score(values[maze.start]);
       do looked = (looked + 1) % maze.nStates; while (maze.terminal(looked));
       draw();
     }
     function sweepOnce() {
-      const next = sweep(maze, values, gamma.value, rows()), change = largestChange(values, next);
-      values = next; policy = null; sweeps++;
-      if (change) lastMove = sweeps;
+      const next = sweep(maze, values, gamma.value, rows()), change = largestChange(values, next), count = sweeps + 1;
+      if (!sweeps) from = values.some(Boolean) ? "the values of before" : "zeros";
+      values = next; policy = null;
+      if (change) sweeps = count;
       panel.score(values[maze.start]);
-      panel.say(`Sweep ${sweeps}: the largest change of a value is ${change.toPrecision(2)}.`, !panel.running);
+      panel.say(`Sweep ${count}: the largest change of a value is ${change.toPrecision(2)}.`, !panel.running);
       draw();
       return change;
     }
@@ -118,16 +118,16 @@ lab.define("lab_maze", function (use) {
       const old = policy ? "the arrows that stood there" : "always up", round = policyImprovement(maze, policy ?? new Uint8Array(maze.nStates), gamma.value);
       rounds = policy ? rounds + 1 : 1;
       ({ values, policy } = round);
-      fresh = false;
+      sweeps = 0;
       panel.score(values[maze.start]);
       if (round.stable) panel.state = "solved";
       panel.say(`Round ${rounds}: the values of ${old}. ${round.stable ? "No action changed: this policy is optimal." : "The arrows are now the best actions on them."}`);
       draw();
     }
     function run() {
-      if (panel.running && !runs) return pause();
+      if (panel.running && !running) return pause();
       pause();
-      runs = null;
+      running = null;
       learners.hidden = chart.node.hidden = true;
       panel.state = "running";
       runButton.textContent = "Pause";
@@ -139,7 +139,7 @@ lab.define("lab_maze", function (use) {
       if (change > 1e-6) { timer = setTimeout(film, 160); return; }
       pause();
       panel.state = "solved";
-      panel.say(`${change ? `Sweep ${sweeps} changes less than a millionth` : `Sweep ${sweeps} changes nothing: the values stood after ${lastMove}`}, counted from ${fresh ? "zeros" : "the values of before"}. The start is worth ${two(values[maze.start])}.`);
+      panel.say(`${change ? `Sweep ${sweeps} changes less than a millionth` : `Sweep ${sweeps + 1} changes nothing: the values stood after ${sweeps}`}, counted from ${from}. The start is worth ${two(values[maze.start])}.`);
     }
     function pause() {
       clearTimeout(timer);
@@ -151,13 +151,13 @@ lab.define("lab_maze", function (use) {
 
     // ---------------------------------------------------------------- without the model
     function begin() {
-      if (runs) return;
+      if (running) return;
       const settings = { gamma: gamma.value, alpha: alpha.value, epsilon: epsilon.value, lambda: lambda.value };
-      runs = small.map(({ name }) => ({ run: new Run(maze, name, settings, generator(seed.value)), points: [[0, 0]] }));
+      running = small.map(({ name }) => ({ run: new Run(maze, name, settings, generator(seed.value)), points: [[0, 0]] }));
       learners.hidden = chart.node.hidden = false;
     }
     function stepAll(count) {
-      for (const { run, points } of runs) for (let k = 0; k < count; k++) {
+      for (const { run, points } of running) for (let k = 0; k < count; k++) {
         const before = run.episodes;
         run.step();
         if (run.episodes > before && (run.episodes < 400 || run.episodes % 50 === 0)) points.push([run.episodes, best(run.learner.Q, maze.start)]);
@@ -165,31 +165,31 @@ lab.define("lab_maze", function (use) {
     }
     /** Other settings: the learners, if there are any, begin again. */
     function anew() {
-      if (!runs) return;
+      if (!running) return;
       pause();
-      runs = null;
+      running = null;
       begin();
       drawLearners();
       panel.say("The four begin anew with these settings: let them learn.");
     }
     function drawLearners() {
       small.forEach(({ name, svg, line }, k) => {
-        const { run } = runs[k], { Q } = run.learner;
+        const { run } = running[k], { Q } = run.learner;
         drawMaze(svg, maze, { Q, arrows: s => bestActions(Q, s), walker: run.state, label: `${name}: the start seems worth ${two(best(Q, maze.start))}` });
         line.textContent = `${run.episodes} episodes, ${run.steps} steps`;
       });
-      const most = Math.max(20, ...runs.map(({ run }) => run.episodes)), all = runs.flatMap(({ points }) => points.map(p => p[1])), truth = optimal[maze.start];
+      const most = Math.max(20, ...running.map(({ run }) => run.episodes)), all = running.flatMap(({ points }) => points.map(p => p[1])), truth = optimal[maze.start];
       const tones = ["blue", "red", "green", "purple"], dashes = ["", "8 3", "2 2", "8 2 2 2"];
-      curves(chart, small.map(({ name }, k) => ({ name, points: runs[k].points, tone: tones[k], dash: dashes[k] })),
+      curves(chart, small.map(({ name }, k) => ({ name, points: running[k].points, tone: tones[k], dash: dashes[k] })),
         { xMax: nice(most), yMin: Math.min(0, ...all), yMax: Math.max(1, truth, ...all) * 1.1, x: "episodes", y: "worth of the start, as learned",
           marks: [{ at: truth, what: `optimal: ${two(truth)}` }],
-          words: `Worth of the start as learned: ${small.map(({ name }, k) => `${name} ${two(best(runs[k].run.learner.Q, maze.start))} after ${runs[k].run.episodes} episodes`).join(", ")}; the optimal value is ${two(truth)}.` });
-      const found = best(runs[0].run.learner.Q, maze.start);
+          words: `Worth of the start as learned: ${small.map(({ name }, k) => `${name} ${two(best(running[k].run.learner.Q, maze.start))} after ${running[k].run.episodes} episodes`).join(", ")}; the optimal value is ${two(truth)}.` });
+      const found = best(running[0].run.learner.Q, maze.start);
       panel.score(found);
       if (panel.running && Math.abs(found - truth) < 0.05 * Math.abs(truth)) { panel.state = "solved"; panel.running = true; }
     }
     function learn() {
-      const going = panel.running && runs, reached = panel.state;
+      const going = panel.running && running, reached = panel.state;
       pause();
       if (going && reached === "solved") panel.state = reached;
       if (going) { drawLearners(); panel.say(chart.svg.getAttribute("aria-label")); return; }

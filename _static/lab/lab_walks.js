@@ -3,21 +3,20 @@ lab.define("lab_walks", function (use) {
   const { generator } = use("random"), { Maze, ACTIONS, MOVES } = use("maze");
   const { monteCarloPrediction, tdPrediction, valueIteration, sweep, largestChange } = use("tabular");
   const { probabilities, returnsOf, WEIGHTS, pullOf, Means } = use("tabular_policy");
-  const { el, button, knob, choice, group, code, still, nice, curves, figure, Panel } = use("page");
+  const { el, button, knob, choice, runs, group, code, still, nice, curves, figure, Panel } = use("page");
   const { nameOf, two, drawMaze, mazePicture } = use("maze_picture");
   const { GAMMA, WORLDS, memory, walkOf, lent } = use("walks");
 
   const WORLD = "six cells";
 
   /** The reader's walks, or those that stand in for them, and a sentence that says which. */
-  function theirs() {
+  function theirs(whose) {
     const own = memory.read()[WORLD] ?? [], walks = own.length ? own : lent(WORLD);
-    const whose = own.length ? `${own.length === 1 ? "One walk" : `${own.length} walks`} of yours` : "Six walks of a stranger stand in for yours";
-    return { walks, whose: el("p", { class: "lab-small" }, `${whose}. `, el("a", { href: "01_what_is_rl.html#you-are-the-agent" }, own.length ? "Walk more in lesson 1" : "Walk yourself in lesson 1"), ". ") };
+    const words = own.length ? `${own.length === 1 ? "One walk" : `${own.length} walks`} of yours` : "Six walks of a stranger stand in for yours";
+    whose.replaceChildren(`${words}. `, el("a", { href: "01_what_is_rl.html#you-are-the-agent" }, own.length ? "Walk more in lesson 1" : "Walk yourself in lesson 1"), ".");
+    return walks;
   }
-  function forgetButton(again) {
-    return button("Forget my walks", () => { memory.forget(); again(); });
-  }
+  const forgetButton = again => button("Forget my walks", () => { memory.forget(); again(); });
   const inside = v => v < 0 ? `(${two(v)})` : two(v);
   const cellsOf = (maze, walk) => [...walk.map(({ state }) => state), walk.at(-1).nextState].map(s => nameOf(maze, s)).join(" ");
 
@@ -28,14 +27,14 @@ lab.define("lab_walks", function (use) {
     const runButton = button("Learn from the walks", run, { class: "lab-run" });
     const maps = ["Monte Carlo", "TD"].map(name => ({ name, svg: mazePicture({}), line: el("p", { class: "lab-small lab-line" }) }));
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => go() });
-    let timer, walks, whose, seen, at, td, mc;
+    const whose = el("p", { class: "lab-small" });
+    let timer, walks, seen, at, td, mc;
 
-    function build() {
-      ({ walks, whose } = theirs());
-      root.replaceChildren(group("The walks", runButton, button("One step", () => { pause(); step(); }), button("Start over", reset), alpha.node, forgetButton(() => { pause(); build(); })), whose,
-        panel.status, el("div", { class: "lab-two" }, ...maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, name), svg, line))), code(monteCarloPrediction, tdPrediction));
-      reset();
-    }
+    root.replaceChildren(runs("The walks", runButton, button("One step", () => { pause(); step(); }), button("Start over", reset)), group("Settings", alpha.node, forgetButton(begin)), whose,
+      panel.node, el("div", { class: "lab-pair" }, ...maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, name), svg, line))), code(monteCarloPrediction, tdPrediction));
+    begin();
+
+    function begin() { walks = theirs(whose); reset(); }
     function reset() {
       pause();
       seen = at = 0; td = new Float64Array(n); mc = new Float64Array(n);
@@ -79,7 +78,6 @@ lab.define("lab_walks", function (use) {
       panel.say(`${rounds === 1 ? "All walks are through" : `All walks are through ${rounds} times`}. The start: ${two(mc[maze.start])} says Monte Carlo, ${two(td[maze.start])} says TD; the best walker gets ${two(valueIteration(maze, GAMMA).values[maze.start])}. Press again: TD goes on learning from the same walks, Monte Carlo does not.`);
     }
     function pause() { clearTimeout(timer); if (panel.running || panel.state !== "solved") panel.state = "stopped"; runButton.textContent = "Learn from the walks"; }
-    build();
   }
 
   // ------------------------------------------------------------------ lesson 6: choices are the samples that pull
@@ -112,17 +110,20 @@ lab.define("lab_walks", function (use) {
     const runButton = button("Let the walks pull", run, { class: "lab-run" });
     const picture = mazePicture({}), line = el("p", { class: "lab-small lab-line" }), many = el("p", { class: "lab-small" }), chart = figure();
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => go() });
-    let timer, walks, whose, now, kept;                      // kept: the last curve of each weight
+    const whose = el("p", { class: "lab-small" });
+    let timer, walks, now, kept;                             // kept: the last curve of each weight
     const top = valueIteration(maze, GAMMA).values[maze.start], good = it => it.count > walks.length && it.worth > 0.9 * top;
 
-    function build() {
-      ({ walks, whose } = theirs());
+    root.replaceChildren(runs("Pull", runButton, button("One walk", () => { pause(); step(); }), button("Start over", reset), button("Twenty seeds", twenty)),
+      group("Settings", weight.node, rate.node, seed.node, forgetButton(begin)), whose, panel.node, el("div", { class: "lab-two" },
+      el("div", {}, picture, el("p", { class: "lab-small" }, "Numbers: the chance of each move, in percent. Discs: the pull of the last walk, up (blue) or down (orange). Pay counts 0.9 times as much for each step that it comes later.")), chart.node),
+    line, many, code(probabilities, pullOf));
+    begin();
+
+    function begin() {
+      walks = theirs(whose);
       kept = {};
       many.textContent = "";
-      root.replaceChildren(group("Pull", runButton, button("One walk", () => { pause(); step(); }), button("Start over", reset), button("Twenty seeds", twenty), weight.node, rate.node, seed.node,
-        forgetButton(() => { pause(); build(); })), whose, panel.status, el("div", { class: "lab-two" },
-        el("div", {}, picture, el("p", { class: "lab-small" }, "Numbers: the chance of each move, in percent. Discs: the pull of the last walk, up (blue) or down (orange). Pay counts 0.9 times as much for each step that it comes later.")), chart.node),
-      line, many, code(probabilities, pullOf));
       reset();
     }
     function reset() {
@@ -181,7 +182,6 @@ lab.define("lab_walks", function (use) {
       panel.say(`After ${now.count} walks, ${Math.min(now.count, walks.length)} of them given, the policy is worth ${two(now.worth)}, ${good(now) ? "nine tenths of the best." : "and no longer much better."} Choose another weight: this curve stays.`);
     }
     function pause() { clearTimeout(timer); panel.state = "stopped"; runButton.textContent = "Let the walks pull"; }
-    build();
   }
 
   return { build: (root, mode) => ({ learn: buildLearn, pull: buildPull })[mode](root) };

@@ -37,7 +37,11 @@ lab.define("page", function (use) {
     return { node: el("span", { class: "lab-palette", role: "group", "aria-label": name }, el("span", {}, name), ...buttons), get value() { return value; } };
   }
 
-  const group = (title, ...nodes) => el("fieldset", {}, el("legend", {}, title), ...nodes);
+  const narrow = typeof matchMedia === "function" ? matchMedia("(max-width: 600px)") : { matches: false };
+  const frame = (title, ...nodes) => el("fieldset", {}, el("legend", {}, title), ...nodes);
+  /** What starts and steps a lab: its results stand below, and where room is scarce the settings between them fold. */
+  function runs(...parts) { const node = frame(...parts); node.className = "lab-go"; return node; }
+  const group = (title, ...nodes) => el("details", { class: "lab-fold", open: !narrow.matches }, el("summary", {}, title), el("div", {}, ...nodes));
 
   /** The source of what runs, to be unfolded. */
   function code(...functions) {
@@ -59,10 +63,15 @@ lab.define("page", function (use) {
 
   /**
    * Draw lines into a figure: [{name, points: [[x, y]], tone, dash}] over axes from 0 to xMax and from yMin to yMax.
-   * What they say stands below them in words too.
+   * What they say stands below them in words too. They are drawn with the next picture of the page, once.
    */
-  function curves(figure, lines, { xMax, yMin = 0, yMax, x, y, marks = [], words }) {
-    const W = Math.max(300, Math.min(640, figure.svg.clientWidth || 640)), H = 220, L = 48, R = 12, T = 26, B = 40, round = v => v.toFixed(1);
+  function curves(figure, lines, axes) {
+    figure.svg.setAttribute("aria-label", axes.words);
+    if (!figure.draw) requestAnimationFrame(() => { const { draw } = figure; figure.draw = null; draw(); });
+    figure.draw = figure.again = () => drawCurves(figure, lines, axes);
+  }
+  function drawCurves(figure, lines, { xMax, yMin = 0, yMax, x, y, marks = [] }) {
+    const W = Math.max(300, Math.min(640, figure.width || 640)), H = 220, L = 48, R = 12, T = 26, B = 40, round = v => v.toFixed(1);
     const px = v => L + (W - L - R) * Math.min(1, v / xMax), py = v => H - B - (H - B - T) * (v - yMin) / (yMax - yMin);
     const text = (at, v, what, anchor) => `<text x="${round(at)}" y="${round(v)}" text-anchor="${anchor}">${what}</text>`;
     let out = "";
@@ -75,7 +84,6 @@ lab.define("page", function (use) {
       out += `<polyline class="lab-${tone}" stroke-dasharray="${dash}" points="${points.map(p => `${round(px(p[0]))},${round(py(Math.max(yMin, Math.min(yMax, p[1]))))}`).join(" ")}"/>`;
     out += text((L + W - R) / 2, H - 6, x, "middle") + text(L, 14, y, "start");
     figure.svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
-    figure.svg.setAttribute("aria-label", words);
     figure.svg.innerHTML = out;
     figure.key.replaceChildren(...lines.filter(line => line.name).map(line => el("span", { class: `lab-${line.tone}`, "data-dash": line.dash ? "" : null }, line.name)));
   }
@@ -85,17 +93,28 @@ lab.define("page", function (use) {
     svg.setAttribute("viewBox", "0 0 640 220");
     svg.setAttribute("role", "img");
     svg.setAttribute("class", "lab-curves");
-    return { svg, key, node: el("div", {}, svg, key) };
+    const made = { svg, key, node: el("div", {}, svg, key) };
+    new ResizeObserver(([{ contentRect: { width } }]) => {   // asking for the width would make the page lay itself out at once
+      if (width === made.width) return;
+      made.width = width;
+      made.again?.();
+    }).observe(svg);
+    return made;
   }
 
   /**
    * The state of a lab as its page shows it: a sentence, a score, and running, stopped or solved. A lab that is out of
-   * sight pauses: `sleep` and `wake` are called only while it runs.
+   * sight pauses: `sleep` and `wake` are called only while it runs. Where settings count from the next run, `begun` says
+   * whether one is under way, and `again` how to begin the next.
    */
   class Panel {
-    constructor(root, { sleep = () => {}, wake = () => {} } = {}) {
+    constructor(root, { sleep = () => {}, wake = () => {}, begun = () => false, again = "" } = {}) {
       this.root = root;
       this.status = el("p", { class: "lab-status", role: "status" });
+      this.later = el("p", { class: "lab-small", role: "status" });
+      this.node = el("div", {}, this.later, this.status);
+      root.addEventListener("change", () => { if (begun()) this.later.textContent = `What you changed counts from the next run: ${again}.`; });
+      root.addEventListener("click", event => this.show(event.target.closest(".lab-go button")));
       this.running = false;
       let seen = true;
       const look = () => {
@@ -116,6 +135,13 @@ lab.define("page", function (use) {
     score(value) { this.root.dataset.score = String(Math.round(value * 10000) / 10000); }
     set state(state) { this.running = state === "running"; this.root.dataset.state = state; }
     get state() { return this.root.dataset.state; }
+    /** On a narrow page a press folds the settings, and its results are brought into view. */
+    show(pressed) {
+      if (!pressed || !narrow.matches) return;
+      for (const fold of this.root.querySelectorAll(".lab-fold")) fold.open = false;
+      const go = pressed.closest(".lab-go");
+      requestAnimationFrame(() => { if (innerHeight - go.getBoundingClientRect().bottom < 420) go.scrollIntoView(); });
+    }
     /** A press on the run button: pause what runs, or start it. */
     press(runButton, go, pause) {
       if (this.running) return pause();
@@ -125,5 +151,5 @@ lab.define("page", function (use) {
     }
   }
 
-  return { el, button, knob, choice, palette, group, code, still, nice, curves, figure, Panel };
+  return { el, button, knob, choice, palette, frame, runs, group, code, still, nice, curves, figure, Panel };
 });

@@ -16,8 +16,10 @@ lab.define("reward_model", function (use) {
   function preferenceGradient(w, pairs, ridge) {
     const gradient = w.map(x => ridge * x);
     for (const [chosen, rejected] of pairs) {
-      const difference = chosen.map((x, k) => x - rejected[k]), margin = difference.reduce((sum, x, k) => sum + w[k] * x, 0);
-      difference.forEach((x, k) => { gradient[k] -= x / (1 + Math.exp(margin)) / pairs.length; });
+      let margin = 0;
+      for (let k = 0; k < w.length; k++) margin += w[k] * (chosen[k] - rejected[k]);
+      const push = 1 / (1 + Math.exp(margin)) / pairs.length;
+      for (let k = 0; k < w.length; k++) gradient[k] -= push * (chosen[k] - rejected[k]);
     }
     return gradient;
   }

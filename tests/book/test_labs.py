@@ -79,8 +79,13 @@ class Seen:
     def open(self, name: str) -> Any:
         """Open a lab without running it, and wait until it stands there."""
         self.lab(name).locator(".lab-open").click()
-        self.page.wait_for_function("n => !document.querySelector(`[data-lab=${n}] .lab-open`)", arg=name, timeout=WAIT)
+        self.ready(self.lab(name))
         return self.lab(name)
+
+    def ready(self, lab: Any) -> None:
+        """Wait until a lab stands there and the reader is in it."""
+        script = "node => node.querySelector('.lab-code') && !node.hasAttribute('aria-busy')"
+        self.page.wait_for_function(script, arg=lab.element_handle(), timeout=WAIT)
 
     def run(self, name: str, states: str = "solved") -> float:
         """Press run, wait for the end, and return the score."""
@@ -187,6 +192,7 @@ def test_the_maze_is_painted_by_mouse_touch_and_keyboard(browser: Any, page_of_l
     with opened(browser, page_of_labs, viewport=NARROW, has_touch=True) as seen:
         assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)
         lab, picture = seen.lab("maze"), seen.lab("maze").locator("svg.lab-maze").first
+        lab.get_by_text("The maze", exact=True).tap()  # the settings are folded on a phone
         box = picture.bounding_box()
         cell = lambda s: {"x": box["width"] * (s % 3 + 0.5) / 3, "y": box["height"] * (s // 3 + 0.5) / 2}
         lab.get_by_role("button", name="builds a wall").click()
@@ -196,6 +202,7 @@ def test_the_maze_is_painted_by_mouse_touch_and_keyboard(browser: Any, page_of_l
         picture.click(position=cell(4))
         assert seen.status("maze").startswith("E is now free")
         assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)  # around the wall: down, right, right
+        lab.get_by_text("The maze", exact=True).tap()
         lab.get_by_role("spinbutton", name="Reward to set").fill("-1")
         lab.get_by_role("button", name="sets its reward to").click()
         picture.focus()
@@ -261,15 +268,15 @@ def test_cartpole_pauses_steps_and_stops(browser: Any, page_of_labs: str) -> Non
     with opened(browser, page_of_labs) as seen:
         lab = seen.open("cartpole")
         lab.get_by_role("button", name="One round").click()
-        line = lab.locator(".lab-two .lab-small").first
+        line = lab.locator(".lab-pair .lab-small").first
         seen.page.wait_for_function(
-            "() => document.querySelector('.lab-two .lab-small').textContent.includes('1,024 steps')", timeout=WAIT
+            "() => document.querySelector('.lab-pair .lab-small').textContent.includes('1,024 steps')", timeout=WAIT
         )
         seen.page.wait_for_timeout(300)
         assert "1,024 steps" in line.inner_text()  # one update, and not a second
         lab.get_by_role("button", name="One round").click()
         seen.page.wait_for_function(
-            "() => document.querySelector('.lab-two .lab-small').textContent.includes('2,048 steps')", timeout=WAIT
+            "() => document.querySelector('.lab-pair .lab-small').textContent.includes('2,048 steps')", timeout=WAIT
         )
         lab.get_by_role("button", name="Stop").click()
         assert lab.get_attribute("data-state") == "stopped"
@@ -284,7 +291,7 @@ def test_cartpole_pauses_steps_and_stops(browser: Any, page_of_labs: str) -> Non
             lab.get_by_label("Method").first.select_option(method)
             lab.locator(".lab-run").click()
             seen.page.wait_for_function(
-                "() => / [1-9],?\\d* episodes;/.test(document.querySelector('.lab-two .lab-small').textContent)",
+                "() => / [1-9],?\\d* episodes;/.test(document.querySelector('.lab-pair .lab-small').textContent)",
                 timeout=WAIT,
             )
             lab.get_by_role("button", name="Stop").click()
@@ -361,14 +368,23 @@ def test_the_reader_walks_by_keys_swipes_and_buttons_and_is_remembered_until_tol
         seen.page.mouse.up()  # a swipe down, from C to the goal
         assert float(lab.get_attribute("data-score")) == pytest.approx(8.1, abs=1e-4)
         assert lab.get_attribute("data-state") == "solved" and "Walks so far: 1" in lab.inner_text()
+        assert "seems worth" not in lab.inner_text()
+        lab.get_by_text("The maze", exact=True).click()
+        for unknown in (2, 0, 2):  # one walks on in fog; the map is shown when it is asked for
+            assert f"{unknown} of 6 cells are unknown" in picture.get_attribute("aria-label")
+            lab.get_by_role("button", name="Lift the fog").click()
+        lab.get_by_role("button", name="Lift the fog").click()
         for key in ("ArrowDown", "ArrowRight"):
             picture.press(key)
         assert float(lab.get_attribute("data-score")) == pytest.approx(-9.0, abs=1e-4)  # the trap, one discount later
+        lab.get_by_text("What do the walks say").click()
+        lab.get_by_text("seems worth").first.wait_for()
         assert "The start seems worth -0.45." in lab.inner_text()  # Monte Carlo: the mean of 8.1 and -9
         seen.page.reload()
         seen.open("agent")
         assert "Walks so far: 2" in lab.inner_text()
         assert seen.page.evaluate("Object.keys(localStorage)") == ["rlbook-walks"]
+        lab.get_by_text("The maze", exact=True).click()
         lab.get_by_role("button", name="Forget my walks").click()
         assert seen.page.evaluate("localStorage.length") == 0 and "not walked here yet" in lab.inner_text()
 
@@ -402,9 +418,13 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
 
         walker = lab("agent", "walk")
         walker.locator(".lab-open").click()
+        seen.ready(walker)
         for move in ("right", "right", "down"):
             walker.get_by_role("button", name=move).click()
-        assert "Your shortest way to the goal took 3 steps; the shortest there is takes 3." in walker.inner_text()
+        assert "Your shortest way to the goal took 3 steps." in walker.inner_text()
+        assert "shortest way there is" not in walker.inner_text()
+        walker.get_by_text("Is there a shorter way?").click()
+        walker.get_by_text("The shortest way there is takes 3 steps.").wait_for()
         assert "worth" not in walker.inner_text()
         walker.get_by_role("button", name="Forget my walks").click()
 
@@ -420,7 +440,7 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
 
         judge = lab("language", "judge")  # thumbs for the longer answer make a judge that pays for length
         judge.locator(".lab-open").click()
-        judge.locator(".lab-code").wait_for()
+        seen.ready(judge)
         for _ in range(6):
             judge.locator(".lab-answer").evaluate_all(
                 "([a, b]) => (a.textContent.length > b.textContent.length ? a : b).click()"
@@ -443,10 +463,41 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
         assert solved("agent", "learn") == pytest.approx(8.1) and "One walk of yours" in walks.inner_text()
         pull = lab("agent", "pull")
         pull.locator(".lab-open").click()
+        seen.ready(pull)
         pull.get_by_role("button", name="One walk").click()
         assert "A B C F. The first choice, right in A: 8.10 × (1 − 0.25) = 6.07" in pull.inner_text()
         pull.get_by_role("button", name="Forget my walks").click()
         assert "stranger" in pull.inner_text() and seen.page.evaluate("localStorage.length") == 0
+
+
+@pytest.mark.parametrize("mode", [(name, mode) for name in LABS for mode in LABS[name]], ids="-".join)
+def test_on_a_phone_run_shows_what_it_does(browser: Any, tmp_path: Path, mode: tuple[str, str]) -> None:
+    """Without scrolling: the button and the first result below it, with the settings between them folded."""
+    address = write_page(tmp_path, [(mode[0], {"mode": mode[1]} if mode[1] else {})])
+    with opened(browser, address, viewport=NARROW, has_touch=True) as seen:
+        seen.page.add_style_tag(content="h2 { margin-top: 400px } main { padding-bottom: 1500px }")
+        lab = seen.lab(mode[0])
+        lab.locator(".lab-run").tap()
+        seen.ready(lab)
+        seen.page.wait_for_timeout(300)
+        assert lab.locator(".lab-fold[open]").count() == 0
+        for part in (".lab-run", ".lab-status", ".lab-maze, .lab-pair svg, .lab-scroll"):
+            box = lab.locator(part).locator("visible=true").first.bounding_box()
+            assert 0 <= box["y"] and box["y"] + box["height"] <= NARROW["height"], (part, box)
+
+
+def test_the_focus_stays_where_enter_was_pressed(browser: Any, page_of_labs: str, page_of_modes: str) -> None:
+    for address in (page_of_labs, page_of_modes):
+        with opened(browser, address) as seen:
+            for k in range(seen.page.locator("[data-lab]").count()):
+                lab = seen.page.locator("[data-lab]").nth(k)
+                lab.locator(".lab-open").press("Enter")
+                seen.ready(lab)
+                assert lab.evaluate("node => node.contains(document.activeElement)")
+                for button in lab.get_by_role("button").element_handles():
+                    if button.is_visible() and button.is_enabled():
+                        button.press("Enter")
+                        assert button.evaluate("node => node === document.activeElement"), button.inner_text()
 
 
 PRESS_ANYTHING = """([name, seed]) => {
@@ -510,11 +561,11 @@ def test_with_less_motion_the_maze_is_swept_at_once_and_carts_stand_still(browse
     with opened(browser, page_of_labs, reduced_motion="reduce") as seen:
         assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)
         lab = seen.open("cartpole")
-        cart = lab.locator(".lab-two svg g").first
+        cart = lab.locator(".lab-pair svg g").first
         before = cart.get_attribute("transform")
         lab.locator(".lab-run").click()
         seen.page.wait_for_function(
-            "() => document.querySelector('.lab-two .lab-small').textContent.includes('episodes')", timeout=WAIT
+            "() => document.querySelector('.lab-pair .lab-small').textContent.includes('episodes')", timeout=WAIT
         )
         seen.page.wait_for_timeout(400)
         assert cart.get_attribute("transform") == before
@@ -537,7 +588,10 @@ def test_every_lab_is_open_to_assistive_technology(
                 lab = seen.page.locator("[data-lab]:has(.lab-open)").first
                 run = lab.locator(".lab-open").element_handle()
                 lab.locator(".lab-open").click()
-                seen.page.wait_for_function("node => !node.isConnected", arg=run)
+                seen.page.wait_for_function(
+                    "node => !node.isConnected && !document.querySelector('[aria-busy]')", arg=run
+                )
+            seen.page.evaluate("document.querySelectorAll('.lab-fold').forEach(fold => { fold.open = true; })")
             seen.page.evaluate(axe)
             found = seen.page.evaluate(
                 "rules => axe.run(document, { preload: false, ...rules }).then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 120))]))",
@@ -648,7 +702,7 @@ def test_every_lab_in_a_lesson_opens_with_its_settings(browser: Any, site: Path)
             for k in range(seen.page.locator("[data-lab]").count()):
                 lab = seen.page.locator("[data-lab]").nth(k)
                 lab.locator(".lab-open").click()
-                lab.locator(".lab-code").wait_for()
+                seen.ready(lab)
                 assert "did not start" not in lab.inner_text()
                 sides = [lab.get_attribute(f"data-{side}") for side in ("left", "right")]
                 chosen = lab.get_by_label("Method", exact=True).evaluate_all("nodes => nodes.map(node => node.value)")
