@@ -336,15 +336,16 @@ class HuggingFaceModel(nn.Module):
 
     def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """(B, L) tokens and mask to hidden vectors (B, L, D)."""
-        output = self.model.base_model(
-            input_ids=tokens, attention_mask=mask.long(), position_ids=_positions(mask), use_cache=False
-        )
-        hidden: Tensor = output.last_hidden_state
-        return hidden
+        return self._read(tokens, mask, use_cache=False)[0]
 
     def predicting(self, tokens: Tensor, mask: Tensor, first: int) -> Tensor:
         """(B, L) tokens and mask to (B, L - first, D): the vectors that predict the columns from ``first`` on."""
-        return self.hidden(tokens, mask)[:, first - 1 : -1]
+        last, cache = self._read_prompts(tokens[:, :first], mask[:, :first])
+        if cache is None:  # activations are made again on the way back
+            return self.hidden(tokens, mask)[:, first - 1 : -1]
+        if tokens.shape[1] == first + 1:
+            return last
+        return torch.cat([last, self._read(tokens[:, first:-1], mask[:, :-1], past_key_values=cache)[0]], 1)
 
     def head(self, hidden: Tensor) -> Tensor:
         """(..., D) to logits (..., V)."""
@@ -353,11 +354,15 @@ class HuggingFaceModel(nn.Module):
 
     def prefill(self, tokens: Tensor, mask: Tensor, room: int) -> tuple[Tensor, Any]:
         """Read the prompts (B, P): logits (B, V) after the last column, and the library's cache, which grows."""
-        return self._step(tokens, mask, _positions(mask), None)
+        last, cache = self._read_prompts(tokens, mask)
+        return self.head(last[:, -1]), cache
 
     def decode(self, tokens: Tensor, mask: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """One more token a row, (B,); mask (B, L) covers all columns so far. Logits (B, V) and the cache."""
-        return self._step(tokens[:, None], mask, _positions(mask)[:, -1:], cache)
+        if cache is None:
+            raise ValueError("the model keeps no cache; call model.eval(), or generate with use_cache=False")
+        last, cache = self._read(tokens[:, None], mask, past_key_values=cache)
+        return self.head(last[:, -1]), cache
 
     @checked
     def save(self, folder: str | Path) -> None:
@@ -365,11 +370,21 @@ class HuggingFaceModel(nn.Module):
         self.model.save_pretrained(folder)
         self.tokenizer.tokenizer.save_pretrained(folder)
 
-    def _step(self, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
+    def _read_prompts(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Any]:
+        """The last column's vectors (B, 1, D), and the cache. A prompt that several rows begin with is read once."""
+        prompts, which = torch.unique(tokens.masked_fill(~mask, -1), dim=0, return_inverse=True)
+        last, cache = self._read(prompts.clamp_min(0), prompts >= 0)
+        if cache is not None:
+            cache.reorder_cache(which)  # as beam search does
+        return last[which, -1:], cache
+
+    def _read(self, tokens: Tensor, mask: Tensor, use_cache: bool = True, **cache: Any) -> tuple[Tensor, Any]:
+        """Hidden vectors of the tokens; mask (B, S) covers the cached columns, too. And the cache with these columns."""
+        positions = _positions(mask)[:, mask.shape[1] - tokens.shape[1] :]
         output = self.model.base_model(
-            input_ids=tokens, attention_mask=mask.long(), position_ids=positions, past_key_values=cache, use_cache=True
+            input_ids=tokens, attention_mask=mask.long(), position_ids=positions, use_cache=use_cache, **cache
         )
-        return self.head(output.last_hidden_state[:, -1]), output.past_key_values
+        return output.last_hidden_state, getattr(output, "past_key_values", None)
 
 
 class _HuggingFaceTokenizer:

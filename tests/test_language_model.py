@@ -552,6 +552,31 @@ def test_a_hugging_face_model_samples_and_trains_alike(hugging_face):
     assert generate(model, PROMPTS, max_new_tokens=6, greedy=True).texts == alone
 
 
+def test_a_hugging_face_model_reads_a_prompt_that_rows_share_once(hugging_face):
+    """Log-probabilities and gradient against one pass over everything; a group of eight pays for its prompt once."""
+    model, read, found = load_hugging_face(str(hugging_face)), [], []
+    model.model.get_input_embeddings().register_forward_hook(lambda _, given, out: read.append(out[..., 0].numel()))
+    prompts = [prompt for prompt in ("41=", "777777=") for _ in range(8)]
+    sampled = generate(model, prompts, max_new_tokens=9, seed=1)
+    columns = sampled.tokens.shape[1]
+    assert read == [2 * 7] + [16] * (columns - 1)
+    weights = torch.linspace(-1, 1, sampled.mask.numel()).view(sampled.mask.shape)
+    for whole in (False, True):
+        read.clear()
+        log_probs, _ = completion_log_probs(model, sampled)
+        assert read[-1] == 16 * (7 + columns if whole else columns - 1) and read[0] == 2 * 7
+        assert torch.allclose(log_probs, sampled.log_probs, atol=1e-5)
+        found.append((log_probs, torch.autograd.grad((log_probs * weights).sum(), list(model.parameters()))))
+        model.train().model.activation_checkpointing_enable()  # which leaves no cache: everything in one pass
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="keeps no cache"):
+        generate(model, prompts, max_new_tokens=9)
+    model.eval()
+    with torch.no_grad():
+        one = [model.predicting(*(x[:, :8] for x in sampled.whole), 7), model.hidden(*sampled.whole)[:, 6:7]]
+    torch.testing.assert_close(*one, rtol=0, atol=1e-5)  # answers of one token
+
+
 def test_a_hugging_face_model_equals_its_own_logits(hugging_face):
     model = load_hugging_face(str(hugging_face))
     tokens = torch.tensor([model.tokenizer.encode("4127=")])
