@@ -374,9 +374,10 @@ def foretold(trainer: Trainer, config: EngineConfig, longest: Count) -> str:
     if config.vllm or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         return said + " The time is not foretold with vLLM, FSDP or DeepSpeed."
     write, learn = _seconds_an_update(trainer, config, rows, longest)
+    whole = config.updates * (write + learn)
     return (
         f"{said} Time, the computing alone, about: {write + learn:.3g} s an update (writing {write:.3g}, learning "
-        f"{learn:.3g}), {config.updates * (write + learn) / 3600:.2g} hours in all."
+        f"{learn:.3g}), {f'{whole / 60:.2g} minutes' if whole < 3600 else f'{whole / 3600:.2g} hours'} in all."
     )
 
 

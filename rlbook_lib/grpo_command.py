@@ -20,6 +20,7 @@ import argparse
 import dataclasses
 import importlib
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -228,14 +229,20 @@ def _reward(text: str, task: PromptFile) -> tuple[str, Paid, float]:
         return "rule", lambda prompt, completion, answer: task.reward(prompt, completion, True), weight
     path, _, name = source.rpartition(":")
     if not Path(path).is_file():
-        raise ValueError(f"--reward {text}: {path or source} is no file; expected rule, or file.py:function")
+        wrong = f"{path} is no file; " if path else ""
+        raise ValueError(f"--reward {text}: {wrong}expected rule, or file.py:function")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    if not callable(getattr(module, name, None)):
+    if not callable(paid := getattr(module, name, None)):
         raise ValueError(f"--reward {text}: {path} has no function {name!r}")
-    return name, getattr(module, name), weight
+    try:
+        (takes := inspect.signature(paid)).bind("prompt", "completion", "answer")
+    except TypeError:  # TRL's form, most likely: lists of everything
+        expected = f"{name}(prompt, completion, answer), which returns a number for one answer"
+        raise ValueError(f"--reward {text}: {name} takes {takes}; expected {expected}") from None
+    return name, paid, weight
 
 
 def _called(task: PromptFile, name: str, paid: Paid, eos: set[int]) -> Callable[..., list[float]]:
@@ -294,7 +301,7 @@ def _require_room(
         read = lambda prompt: tokenizer.apply_chat_template(_message(prompt), add_generation_prompt=True, **template)
     for prompt in task.answers:
         if (tokens := len(read(prompt)["input_ids"])) + config.max_new_tokens > room:
-            both = f"{tokens} tokens and its answer may have {config.max_new_tokens}"
+            both = f"{tokens} tokens and its answer may have {config.max_new_tokens} (--max-new-tokens)"
             raise ValueError(f"{path}: the prompt {prompt[:80]!r} has {both}; expected at most {room} together")
         longest = max(longest, tokens)
     return longest
@@ -447,10 +454,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """What the command line says; a name of TRL's is answered with the one that it has here."""
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
+    said = []
     for word in unknown:
         option = engines.option_for(word.strip("-").partition("=")[0].replace("-", "_"))
         if word.startswith("--") and option is not None:
-            parser.error(f"{word.partition('=')[0]} is --{option} here{' NAME=VALUE' if option == 'trl' else ''}")
+            said.append(f"{word.partition('=')[0]} is --{option} here{' NAME=VALUE' if option == 'trl' else ''}")
+    if said:
+        parser.error("; ".join(said))
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return options
@@ -458,7 +468,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rlbook_lib.grpo_command", description="GRPO on a model of your own, by TRL's GRPOTrainer."
+        prog="python -m rlbook_lib.grpo_command",
+        usage="%(prog)s --model FOLDER --task FILE --output FOLDER [options; --help lists them]",
+        description="GRPO on a model of your own, by TRL's GRPOTrainer.",
     )
     add = parser.add_argument
     add("--model", type=Path, required=True, help="folder with a causal language model and its tokenizer")

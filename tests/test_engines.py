@@ -70,6 +70,11 @@ def test_a_name_of_trl_is_answered_with_the_option_it_has_here(capsys):
         with pytest.raises(SystemExit):
             main([*base, word, "1"])
         assert f": error: {word.partition('=')[0]} is {option} here" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*base, "--num_generations", "8", "--max_completion_length=4"])
+    said = capsys.readouterr().err
+    assert said.endswith("--num_generations is --group here; --max_completion_length is --max-new-tokens here\n")
+    assert said.count("\n") == 2  # usage, and this
     names = {name for knob in KNOBS for name in knob.trl} | {
         n for n, o in ELSEWHERE.items() if hasattr(EngineConfig(), o)
     }

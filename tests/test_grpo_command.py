@@ -245,7 +245,12 @@ def test_a_folder_of_another_run_or_in_use_is_left_alone(whole, llama, task, own
         ("--beta 0.1 --kl k1", "kl is 'k1', which TRL does not have"),
         ("--prompts 90", "prompts is 90; expected at most"),
         ("--checkpoint-every 0", "checkpoint_every is 0"),
-        ("--reward own.py", "expected rule, or file.py:function"),
+        ("--reward own.py", "--reward own.py: expected rule, or file.py:function"),
+        ("--reward nowhere.py:own", "nowhere.py is no file; expected rule, or file.py:function"),
+        (
+            f"--reward {__file__}:lines",
+            "lines takes (path: pathlib.Path) -> list[dict]; expected lines(prompt, completion",
+        ),
         ("--reward rule=much", "the weight is 'much'"),
     ],
 )
@@ -259,7 +264,10 @@ def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(task, t
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("--max-new-tokens 62", "the prompt '0+0=' has 4 tokens and its answer may have 62; expected at most 64"),
+        (
+            "--max-new-tokens 62",
+            "the prompt '0+0=' has 4 tokens and its answer may have 62 (--max-new-tokens); expected at",
+        ),
         ("--chat", "the tokenizer has no chat template"),
         ("--trl num_generations=3", "num_generations follows from --group"),
         ("--trl num_generation=3", "expected name=value, an argument of trl.GRPOConfig"),

@@ -185,12 +185,12 @@ WHOLE = {
     "dqn-many-carts": [({"copies": 16, "batch": 64, "updates": 20, "seeds": [0]}, {"updates": 40}, 3 * 1500 / 20)],
     "trpo-cartpole": [({"copies": 8, "updates": 1, "seeds": [0]}, {"updates": 2}, 3 * 40)],
     "ppo_cartpole": [({"copies": [8], "updates": 1, "seeds": [0]}, {"updates": 2}, 3 * 2 * 40)],
-    "rlhf-large": [(rlhf(1, 1), rlhf(2, 1), 2000), (rlhf(1, 1), rlhf(1, 2), 100)],
+    "rlhf-large": [(rlhf(1, 1), rlhf(2, 1), 1200), (rlhf(1, 1), rlhf(1, 2), 60)],
     "grpo_sorting": [(grpo(1, 1), grpo(2, 1), 1500), (grpo(1, 1), grpo(1, 2), 200)],
 }
 WEIGHTS = 8 * 12 * 512**2
 FLOPS = {
-    "rlhf-large": WEIGHTS * (2000 * 512 * 6 * 34 + 100 * 2048 * 34 * (6 + 12 * RLHFConfig().epochs)),
+    "rlhf-large": WEIGHTS * (1200 * 512 * 6 * 34 + 60 * 2048 * 34 * (6 + 12 * RLHFConfig().epochs)),
     "grpo_sorting": WEIGHTS * (1500 * 512 * 6 * 28 + 200 * 128 * 16 * 28 * 8),
 }
 
@@ -202,4 +202,4 @@ def test_a_gpu_run_ends_within_ten_minutes_by_count(name):
     count = sum((operators(name, **one | two) - operators(name, **one)) * times for one, two, times in WHOLE[name])
     judged = 240 * 500 * 3e-4 if name == "ppo_cartpole" else 0
     seconds = 30e-6 * count + judged + FLOPS.get(name, 0) / 5e13
-    assert seconds < 600
+    assert seconds < (400 if name == "rlhf-large" else 600)
