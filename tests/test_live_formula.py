@@ -110,12 +110,11 @@ def optimum(names, beta):
     return exact
 
 
-def group(names, a, b, c, d, points, scale):
+def group(names, a, b, c, d, points):
     scores = torch.tensor([float(points) * answer.endswith("=6") for answer in (a, b, c, d)], dtype=torch.float64)
-    divides = scale == "by std"
-    found = grpo.group_advantages(scores[None], "std" if divides else "none")[0]
-    spread = scores.std(correction=0) + 1e-6 if divides else 1.0
-    exact = {"score1": scores.max(), "score2": scores.min(), "meanscore": scores.mean(), "spread": spread}
+    found = grpo.group_advantages(scores[None])[0]
+    exact = {"score1": scores.max(), "score2": scores.min(), "meanscore": scores.mean()}
+    exact["spread"] = scores.std(correction=0) + 1e-6
     return exact | {"advantage1": found.max(), "advantage2": found.min()}
 
 
@@ -137,7 +136,7 @@ NUMBERS = [
      lambda t: {f"chance{k}": t["strength1"] / (t["strength1"] + t[f"rival{k}"]) for k in (1, 2)}),
     ("eq-rlhf-optimum", "12_rlhf", "rlhf-bandit-setup", ["rlhf-bandit"], optimum,
      lambda t: {f"answer{k}": t[f"reference{k}"] * math.exp(t[f"score{k}"] / t["price"] - t["norm"]) for k in (1, 2)}),
-    ("eq-group-advantage", "13_grpo", "grpo-x-group", [], group,
+    ("eq-group-advantage", "13_grpo", "mine1301", [], group,
      lambda t: {f"advantage{k}": (t[f"score{k}"] - t["meanscore"]) / t["spread"] for k in (1, 2)}),
 ]  # fmt: skip
 

@@ -16,6 +16,7 @@ lab.define("lab_cartpole", function (use) {
       ["minibatches", "minibatches", { min: 1, max: 16, step: 1 }], RATE, LAMBDA] },
     TRPO: { module: "trpo", defaults: TRPO, knobs: [["delta", "radius δ in nats", { min: 0.001, max: 1, step: 0.001 }],
       ["valueLearningRate", "learning rate of the values", { min: 1e-5, max: 0.2, step: 0.0005 }], LAMBDA] },
+    "plain step": { module: "trpo", defaults: { ...TRPO, rate: 10 }, knobs: [["rate", "rate of the step", { min: 0.1, max: 50, step: 0.1 }]] },
     A2C: { module: "policy_gradient", fixed: { method: "a2c" }, defaults: A2C, knobs: [RATE, LAMBDA] },
     REINFORCE: { module: "policy_gradient", fixed: { method: "reinforce", baseline: "none", normalize: false }, defaults: REINFORCE,
       knobs: [["episodes", "episodes an update", { min: 1, max: 32, step: 1 }], RATE] },

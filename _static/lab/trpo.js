@@ -67,8 +67,8 @@ lab.define("trpo", function (use) {
     const { entropy } = policyGradientBackward(policy, batch, advantages, 1 / size), gradient = policy.gradient.map(g => -g);
     const some = rowsOf(batch, Array.from({ length: Math.ceil(size / config.fisherEvery) }, (_, k) => k * config.fisherEvery));
     const fisher = fisherVectorProduct(policy, some.observations, some.size, config.damping);
-    const full = naturalGradientStep(gradient, fisher, delta, config.cgIterations, 1e-4);
-    const found = lineSearch(step => {
+    const full = config.rate ? gradient.map(g => config.rate * g) : naturalGradientStep(gradient, fisher, delta, config.cgIterations, 1e-4);
+    const evaluate = step => {
       policy.theta.set(plus(theta, 1, step));
       const now = allLogProbs(policy, batch);
       let gain = 0, kl = 0;
@@ -78,7 +78,9 @@ lab.define("trpo", function (use) {
         for (let a = i * ACTIONS; a < (i + 1) * ACTIONS; a++) kl += Math.exp(old[a]) * (old[a] - now[a]) / size;
       }
       return { gain, kl };
-    }, full, delta, { factor: config.lineSearchFactor, tries: config.lineSearchTries });
+    };
+    if (config.rate) return { kl: evaluate(full).kl, entropy };  // a plain step, the control: no ruler, no check
+    const found = lineSearch(evaluate, full, delta, { factor: config.lineSearchFactor, tries: config.lineSearchTries });
     if (!found.accepted) policy.theta.set(theta);
     return { kl: found.kl, gain: found.gain, backtracks: found.backtracks, entropy };
   }

@@ -1,5 +1,3 @@
-from itertools import product
-
 import numpy as np
 import torch
 
@@ -11,32 +9,10 @@ def _scores(seed, groups=200, size=8):
     return torch.from_numpy(np.random.default_rng(seed).normal(0, 1, (groups, size)))
 
 
-def _mean_gradient(seed, kind, size):
-    """The expected gradient with this baseline over all groups, and the gradient of the mean score."""
-    rng = np.random.default_rng(seed)
-    p, score = torch.from_numpy(rng.normal(0, 1, 3)).softmax(0), torch.from_numpy(rng.normal(0, 1, 3))
-    mean = torch.zeros(3, dtype=torch.float64)
-    for drawn in map(torch.tensor, product(range(3), repeat=size)):
-        a = group_advantages(score[drawn][None], kind)[0]
-        mean += p[drawn].prod() * (a @ (torch.eye(3)[drawn] - p)) / size
-    return mean, p * (score - p @ score)
-
-
 def points_do_not_matter_if_divided(seed):
     """With the division, 1 and 10 points give the same advantages"""
     scores = (_scores(seed) > 0).double()
     return torch.allclose(group_advantages(scores), group_advantages(10 * scores), atol=1e-4)
-
-
-def the_mean_shortens_the_gradient(seed):
-    """Its expected gradient is $1 - 1/G$ times the right one"""
-    pairs = [(size, *_mean_gradient(seed, "none", size)) for size in (2, 3, 5)]
-    return all(torch.allclose(mean, (1 - 1 / size) * exact) for size, mean, exact in pairs)
-
-
-def leaving_one_out_is_unbiased(seed):
-    """Leaving one out is unbiased."""
-    return all(torch.allclose(*_mean_gradient(seed, "leave_one_out", size)) for size in (2, 3, 5))
 
 
 def two_lose_all_but_the_sign(seed):

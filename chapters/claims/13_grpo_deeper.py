@@ -1,7 +1,20 @@
+from itertools import product
+
 import numpy as np
 import torch
 
 from rlbook_lib.grpo import group_advantages, zero_variance_probability
+
+
+def _mean_gradient(seed, kind, size):
+    """The expected gradient with this baseline over all groups, and the gradient of the mean score."""
+    rng = np.random.default_rng(seed)
+    p, score = torch.from_numpy(rng.normal(0, 1, 3)).softmax(0), torch.from_numpy(rng.normal(0, 1, 3))
+    mean = torch.zeros(3, dtype=torch.float64)
+    for drawn in map(torch.tensor, product(range(3), repeat=size)):
+        a = group_advantages(score[drawn][None], kind)[0]
+        mean += p[drawn].prod() * (a @ (torch.eye(3)[drawn] - p)) / size
+    return mean, p * (score - p @ score)
 
 
 def a_shift_of_a_prompt_does_not_show(seed):
@@ -39,3 +52,14 @@ def the_second_moment_may_shrink(seed):
     largest = np.abs(advantages).argmax(1)[:, None]
     often = np.take_along_axis(mu > pi, largest, 1)[:, 0]
     return 0 < shrinks.sum() < 500 and often[shrinks].mean() > 0.8 > often[~shrinks].mean()
+
+
+def the_mean_shortens_the_gradient(seed):
+    """Its expected gradient is $1 - 1/G$ times the right one"""
+    pairs = [(size, *_mean_gradient(seed, "none", size)) for size in (2, 3, 5)]
+    return all(torch.allclose(mean, (1 - 1 / size) * exact) for size, mean, exact in pairs)
+
+
+def leaving_one_out_is_unbiased(seed):
+    """Leaving one out is unbiased."""
+    return all(torch.allclose(*_mean_gradient(seed, "leave_one_out", size)) for size in (2, 3, 5))

@@ -339,8 +339,14 @@ def lesson_10(mine):
             steep = [k for k, x in enumerate(way) if abs(slope(x, a, epsilon)) > 1e-6]
             edge, last, other = way[steep[-1]] if steep else way[0], 2.1 if a > 0 else 0.1, 1 - a * epsilon
             y, here = [-0.35, 1.6] if a > 0 else [-2.35, 0], slope(rho, a, epsilon)
-            marks = [mark("area", "orange", [(other + 2.2 - last) / 2] * 2, y, abs(2.2 - last - other) / 2),
-                     mark("word", "text", [(other + 2.2 - last) / 2], [y[0] * 0.15 + y[1] * 0.85], "pushed back")]  # fmt: skip
+            marks, backs = [], []
+            if abs(slope(other - 0.05 * a, a, epsilon)) > 1e-6:
+                backs.append((other, 2.2 - last))
+            if a * slope(last, a, epsilon) < -1e-6:
+                backs.append((1 + a * epsilon, last))
+            for one, end in backs:
+                marks += [mark("area", "orange", [(one + end) / 2] * 2, y, abs(end - one) / 2),
+                          mark("word", "text", [(one + end) / 2], [y[0] * 0.15 + y[1] * 0.85], "pushed back")]  # fmt: skip
             if abs(edge - last) > 0.1:
                 marks += [mark("area", "gray", [(edge + last) / 2] * 2, y, abs(edge - last) / 2),
                           mark("word", "text", [(edge + last) / 2], [y[0] * 0.75 + y[1] * 0.25], "no gradient"),
@@ -401,36 +407,21 @@ def lesson_12(mine):
 
 
 def lesson_13(mine):
-    def terms(kind, A):
-        def of(log_pi):
-            rho = log_pi.exp()
-            if kind == "CISPO":
-                return clip(rho, max=1.2).detach() * A * log_pi
-            if kind == "GSPO":
-                rho = array([math.exp(log_pi.mean())] * 3)
-            return numpy.minimum(rho * A, clip(rho, 0.8, 1.2) * A)
-
-        return of
-
-    def at(middle, answer):
-        A, ratios, panels, lost = 1.0 if answer == "better" else -1.0, [1.05, middle, 0.9], [], []
-        for kind in ("GRPO", "GSPO", "CISPO", mine.name):
-            rule = terms(kind, A) if len(panels) < 3 else lambda log_pi: mine(log_pi, zeros(3), A)
-            found = [0.0 if abs(g) < 1e-7 else g for g in gradient(rule, [math.log(x) for x in ratios])]
-            marks = [mark("bar", "green" if A > 0 else "red", [k, k], [0, g], 0.3) for k, g in enumerate(found)]
+    def at(a, b, c, d, points):
+        texts = [a, b, c, d]
+        R = array([points * float(text.endswith("=6")) for text in texts])
+        found, right = _stretched(array(mine(R)), (4,)), [x > 0 for x in R.data]
+        marks = [mark("line thin", "gray", [-0.6, 3.6], [0, 0])]
+        for k, (x, good) in enumerate(zip(found, right)):
+            y = max(-2.2, min(2.4, x))
             marks += [
-                mark("word", "text", [k], [g + (0.28 if A > 0 else -0.28)], f"{g:+.2f}" if g else "0")
-                for k, g in enumerate(found)
+                mark("bar", "green" if good else "red", [k, k], [0, y], 0.3),
+                mark("word", "text", [k], [y + (0.32 if x >= 0 else -0.32)], f"{x + 0.0:+.2f}" if x else "0"),
             ]
-            marks.append(mark("line thin", "gray", [-0.6, 2.6], [0, 0]))
-            panels.append(
-                panel([-0.6, 2.6], [-2.7, 2.7], "", "", marks, kind, [[0, "first"], [1, "middle"], [2, "last"]])
-            )
-            lost.append(f"{kind} {found.count(0.0)}")
-        s = (1.05 * middle * 0.9) ** (1 / 3)
-        return (
-            panels,
-            f"Ratios 1.05, {middle:.2f}, 0.90; of the whole answer {s:.2f}. Tokens without a gradient: {', '.join(lost)}.",
+        told = f"the largest is {max(found):+.2f}, the smallest {min(found):+.2f}."
+        return [panel([-0.6, 3.6], [-3, 3], "", "advantage", marks, "", list(enumerate(texts)))], (
+            f"{sum(right)} of 4 right: "
+            + (told if any(found) else "all advantages are exactly 0, this group teaches nothing.")
         )
 
     return at
