@@ -420,7 +420,7 @@ def lesson_13(mine):
             ]
         told = f"the largest is {max(found):+.2f}, the smallest {min(found):+.2f}."
         return [panel([-0.6, 3.6], [-3, 3], "", "advantage", marks, "", list(enumerate(texts)))], (
-            f"{sum(right)} of 4 right: "
+            f"{sum(right)} of 4 right, for {points:g} each: "
             + (told if any(found) else "all advantages are exactly 0, this group teaches nothing.")
         )
 
