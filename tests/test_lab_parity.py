@@ -37,7 +37,7 @@ from rlbook_lib.dynamic_programming import (
     value_iteration,
 )
 from rlbook_lib.environments import VectorStep
-from rlbook_lib.experience import epsilon_greedy_probabilities
+from rlbook_lib.experience import epsilon_greedy_probabilities, linear_decay
 from rlbook_lib.grpo import GRPOConfig, group_advantages, grpo_loss, iterate_grpo
 from rlbook_lib.language_model import CharTokenizer, Transformer, TransformerConfig, completion_log_probs, generate
 from rlbook_lib.maze import LAYOUTS, Maze
@@ -209,6 +209,8 @@ const calls = {
     for (const _ of grpoUpdate(model, adam, groups, config, rate));
     return { after: plain(model.theta), rewards: groups.map(group => group.rewards) };
   },
+  epsilons: steps => steps.map(t => lab.use("dqn").epsilonAt(t, lab.use("dqn").DQN)),
+  openedScale: gamma => lab.use("policy_gradient").open({ seed: 0, gamma, hidden: [4], activation: "tanh" }, 1).scale,
   choices(row, epsilon, count, seed) {
     const { epsilonGreedy } = lab.use("tabular"), rng = lab.use("random").generator(seed), chosen = [0, 0, 0, 0];
     for (let k = 0; k < count; k++) chosen[epsilonGreedy(row, 0, epsilon, rng)]++;
@@ -755,6 +757,7 @@ def check_policy_gradient(engine: Engine) -> None:
         near(found["metrics"]["entropy"], metrics["entropy"], NETWORK)
         if which != "none":
             near(found["after"][1], after[1], NETWORK)
+        near(engine("openedScale", 0.97), PPOConfig(gamma=0.97).scale, TABLE)
         assert np.abs(np.subtract(after[0], state["before"][0])).max() > 100 * NETWORK
 
 
@@ -807,6 +810,8 @@ def check_dqn(engine: Engine) -> None:
         near(found["online"], after, NETWORK)
         near(found["metrics"]["targetValue"], metrics["target_value"], NETWORK)
         near(found["target"], 0.9 * np.array(state["target"]) + 0.1 * np.array(after), NETWORK)
+    chances, moments = linear_decay(1.0, 0.05, 4000), [0, 1, 1999, 3998, 3999, 4000, 9999]
+    near(engine("epsilons", moments), [chances(step + 1) for step in moments], TABLE)
     rng, n = np.random.default_rng(9), 3
     window, steps, expected = NStepWindow(1, 4, n, 0.9), [], []
     for _ in range(40):
@@ -1042,12 +1047,7 @@ MUTANTS = [
     ("tabular", "if (terminated) this.forgetEpisode();", "", "traces"),
     ("tabular_policy", "((a === action) - pi", "((a === action) - 0.25 * pi", "pull"),
     ("tabular_policy", "t + 1 < walk.length ? gamma * returns[t + 1]", "t + 1 < walk.length ? returns[t + 1]", "pull"),
-    (
-        "reward_model",
-        "push = 1 / (1 + Math.exp(margin))",
-        "push = 1 / (1 + Math.exp(-margin))",
-        "judge",
-    ),
+    ("reward_model", "push = 1 / (1 + Math.exp(margin))", "push = 1 / (1 + Math.exp(-margin))", "judge"),
     ("cartpole", "0.05 * turn * turn * sin", "0.5 * turn * turn * sin", "cartpole"),
     (
         "returns",
@@ -1079,6 +1079,8 @@ MUTANTS = [
     ("trpo", "config.fisherEvery }, (_, k) => k * config.fisherEvery", "config.fisherEvery }, (_, k) => k", "trpo"),
     ("rollout", "i + copies < size && !terminated[i] && !truncated[i] ?", "i + copies < size ?", "policy_gradient"),
     ("policy_gradient", "p * (log + entropy)", "p * log", "policy_gradient"),
+    ("policy_gradient", "scale = 1 / (1 - config.gamma)", "scale = 1", "policy_gradient"),
+    ("dqn", "steps / (epsilonSteps - 1)", "steps / epsilonSteps", "dqn"),
     ("dqn", "discount: terminated ? 0 : window.discount", "discount: over ? 0 : window.discount", "dqn"),
     ("dqn", "bestAction(nextQOnline ?? nextQ, i * ACTIONS)", "bestAction(nextQ, i * ACTIONS)", "dqn"),
     ("transformer", "(mean + kept.hat[x + j] * along) / D", "mean / D", "transformer"),

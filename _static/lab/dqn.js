@@ -67,6 +67,10 @@ lab.define("dqn", function (use) {
     }
   }
 
+  /** The chance of a random action: it falls evenly over the first steps, and then stays. */
+  const epsilonAt = (steps, { epsilonStart, epsilonEnd, epsilonSteps }) =>
+    epsilonStart + (epsilonEnd - epsilonStart) * Math.min(1, steps / (epsilonSteps - 1));
+
   /** A whole run; yields null where it may pause, and a record now and then. */
   function* train(settings) {
     const config = { ...DQN, ...settings }, rng = generator(config.seed), lengths = [];
@@ -79,7 +83,7 @@ lab.define("dqn", function (use) {
     for (let steps = 0, updates = 0; steps < config.totalSteps;) {
       const fresh = [];
       for (let k = 0; k < config.stepsPerUpdate; k++) {
-        const epsilon = config.epsilonStart + (config.epsilonEnd - config.epsilonStart) * Math.min(1, steps / (config.epsilonSteps - 1));
+        const epsilon = epsilonAt(steps, config);
         environments.forEach((environment, n) => {
           const observation = environment.state.slice();
           const action = rng() < epsilon ? below(rng, ACTIONS) : bestAction(online.forward(observation, 1), 0);
@@ -104,5 +108,5 @@ lab.define("dqn", function (use) {
     }
   }
 
-  return { DQN, nStepTargets, dqnBackward, dqnUpdate, emaUpdate, NStepWindow, stacked, train };
+  return { DQN, nStepTargets, dqnBackward, dqnUpdate, emaUpdate, epsilonAt, NStepWindow, stacked, train };
 });

@@ -1,7 +1,7 @@
 "use strict";
 lab.define("policy_gradient", function (use) {
   const { generator } = use("random"), { logSoftmax, Adam } = use("network");
-  const { gae, discountedReturns, normalizeAdvantages } = use("returns"), { LIMIT, ACTIONS } = use("cartpole");
+  const { discountedReturns, normalizeAdvantages } = use("returns"), { LIMIT, ACTIONS } = use("cartpole");
   const { Actors, progress } = use("rollout");
 
   /** The defaults solve CartPole, as those of the library's ReinforceConfig and A2CConfig. */
@@ -50,16 +50,17 @@ lab.define("policy_gradient", function (use) {
 
   /** REINFORCE: whole episodes, each score weighted by what followed it, minus V(s) with a baseline; one step uphill. */
   function reinforceUpdate(actors, rollout, config) {
-    const { rewards, terminated, truncated, size } = rollout, critic = config.baseline === "value";
+    const { rewards, terminated, truncated } = rollout;
     clear(actors);
     let psi;
-    if (critic) {
-      const { values, nextValues } = actors.valueEstimates(rollout);
-      const { advantages, targets } = gae(rewards, values, nextValues, terminated, truncated, 1, config.gamma, 1);
+    if (config.baseline === "value") {
+      const { advantages, targets } = actors.advantagesOf(rollout, { ...config, lambda: 1 });
       psi = advantages;
       criticBackward(actors.value, rollout, targets, actors.scale);
-    } else psi = discountedReturns(rewards, terminated, truncated, 1, config.gamma);
-    if (config.normalize) psi = normalizeAdvantages(psi);
+    } else {
+      psi = discountedReturns(rewards, terminated, truncated, 1, config.gamma);
+      if (config.normalize) psi = normalizeAdvantages(psi);
+    }
     const { entropy } = policyGradientBackward(actors.policy, rollout, psi, 1 / config.episodes, config.entropyCoefficient);
     step(actors, config.learningRate);
     return { entropy };
@@ -67,11 +68,9 @@ lab.define("policy_gradient", function (use) {
 
   /** A2C: so many steps of every copy, advantages by GAE, one step of actor and critic. */
   function a2cUpdate(actors, rollout, config) {
-    const { values, nextValues } = actors.valueEstimates(rollout), { rewards, terminated, truncated, copies } = rollout;
-    const { advantages, targets } = gae(rewards, values, nextValues, terminated, truncated, copies, config.gamma, config.lambda);
-    const psi = config.normalize ? normalizeAdvantages(advantages) : advantages;
+    const { advantages, targets } = actors.advantagesOf(rollout, config);
     clear(actors);
-    const { entropy } = policyGradientBackward(actors.policy, rollout, psi, 1 / rollout.size, config.entropyCoefficient);
+    const { entropy } = policyGradientBackward(actors.policy, rollout, advantages, 1 / rollout.size, config.entropyCoefficient);
     criticBackward(actors.value, rollout, targets, actors.scale, config.valueCoefficient);
     step(actors, config.learningRate);
     return { entropy };

@@ -1,7 +1,7 @@
 "use strict";
 lab.define("ppo", function (use) {
   const { generator, permutation } = use("random"), { logSoftmax } = use("network");
-  const { gae, normalizeAdvantages } = use("returns"), { ACTIONS, OBSERVATION } = use("cartpole");
+  const { ACTIONS, OBSERVATION } = use("cartpole");
   const { progress } = use("rollout"), { open, clear, step, criticBackward } = use("policy_gradient");
 
   /** The defaults solve CartPole, as those of the library's PPOConfig. */
@@ -16,12 +16,9 @@ lab.define("ppo", function (use) {
   const allLogProbs = (policy, { observations, size }) =>
     logSoftmax(new Float64Array(size * ACTIONS), policy.forward(observations, size), 0, size, ACTIONS);
 
-  /** Advantages and value targets of a rollout, computed once, before the first gradient step. */
-  function prepareBatch(actors, rollout, config) {
-    const { values, nextValues } = actors.valueEstimates(rollout), { rewards, terminated, truncated, copies } = rollout;
-    const { advantages, targets } = gae(rewards, values, nextValues, terminated, truncated, copies, config.gamma, config.lambda);
-    return { ...rollout, values, targets, advantages: normalizeAdvantages(advantages), outputs: allLogProbs(actors.policy, rollout) };
-  }
+  /** A rollout with its advantages and targets, and what the policy said before the first gradient step. */
+  const prepareBatch = (actors, rollout, config) =>
+    ({ ...rollout, ...actors.advantagesOf(rollout, config), outputs: allLogProbs(actors.policy, rollout) });
 
   /** The steps of a batch that `index` names. */
   function rowsOf(batch, index) {

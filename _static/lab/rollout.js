@@ -1,7 +1,7 @@
 "use strict";
 lab.define("rollout", function (use) {
   const { Network, logSoftmax } = use("network");
-  const { CartPole, OBSERVATION, ACTIONS } = use("cartpole");
+  const { CartPole, OBSERVATION, ACTIONS } = use("cartpole"), { gae, normalizeAdvantages } = use("returns");
 
   const floats = n => new Float64Array(n), flags = n => new Uint8Array(n);
 
@@ -82,6 +82,13 @@ lab.define("rollout", function (use) {
         nextValues[i] = i + copies < size && !terminated[i] && !truncated[i] ? values[i + copies]
           : scale * value.forward(next.subarray(i * OBSERVATION, (i + 1) * OBSERVATION), 1)[0];
       return { values, nextValues };
+    }
+
+    /** Advantages and value targets of a rollout, and the values that they are against: computed once, before any step. */
+    advantagesOf(rollout, { gamma, lambda, normalize = true }) {
+      const { values, nextValues } = this.valueEstimates(rollout), { rewards, terminated, truncated, copies } = rollout;
+      const { advantages, targets } = gae(rewards, values, nextValues, terminated, truncated, copies, gamma, lambda);
+      return { values, targets, advantages: normalize ? normalizeAdvantages(advantages) : advantages };
     }
   }
 

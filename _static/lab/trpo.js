@@ -1,7 +1,6 @@
 "use strict";
 lab.define("trpo", function (use) {
-  const { permutation } = use("random"), { gae, normalizeAdvantages } = use("returns");
-  const { ACTIONS, OBSERVATION } = use("cartpole"), { progress } = use("rollout");
+  const { permutation } = use("random"), { ACTIONS, OBSERVATION } = use("cartpole"), { progress } = use("rollout");
   const { open, clear, policyGradientBackward, criticBackward } = use("policy_gradient"), { allLogProbs, rowsOf } = use("ppo");
 
   /** The defaults solve CartPole, as those of the library's TRPOConfig. */
@@ -100,9 +99,7 @@ lab.define("trpo", function (use) {
 
   /** A whole update on one rollout: advantages and targets, the policy's step within delta, then the values. */
   function trpoUpdate(actors, rollout, config, delta, shuffle) {
-    const { values, nextValues } = actors.valueEstimates(rollout), { rewards, terminated, truncated, copies } = rollout;
-    const { advantages, targets } = gae(rewards, values, nextValues, terminated, truncated, copies, config.gamma, config.lambda);
-    const batch = { ...rollout, advantages: normalizeAdvantages(advantages), targets };
+    const batch = { ...rollout, ...actors.advantagesOf(rollout, config) };
     const metrics = trpoStep(actors, batch, config, delta);
     fitValues(actors, batch, config, shuffle);
     return metrics;
