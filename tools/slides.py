@@ -139,7 +139,7 @@ def slides_of(section: HtmlElement) -> Iterator[Slide]:
         elif has(block, "quiz", "tip", "mistake", "table-wrapper") or block.tag == "ol":
             shown.append(Slide(heading, [block]))
         elif has(block, "exercise"):
-            shown.append(Slide(heading, [block, *(one for one in after[:1] if has(one, "solution"))]))
+            shown.append(Slide(heading, [block, *(without_code(one) for one in after[:1] if has(one, "solution"))]))
         elif block.tag == "section" and not has(block, "lab"):
             shown += slides_of(block)
         waiting = []
@@ -154,6 +154,14 @@ def slides_of(section: HtmlElement) -> Iterator[Slide]:
     for number in range(0, len(formulas), most):
         yield Slide(heading, formulas[number : number + most])
     yield from shown
+
+
+def without_code(solution: HtmlElement) -> HtmlElement:
+    """A solution as one says it in a hall: words and formulas; programs stay in the book."""
+    twin = alone(solution)
+    for program in twin.xpath(".//div[contains(@class, 'highlight-')]"):
+        program.getparent().replace(program, P("The program is in the book."))
+    return twin
 
 
 def told(after: list[HtmlElement]) -> list[HtmlElement]:
