@@ -30,8 +30,8 @@ const bookPython = (() => {
     post(["ready"]);
     waiting.splice(0).forEach(message => answer(message));
 
-    // Two things that would be slow in Python, and that no reader writes: 300 agents in lesson 4's corridor, and lesson 5's training.
-    /** The mean discounted return of each episode: Q-learning in a corridor of seven cells, with an epsilon for each episode. */
+    // Two things that would be slow in Python, and that no reader writes: 300 agents in lesson 4's maze, and lesson 5's training.
+    /** The mean discounted return of each episode: Q-learning in the maze with two prizes, with an epsilon for each episode. */
     function agents(schedule) {
       let seed = 1;
       const random = () => {
@@ -40,15 +40,18 @@ const bookPython = (() => {
         t = t + Math.imul(t ^ t >>> 7, 61 | t) ^ t;
         return ((t ^ t >>> 14) >>> 0) / 4294967296;
       };
-      const epsilons = JSON.parse(schedule), total = epsilons.map(() => 0), most = 300;
+      const epsilons = JSON.parse(schedule), total = epsilons.map(() => 0), most = 300, prizes = { 7: 10, 8: 1 };
+      const leads = Array.from({ length: 12 }, (_, s) => [[-1, 0], [1, 0], [0, -1], [0, 1]].map(([down, right]) => {
+        const row = (s >> 2) + down, column = s % 4 + right, next = 4 * row + column;
+        return row < 0 || row > 2 || column < 0 || column > 3 || next === 5 ? s : next;   // 5 is the gray cell
+      }));
       for (let agent = 0; agent < most; agent++) {
-        const Q = Array.from({ length: 7 }, () => [0, 0]);
+        const Q = Array.from({ length: 12 }, () => [0, 0, 0, 0]);
         epsilons.forEach((epsilon, episode) => {
-          for (let s = 2, weight = 1, over = false; !over; weight *= 0.9) {
-            const tie = Q[s][0] === Q[s][1], a = random() < epsilon || tie ? +(random() < 0.5) : +(Q[s][1] > Q[s][0]);
-            const next = s + (a ? 1 : -1), reward = next === 0 ? 1 : next === 6 ? 10 : 0;
-            over = next === 0 || next === 6;
-            Q[s][a] += 0.5 * (reward + (over ? 0 : 0.9 * Math.max(...Q[next])) - Q[s][a]);
+          for (let s = 0, weight = 1; !prizes[s]; weight *= 0.9) {
+            const top = Math.max(...Q[s]), among = random() < epsilon ? [0, 1, 2, 3] : [0, 1, 2, 3].filter(a => Q[s][a] === top);
+            const a = among[Math.floor(random() * among.length)], next = leads[s][a], reward = prizes[next] || 0;
+            Q[s][a] += 0.5 * (reward + 0.9 * Math.max(...Q[next]) - Q[s][a]);   // the row of a prize stays 0
             total[episode] += weight * reward;
             s = next;
           }

@@ -11,8 +11,8 @@ PAGE = "04_mc_and_td"
 
 def without_exploration_stuck(seed):
     """With $\\varepsilon = 0$ the agent is stuck"""
-    corridor = cells(PAGE, "mt-ex02")["corridor"]
-    learned = q_learning(corridor, episodes=200, gamma=0.9, alpha=0.5, epsilon=0.0, seed=seed, runs=300)
+    world = cells(PAGE, "mt-ex02")["two_prizes"]
+    learned = q_learning(world, episodes=200, gamma=0.9, alpha=0.5, epsilon=0.0, seed=seed, runs=300)
     return np.mean(learned.returns[:, -1] == 1.0) > 0.85
 
 
@@ -21,8 +21,8 @@ def _falling(first):
 
 
 def _earned(seed, epsilon):
-    corridor = cells(PAGE, "mt-ex02")["corridor"]
-    learned = q_learning(corridor, episodes=200, gamma=0.9, alpha=0.5, epsilon=epsilon, seed=seed, runs=300)
+    world = cells(PAGE, "mt-ex02")["two_prizes"]
+    learned = q_learning(world, episodes=200, gamma=0.9, alpha=0.5, epsilon=epsilon, seed=seed, runs=300)
     return (learned.returns * 0.9 ** (learned.lengths - 1)).mean()
 
 
@@ -49,11 +49,11 @@ def ten_walks_are_enough(seed):
 def larger_steps_want_fewer(seed):
     """**More steps: more variance, and at first less bias. The larger the step size, the fewer steps are best.**"""
     page, best = cells(PAGE, "mt-mc02", "mt-ns02"), []
-    for alpha in (0.05, 0.1, 0.2, 0.4, 0.8):
-        settings = dict(episodes=3, gamma=1.0, alpha=alpha, seed=seed, runs=500)
-        tables = [n_step_td_prediction(page["row"], np.ones((11, 1)), n=n, **settings).values for n in page["NS"]]
-        bias = np.array([np.mean((t[:, 1:10].mean(0) - page["TRUTH"]) ** 2) for t in tables])
-        variance = np.array([t[:, 1:10].var(0).mean() for t in tables])
+    for alpha in page["STEPS"]:
+        settings = dict(episodes=3, gamma=0.9, alpha=alpha, seed=seed, runs=500)
+        tables = [n_step_td_prediction(page["world"], page["uniform"], n=n, **settings).values for n in page["NS"]]
+        bias = np.array([np.mean((t[:, page["FREE"]].mean(0) - page["TRUTH"]) ** 2) for t in tables])
+        variance = np.array([t[:, page["FREE"]].var(0).mean() for t in tables])
         if bias[1] > bias[0] or (np.diff(variance) <= 0).any():
             return False
         best.append(np.argmin(bias + variance))

@@ -146,20 +146,29 @@ def lesson_04(mine):
     def earned(kind, epsilon):
         """Mean return of each episode, from 300 agents of this page's own."""
         if (kind, epsilon) not in known:
-            schedule = [epsilon if kind == "Fixed" else float(mine(episode, epsilon)) for episode in range(1, 201)]
+            rule = {
+                "Fixed": lambda _, first: first,
+                "Line": lambda k, first: first * max(0, 1 - (k - 1) / 99),
+                "Mine": mine,
+            }[kind]
+            schedule = [float(rule(episode, epsilon)) for episode in range(1, 201)]
             known[kind, epsilon] = json.loads(engine.agents(json.dumps(schedule)))
         return known[kind, epsilon]
 
     def at(epsilon):
         left, right, said = [], [], f"ε = {epsilon:g}."
-        for kind, color, name in (("Fixed", "orange", "dashed: ε fixed"), ("Mine", "blue", mine.name)):
+        for kind, color, name in (
+            ("Fixed", "orange", "dashed: ε fixed"),
+            ("Line", "green", "straight to 0"),
+            ("Mine", "blue", mine.name),
+        ):
             returns = earned(kind, epsilon)
             left.append(mark("line", color, tens, [sum(returns[k : k + 10]) / 10 for k in range(0, 200, 10)], name))
             right += [mark("line", color, epsilons, [sum(earned(kind, e)) / 200 for e in epsilons], name),
                       mark("dot", color, [epsilon], [sum(returns) / 200])]  # fmt: skip
             said += f" {kind}: {sum(returns) / 200:.2f} over all, {sum(returns[150:]) / 50:.2f} in the last 50."
-        return [panel([0, 200], [0, 9.5], "episode", "discounted return", left),
-                panel([-0.04, 1.04], [0, 9.5], "ε in the first episode", "mean over all 200 episodes", right)], said  # fmt: skip
+        return [panel([0, 200], [0, 10.5], "episode", "discounted return", left),
+                panel([-0.04, 1.04], [0, 10.5], "ε in the first episode", "mean over all 200 episodes", right)], said  # fmt: skip
 
     return at
 
