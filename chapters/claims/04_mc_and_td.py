@@ -71,6 +71,12 @@ def falling_from_a_small_start_is_worse_than_fixed(seed):
     return _earned(seed, _falling(0.1)) < _earned(seed, 0.1)
 
 
+def twenty_episodes_and_then_none(seed):
+    """full exploration for 20 episodes and then none earns"""
+    ten, twenty = (_earned(seed, lambda k, last=last: float(k <= last)) for last in (10, 20))
+    return twenty > max(ten, _earned(seed, _falling(1.0)))
+
+
 def a_falling_step_settles(seed):
     """The other two have it in all 30; the falling step scatters less than the constant one."""
     settings = dict(episodes=1000, gamma=0.9, epsilon=0.5, seed=seed, runs=30)
