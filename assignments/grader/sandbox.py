@@ -476,11 +476,12 @@ def bubblewrap(program: str, root: bool, options: Sequence[str] = ()) -> list[st
         command += ["--perms", "0755", "--dir", folder]
     for target, source in shown.items():
         command += ["--ro-bind", str(source), target]
-    # no terminals: all of a machine share one number; no settings of the kernel: who owns its files may write them
-    command += ["--proc", "/proc", "--tmpfs", "/proc/sys", "--dev", "/dev", "--tmpfs", "/dev/pts"]
+    # no terminals: all of a machine share one number; no settings of the kernel: who owns its files may write them; nothing
+    # of bubblewrap's process, which has no limits: of the same user, it could be written to and would run a student's code
+    command += ["--proc", "/proc", "--tmpfs", "/proc/sys", "--tmpfs", "/proc/1", "--dev", "/dev", "--tmpfs", "/dev/pts"]
     for folder in FOLDERS:
         command += ["--perms", "1777", "--size", str(FOLDER_MB * MB), "--tmpfs", folder]
-    command += [word for folder in ("/proc/sys", "/dev/pts", "/dev", "/") for word in ("--remount-ro", folder)]
+    command += [word for at in ("/proc/sys", "/proc/1", "/dev/pts", "/dev", "/") for word in ("--remount-ro", at)]
     return [*command, "--chdir", "/", "--"]
 
 

@@ -133,6 +133,25 @@ def test_settings_of_the_kernel_are_not_there(box):
     assert inside.ask(box, SETTINGS, "f") == []
 
 
+FIRST_PROCESS = """
+def f():
+    import os
+    done = os.listdir("/proc/1")
+    for path in ("/proc/1/mem", "/proc/1/fd/2", "/proc/1/task/1/mem"):
+        try:
+            os.close(os.open(path, os.O_RDWR))
+            done.append(path)
+        except OSError:
+            pass
+    return done
+"""
+
+
+def test_nothing_of_the_first_process_of_a_sandbox_is_there(box):
+    """It is bubblewrap's own and has no limits: an ordinary user's student could write into its memory, and so run there."""
+    assert inside.ask(box, FIRST_PROCESS, "f") == []
+
+
 # what is shared by all who read the same files: locks, leases, notices, and which of their pages are in memory
 SHARED = """
 def f(path):
