@@ -243,7 +243,6 @@ const bookPython = (() => {
     });
     area.addEventListener("input", () => { area.rows = area.value.split("\n").length + 1; });
     area.focus();
-    if (own && lesson === "13") said.before(el("p", {}, "PyTorch is not here: the page has the few of its functions that such lines need, and finds gradients by differences. For more, copy the cell into the notebook."));
     return { box, start };
   }
 

@@ -67,9 +67,9 @@ LIMITS = Lesson(
     time_off=5,
 )
 
-# How long a lesson takes: 130 words a minute, 30 seconds a displayed formula, 5 a line of open code, 2 minutes an explorer, and 5
-# for the first exercise, which the path through the book asks for.
-MINUTES = "words / 130 + formulas / 2 + lines / 12 + 2 * explorers.length + 5"
+# How long a lesson takes: 130 words a minute, a minute for a displayed formula and for a question of the quiz, 5 seconds a line of
+# open code, 2 minutes an explorer, 5 a lab, and 5 for the first exercise, which the path through the book asks for.
+MINUTES = "words / 130 + formulas + quizzes + lines / 12 + 2 * explorers.length + 5 * labs + 5"
 
 MEASURE = r"""formula => {
   const article = document.querySelector("article");
@@ -91,6 +91,7 @@ MEASURE = r"""formula => {
   const acts = article.querySelector(".tag_acts");
   const lines = code.reduce((sum, block) => sum + block.textContent.trimEnd().split("\n").length, 0);
   const formulas = [...article.querySelectorAll("div.math")].filter(shows).length;
+  const quizzes = article.querySelectorAll(".quiz").length, labs = article.querySelectorAll("[data-lab]").length;
   const said = article.textContent.match(/(\d+) minutes; with/);
   return {
     words, height,
