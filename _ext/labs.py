@@ -41,6 +41,7 @@ LABS = {  # each lab's modes: title, the button that runs it, and the one that o
         "": ("Teach it to write its work", "Train", "Look first"),
         "judge": ("Your thumbs make a judge", "Train it to please the judge", "Look first"),
     },
+    "people": {"": ("You are the people", "100 others press", "Press yourself")},
     "agent": {
         "": ("You are the agent", "Let someone else walk", "Walk yourself"),
         "walk": ("You are the agent", "Let someone else walk", "Walk yourself"),
@@ -52,6 +53,7 @@ OPTIONS = {
     "maze": {"mode", "layout", "slip", "gamma"},
     "cartpole": {"left", "right", "seeds"},
     "language": {"digits", "mode", "price", "rule"},
+    "people": set(),
     "agent": {"mode"},
 }
 # how a lab looks before it is touched; lab.css comes with the touch

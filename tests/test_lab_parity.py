@@ -8,6 +8,7 @@ of the checks above must notice.
 from __future__ import annotations
 
 import functools
+import copy
 import json
 import re
 import sys
@@ -46,7 +47,7 @@ from rlbook_lib.networks import CategoricalPolicy, QNetwork, ValueNetwork
 from rlbook_lib.ppo import Learner, PPOConfig, clip_gradient, prepare_batch
 from rlbook_lib.replay_buffer import Batch
 from rlbook_lib.returns import discounted_returns, gae, lambda_returns, normalize_advantages
-from rlbook_lib.reward_model import preference_loss
+from rlbook_lib.reward_model import bradley_terry_newton, preference_loss
 from rlbook_lib.rollout import open_actors
 from rlbook_lib.temporal_difference import q_learning, sarsa, td_prediction
 from rlbook_lib.text_tasks import CheckDigit, split_of
@@ -115,6 +116,8 @@ const calls = {
     const { probabilities, returnsOf, WEIGHTS, pullOf } = lab.use("tabular_policy"), G = returnsOf(walk, gamma);
     return plain([probabilities(f64(theta)), G, pullOf(f64(theta), walk, Object.values(WEIGHTS)[weight](G, walk, means))]);
   },
+  people: (wins, a, b) => { const r = lab.use("reward_model"), p = r.bradleyTerry(wins); return [p, r.expectedWins(wins, p), r.standardError(wins, p, a, b), r.hasMaximum(wins)]; },
+  nats: (weights, prompt, answers) => { const { Transformer } = lab.use("transformer"), { MODELS, sequenceKl } = lab.use("grpo"); return plain(sequenceKl(new Transformer(MODELS[5], Float32Array.from(weights)), prompt, answers)); },
   judge: (w, pairs, ridge) => { const r = lab.use("reward_model"); return [r.preferenceGradient(w, pairs, ridge), r.fitJudge(pairs, ridge)]; },
   predict(nStates, walks, gamma, alpha) {
     const t = lab.use("tabular");
@@ -415,6 +418,17 @@ def check_pull(engine: Engine) -> None:
         near(found[0], torch.softmax(torch.tensor(theta), -1).numpy(), TABLE)
         near(found[1], G, TABLE)
         near(found[2], -logits.grad.numpy(), TABLE)
+
+
+def check_people(engine: Engine) -> None:
+    """Strengths, expected wins and the standard error are the library's; a chain of wins must lead from each to each."""
+    wins = np.array([[0, 8, 3], [4, 0, 2], [5, 3, 0]])
+    p, covariance = bradley_terry_newton(wins)
+    found, expected, error, exists = engine("people", wins, 0, 2)
+    near(found, p, TABLE)
+    near(expected, wins.sum(1), TABLE)
+    near(error, covariance[0, 0] ** 0.5, 1e-7)
+    assert exists and not engine("people", np.array([[0, 3, 2], [0, 0, 1], [0, 1, 0]]), 0, 1)[3]
 
 
 def check_judge(engine: Engine) -> None:
@@ -992,6 +1006,16 @@ def check_sampling(engine: Engine) -> None:
             rows = torch.log_softmax(m(tokens, torch.ones_like(tokens, dtype=torch.bool)), -1)[0]
         expected = [float(rows[5 + k, token]) for k, token in enumerate(answer["tokens"])]
         near(answer["logProbs"], expected, NETWORK)
+    # how far they are from a reference with other weights, the sum over their tokens
+    other = copy.deepcopy(m)
+    with torch.no_grad():
+        for weights in other.parameters():
+            weights.mul_(0.9)
+        tokens = [torch.tensor([tokenizer.encode(prompt) + answer["tokens"]]) for answer in answers[:5]]
+        rows = [torch.log_softmax(other(row, torch.ones_like(row, dtype=torch.bool)), -1)[0] for row in tokens]
+        reference = [sum(float(row[5 + k, t]) for k, t in enumerate(a["tokens"])) for row, a in zip(rows, answers)]
+    nats = [sum(answer["logProbs"]) - there for answer, there in zip(answers, reference)]
+    near(engine("nats", 0.9 * np.asarray(theta), prompt, answers[:5]), nats, 1e-4)
     # surprise minus entropy has mean 0 where tokens are drawn from the distribution itself
     with torch.no_grad():
         first = torch.softmax(
@@ -1048,6 +1072,8 @@ MUTANTS = [
     ("tabular_policy", "((a === action) - pi", "((a === action) - 0.25 * pi", "pull"),
     ("tabular_policy", "t + 1 < walk.length ? gamma * returns[t + 1]", "t + 1 < walk.length ? returns[t + 1]", "pull"),
     ("reward_model", "push = 1 / (1 + Math.exp(margin))", "push = 1 / (1 + Math.exp(-margin))", "judge"),
+    ("reward_model", "* x / (x + y)", "* y / (x + y)", "people"),
+    ("grpo", "sum + logProbs[n] - reference", "sum - logProbs[n] + reference", "sampling"),
     ("cartpole", "0.05 * turn * turn * sin", "0.5 * turn * turn * sin", "cartpole"),
     (
         "returns",

@@ -8,7 +8,7 @@ lab.define("grpo", function (use) {
   const { alphabet } = TASKS[5];
   const MODELS = { 5: { alphabet, width: 32, layers: 2, heads: 4, maxLength: 40 }, 12: { alphabet, width: 64, layers: 2, heads: 4, maxLength: 64 } };
   const GRPO = { digits: 5, updates: 80, prompts: 16, group: 8, epochs: 1, minibatches: 2, learningRate: 5e-4, warmup: 5, finalShare: 0.1,
-    maxGradientNorm: 1, clip: 0.2, scale: "std", price: 0, rule: "right after the last =", evaluateEvery: 5, held: 128, seed: 0 };
+    maxGradientNorm: 1, clip: 0.2, scale: "std", price: 0, nat: 0, honest: 0, rule: "right after the last =", evaluateEvery: 5, held: 128, seed: 0 };
 
   /** How much better each reward is than its group's mean; equal rewards teach nothing, exactly. */
   function groupAdvantages(rewards, scale = "std", epsilon = 1e-6) {
@@ -23,6 +23,20 @@ lab.define("grpo", function (use) {
 
   const tokensOf = groups => groups.reduce((sum, { answers }) => sum + answers.reduce((s, a) => s + a.tokens.length, 0), 0);
 
+  /** The rows that predict each token of each answer. */
+  const rowsOf = (model, trunk, answers) => answers.map(({ tokens }) => {
+    let tip = trunk;
+    return tokens.map((_, n) => n ? tip = model.grow(tokens[n - 1], tip) : trunk);
+  });
+
+  /** How far each answer is from a reference, in nats: the sum over its tokens of log(pi_old / pi_ref). */
+  function sequenceKl(reference, prompt, answers) {
+    const trunk = reference.plant(prompt), rows = rowsOf(reference, trunk, answers);
+    reference.forward();
+    return answers.map(({ tokens, logProbs }, k) =>
+      tokens.reduce((sum, token, n) => sum + logProbs[n] - reference.logProbs[rows[k][n] * reference.V + token], 0));
+  }
+
   /**
    * Add one group's part of the gradient of GRPO's loss: the mean over all tokens (`denominator` of them) of
    * -min(rho A, clip(rho) A). Returns how many of the group's tokens had a ratio out of range.
@@ -30,10 +44,7 @@ lab.define("grpo", function (use) {
   function grpoBackward(model, { prompt, answers, advantages }, clip, denominator) {
     if (advantages.every(A => A === 0)) return 0;
     const { V, logProbs, dLogits } = model, trunk = model.plant(prompt);
-    const rows = answers.map(({ tokens }) => {               // the rows that predict each token of each answer
-      let tip = trunk;
-      return tokens.map((_, n) => n ? tip = model.grow(tokens[n - 1], tip) : trunk);
-    });
+    const rows = rowsOf(model, trunk, answers);
     model.forward();
     dLogits.fill(0, 0, model.rows * V);
     let outside = 0;
@@ -62,10 +73,11 @@ lab.define("grpo", function (use) {
     return { clipped: outside / tokens };
   }
 
-  /** One group: answers to a prompt, the rewards that a rule gives them, less the price of their tokens, and advantages. */
-  function sampleGroup(model, task, prompt, config, rule, rng) {
+  /** One group: answers to a prompt, the rewards that a rule gives them, less the price of their tokens and of their distance from a reference, and advantages. */
+  function sampleGroup(model, task, prompt, config, rule, rng, reference = null) {
     const answers = generate(model, prompt, config.group, task.maxNewTokens, rng);
-    const rewards = answers.map(answer => score(task, prompt, answer, rule) - config.price * answer.tokens.length);
+    const nats = reference ? sequenceKl(reference, prompt, answers) : answers.map(() => 0);
+    const rewards = answers.map((answer, k) => score(task, prompt, answer, rule) - config.price * answer.tokens.length - config.nat * nats[k]);
     return { prompt, answers, rewards, advantages: groupAdvantages(rewards, config.scale) };
   }
   const score = (task, prompt, { text, ended, tokens }, rule) => rule({ prompt, text, ended, digit: task.answer(prompt),
@@ -89,21 +101,22 @@ lab.define("grpo", function (use) {
     return { right, reward, length, answers };
   }
 
-  /** A whole run; yields null where it may pause, and a record after each evaluation. */
+  /** A whole run; yields null where it may pause, and a record after each evaluation. Its first `honest` updates are paid by what is right; the model after them is the reference. */
   function* train(settings) {
-    const config = { ...GRPO, ...settings }, rng = generator(config.seed + 1), rule = readRule(config.rule);
+    const config = { ...GRPO, ...settings }, rng = generator(config.seed + 1), rule = readRule(config.rule), honest = readRule(GRPO.rule);
     const task = TASKS[config.digits], model = new Transformer(MODELS[config.digits], fromHalf(config.weights));
     const adam = new Adam(model.theta.length, { betas: [0.9, 0.99] });
     const some = (seed, count) => { const draw = generator(seed); return Array.from({ length: count }, () => task.prompt(draw, "eval")); };
     const held = some(12345, config.held), shown = some(777, 6);
-    let metrics = {};
+    let metrics = {}, reference = null;
     for (let update = 0; ; update++) {
+      if (update === config.honest && config.nat) reference = new Transformer(MODELS[config.digits], model.theta.slice());
       if (update % config.evaluateEvery === 0 || update === config.updates)
         yield { update, ...(yield* evaluate(model, task, held, shown, rule, rng)), metrics };
       if (update === config.updates) return;
       const groups = [];
       for (let p = 0; p < config.prompts; p++) {
-        groups.push(sampleGroup(model, task, task.prompt(rng), config, rule, rng));
+        groups.push(sampleGroup(model, task, task.prompt(rng), config, update < config.honest ? honest : rule, rng, reference));
         yield null;
       }
       const share = learningRateShare(update, config.updates, config.warmup, config.finalShare);
@@ -112,5 +125,5 @@ lab.define("grpo", function (use) {
     }
   }
 
-  return { TASKS, MODELS, GRPO, groupAdvantages, learningRateShare, grpoBackward, grpoUpdate, sampleGroup, train };
+  return { TASKS, MODELS, GRPO, groupAdvantages, learningRateShare, grpoBackward, grpoUpdate, sequenceKl, sampleGroup, train };
 });

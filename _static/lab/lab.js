@@ -19,6 +19,7 @@ lab.needs = {
     "worker", "page", "lab_cartpole"],
   language: ["random", "network", "returns", "text_tasks", "reward_model", "transformer", "grpo", "worker", "page",
     "lab_language"],
+  people: ["random", "reward_model", "page", "lab_people"],
   agent: ["random", "network", "maze", "tabular", "tabular_policy", "page", "maze_picture", "walks", "lab_walks", "lab_agent"],
 };
 

@@ -1,10 +1,10 @@
 "use strict";
 lab.define("lab_language", function (use) {
-  const { TASKS, MODELS, GRPO, groupAdvantages, grpoBackward, sampleGroup } = use("grpo");
+  const { TASKS, MODELS, GRPO, groupAdvantages, grpoBackward, sampleGroup, sequenceKl } = use("grpo");
   const { RULES, readRule } = use("text_tasks"), { FEATURES, featuresOf, fitJudge, pairFor } = use("reward_model");
   const { launch } = use("worker"), { generator } = use("random");
   const { el, button, knob, choice, frame, runs, group, code, nice, curves, figure, Panel } = use("page");
-  const OWN = "one of your own";
+  const OWN = "one of your own", HONEST = 25;                // so many updates teach the model what is right before a judge pays it
   /** Each model: how many digits its numbers have, its weights' file, how many weights, and how many starts there are. */
   const FILES = { "5 digits, 27,648 weights": { digits: 5, file: "weights", starts: 2 }, "12 digits, 104,448 weights (0.2 MB more)": { digits: 12, file: "weights_twelve", starts: 1 } };
 
@@ -48,20 +48,21 @@ lab.define("lab_language", function (use) {
       epochs: knob("Passes", { min: 1, max: 4, step: 1, value: GRPO.epochs }),
       learningRate: knob("Learning rate", { min: 1e-5, max: 1e-2, step: 1e-4, value: GRPO.learningRate }),
       price: knob("Price of a token", { min: 0, max: 0.3, step: 0.01, value: +price }),
+      nat: knob("Price of a nat", { min: 0, max: 1, step: 0.1, value: 0 }),
     };
     const scale = choice("Advantages", ["divided by the deviation", "not divided"]);
     const start = choice("Starting weights", ["A", "B"]), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 0 });
     const runButton = button("Train", press, { class: "lab-run" });
     const body = el("tbody"), chart = figure();
-    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["prompt", "at first", "now", "right?", "P(answer at once)", "its work and digit"].map(name => el("th", { scope: "col" }, name)))), body);
+    const table = el("table", {}, el("thead", {}, el("tr", {}, ...(mode === "judge" ? ["prompt", "before your judge", "now", "right?"] : ["prompt", "at first", "now", "right?", "P(answer at once)", "its work and digit"]).map(name => el("th", { scope: "col" }, name)))), body);
     let job = null, points = [], previous = [], first = null, began = 0, reached = null;
     const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go(), begun: () => job, again: "Stop, then Train" });
 
-    const judging = mode === "judge" ? thumbs(rule => { text.value = rule; own.hidden = false; }) : null;
+    const judging = mode === "judge" ? thumbs(rule => { text.value = rule; }) : null;
     const training = group(judging ? "How it is trained: GRPO, of chapter 13" : "Model and GRPO", size.node, start.node, seed.node, knobs.group.node, scale.node, knobs.clip.node, knobs.epochs.node, knobs.learningRate.node);
     root.replaceChildren(...judging ? [judging.node] : [], runs("Run", runButton, button("Five updates", step), button("Stop", stop)),
-      group("Reward", rule.node, knobs.price.node, own), training, panel.node, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
-      code(sampleGroup, groupAdvantages, grpoBackward));
+      judging ? frame("Leaving the model that was right", knobs.nat.node) : group("Reward", rule.node, knobs.price.node, own), training, panel.node, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
+      code(sampleGroup, ...judging ? [sequenceKl] : [], groupAdvantages, grpoBackward));
     if (judging) training.open = false;
     panel.state = "stopped";
     await bring();
@@ -78,7 +79,7 @@ lab.define("lab_language", function (use) {
       runButton.disabled = true;
       try { await lab.load(file); } catch (error) { return panel.say(`${error.message}. Choose the other model, and this one again to try once more.`); }
       runButton.disabled = false;
-      panel.say(`Press Train: the model answers numbers of ${digits} digits, is rewarded, and learns, here.${digits === 12 ? " This takes about half a minute." : ""}`);
+      panel.say(judging ? `Press "Train it": for ${HONEST} updates the model is paid for right answers, then your judge takes over.` : `Press Train: the model answers numbers of ${digits} digits, is rewarded, and learns, here.${digits === 12 ? " This takes about half a minute." : ""}`);
       draw();
     }
 
@@ -86,7 +87,7 @@ lab.define("lab_language", function (use) {
       const set = { scale: scale.value === "not divided" ? "none" : "std", seed: seed.value, rule: rule.value === OWN ? text.value : rule.value };
       for (const [name, { value }] of Object.entries(knobs)) set[name] = value;
       const { digits, starts } = FILES[size.value];
-      return { ...set, digits, weights: lab.weights[digits][starts === 1 ? 0 : "AB".indexOf(start.value)].weights };
+      return { ...set, digits, honest: judging ? HONEST : 0, weights: lab.weights[digits][starts === 1 ? 0 : "AB".indexOf(start.value)].weights };
     }
     function begin() {
       if (points.length > 1) previous = points;
@@ -102,14 +103,15 @@ lab.define("lab_language", function (use) {
       if (error) { job = null; panel.state = "stopped"; runButton.textContent = "Train"; return panel.say(`The run broke off: ${error}`); }
       if (over) {
         job = null;
-        panel.state = reached === null && !(judging && points.at(-1)[2] > points[0][2]) ? "stopped" : "solved";
+        panel.state = reached === null ? "stopped" : "solved";
         runButton.textContent = "Train";
-        const [update, right, , length] = points.at(-1);
-        return panel.say(`After ${update} updates ${judging ? `the judge pays ${points.at(-1)[2].toFixed(2)}, at first ${points[0][2].toFixed(2)}; ` : ""}${Math.round(100 * right)} % of ${GRPO.held} unseen prompts are right, at first ${Math.round(100 * points[0][1])} %, with ${length.toFixed(1)} tokens an answer.${reached ? ` Four in five were right after ${reached.update} updates, ${reached.seconds} s.` : ""}`);
+        const [update, right, , length] = points.at(-1), before = points.find(p => p[0] === HONEST);
+        if (judging) return panel.say(`Under your judge, ${update - HONEST} updates at a price of ${knobs.nat.value} a nat: right ${Math.round(100 * before[1])} % -> ${Math.round(100 * right)} %; the judge pays ${before[2].toFixed(2)} -> ${points.at(-1)[2].toFixed(2)}.`);
+        return panel.say(`After ${update} updates ${Math.round(100 * right)} % of ${GRPO.held} unseen prompts are right, at first ${Math.round(100 * points[0][1])} %, with ${length.toFixed(1)} tokens an answer.${reached ? ` Four in five were right after ${reached.update} updates, ${reached.seconds} s.` : ""}`);
       }
       if (!record) return;
       const { update, right, reward, length, answers, metrics } = record;
-      first ??= answers;
+      if (!first || judging && update <= HONEST) first = answers;
       points.push([update, right, reward, length]);
       panel.score(right);
       if (right >= 0.8 && reached === null) {
@@ -117,9 +119,9 @@ lab.define("lab_language", function (use) {
         if (panel.running) { panel.state = "solved"; panel.running = true; }
       }
       const more = metrics.clipped === undefined ? "" : `; ${Math.round(100 * metrics.equal)} % of the groups all equal, ${(100 * metrics.clipped).toFixed(1)} % of the tokens out of range`;
-      panel.say(`Update ${update}: ${Math.round(100 * right)} % right, reward ${reward.toFixed(2)}, ${length.toFixed(1)} tokens${more}.`, false);
+      panel.say(`Update ${update}${judging ? update < HONEST ? ", paid for right answers" : ", paid by your judge" : ""}: ${Math.round(100 * right)} % right, reward ${reward.toFixed(2)}, ${length.toFixed(1)} tokens${more}.`, false);
       body.replaceChildren(...answers.map((answer, k) => el("tr", {}, ...[answer.prompt, first[k].text,
-        answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", answer.atOnce.toFixed(2), `${TASKS[FILES[size.value].digits].work(answer.prompt)}=${answer.digit}`].map(cell => el("td", {}, cell)))));
+        answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", ...judging ? [] : [answer.atOnce.toFixed(2), `${TASKS[FILES[size.value].digits].work(answer.prompt)}=${answer.digit}`]].map(cell => el("td", {}, cell)))));
       draw();
     }
     function draw() {
@@ -129,7 +131,7 @@ lab.define("lab_language", function (use) {
         { name: "share right", points: column(1), tone: "blue" },
         ...(chosen ? [{ name: `what the ${judging ? "judge" : "rule"} pays`, points: column(2), tone: "green", dash: "2 3" }] : []),
         { name: `length / ${room} tokens`, points: points.map(p => [p[0], p[3] / room]), tone: "red", dash: "7 4" }],
-        { xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: [{ at: 0.8, what: "0.8" }],
+        { splits: judging ? [{ at: HONEST, what: "your judge from here" }] : [], xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: judging ? [] : [{ at: 0.8, what: "0.8" }],
           words: `After ${last[0]} updates: share right ${last[1].toFixed(2)}, reward ${last[2].toFixed(2)}, ${last[3].toFixed(1)} tokens an answer.` });
     }
     function press() {

@@ -35,7 +35,7 @@ YOUR_TURN = {  # what a lesson's own function returns, what a reader writes inst
     "11_preferences": (
         "1 / (1 + np.exp(-margin))",
         "0.05 + 0.9 / (1 + np.exp(-margin))",
-        "Margin +2.1: Paris is chosen with probability 0.852",
+        "Margin +2.1: C is chosen with probability 0.852",
     ),
 }
 PATIENCE = 120  # seconds for anything that a busy machine may delay

@@ -384,8 +384,8 @@ def lesson_11(mine):
     x = linspace(-6, 6, 121)
     curve = mark("line", "blue", x, mine(x))
 
-    def at(paris, london):
-        margin = paris - london
+    def at(c, a):
+        margin = c - a
         p = float(mine(margin))
         odds = f"{p / (1 - p):.2f}" if p < 1 else "∞"
         marks = [
@@ -394,8 +394,8 @@ def lesson_11(mine):
             mark("dot", "red", [margin], [p]),
         ]
         return [
-            panel([-6.3, 6.3], [-0.03, 1.03], "margin: score of Paris − score of London", "probability of Paris", marks)
-        ], (f"Margin {margin:+.1f}: Paris is chosen with probability {p:.3f}, odds {odds} to 1.")
+            panel([-6.3, 6.3], [-0.03, 1.03], "margin: score of C − score of A", "probability of C", marks)
+        ], (f"Margin {margin:+.1f}: C is chosen with probability {p:.3f}, odds {odds} to 1.")
 
     return at
 
