@@ -71,7 +71,7 @@ def test_a_lab_stands_on_pages_and_in_notebooks_and_costs_other_pages_nothing(tm
 def test_a_lab_a_mode_and_an_option_that_are_unknown_are_named(tmp_path: Path) -> None:
     wrong = LAB.replace("maze", "chess"), LAB.replace("plan", "fly"), LAB.replace(":mode: plan", ":seeds: 2")
     _, warnings = built(tmp_path, "\n".join(wrong))
-    assert "lab is 'chess'; expected one of ['agent', 'cartpole', 'language', 'maze']" in warnings
+    assert "lab is 'chess'; expected one of ['agent', 'cartpole', 'language', 'maze', 'people']" in warnings
     assert "mode is 'fly'; expected one of ['backup', 'learn', 'plan']" in warnings
     assert "lab maze has no option seeds; expected one of ['gamma', 'layout', 'mode', 'slip']" in warnings
 

@@ -81,6 +81,36 @@ def test_what_the_loosest_leash_earns() -> None:
     assert truth("08_entropy_kl", 1) == pytest.approx((0.9 - trick) / (1 + trick), abs=2e-3)
 
 
+def test_what_a_policy_that_looks_no_more_finds_after_the_swap() -> None:
+    """One agent after the other, by softmax of its logits: few of 100 earn more than 0.9 at the end."""
+    rng, rich, means = np.random.default_rng(5), 0, np.array([1.0, 0.6, 0.3, 0.0])
+    for _ in range(40):
+        z = np.zeros(4)
+        for t in range(3000):
+            now = means if t < 1500 else means[::-1]
+            pi = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+            a = rng.choice(4, p=pi)
+            z += 0.1 * (now[a] + 0.3 * rng.standard_normal()) * ((np.arange(4) == a) - pi)
+        rich += pi @ now > 0.9
+    assert rich < 0.4 * 40
+    assert truth("08_entropy_kl", 2) == "fewer than 40"
+
+
+def test_new_actions_in_the_old_mix_of_cells_by_long_walks() -> None:
+    """Walks of the uniform policy, and in each cell the mean pay of the other one."""
+    rng, new = np.random.default_rng(0), np.array([0.1, 0.1, 0.1, 0.7])  # up, down, left, right
+    pays = {(1, 1): -10.0, (2, 1): 10.0, (3, 3): -10.0}  # (cell, way): into the trap, into the goal
+    moves = {0: (0, 3, 0, 1), 1: (1, 4, 0, 2), 2: (2, 5, 1, 2), 3: (0, 3, 3, 4)}
+    found = []
+    for _ in range(4000):
+        cell, weight, total = 0, 1.0, 0.0
+        while cell in moves and weight > 1e-3:
+            total += weight * sum(new[way] * pays.get((cell, way), 0.0) for way in range(4))
+            cell, weight = moves[cell][rng.integers(4)], 0.9 * weight
+        found.append(total)
+    assert np.mean(found) < -3.93 - 1 and truth("08_entropy_kl", 3) == "worse"
+
+
 def test_the_top_of_the_ledge() -> None:
     """Out with p, then +1 with 1 - p and -19 with p: p - 20 p^2."""
     assert truth("09_trpo", 1) == pytest.approx(1 / 40, abs=5e-4)
@@ -99,6 +129,14 @@ def test_when_the_first_answer_is_on_top_by_newtons_method() -> None:
         if np.argmax(bradley_terry_newton(np.array([[0.0, ab, 3], [12 - ab, 0, 2], [5, 3, 0]]))[0]) == 0
     ]
     assert truth("11_preferences", 0) == str(first[0])
+
+
+def test_the_favorite_of_many_and_the_price_of_nothing() -> None:
+    """Medians over the five stored runs, by sorting."""
+    favorites = stored_runs(ROOT / "chapters" / "runs" / "sft_sorting.json")["main"]["best_truth_1"][:, -1]
+    assert truth("11_preferences", 1) == pytest.approx(sorted(favorites)[2], abs=1e-3)
+    unpriced = stored_runs(ROOT / "chapters" / "runs" / "rlhf_sorting.json")["price 0"]["truth"][:, -1]
+    assert truth("12_rlhf", 1) == pytest.approx(sorted(unpriced)[2], abs=1e-3)
 
 
 def test_the_advantage_of_the_only_right_answer_of_four() -> None:

@@ -448,8 +448,11 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
             )
         assert re.search(r"After 6 thumbs your judge pays for length 0\.[3-9]", judge.inner_text())
         judge.locator(".lab-run").click()
-        judge.get_by_text("Update 10:").wait_for()
-        assert float(re.search(r"reward (-?[\d.]+)", judge.locator(".lab-status").first.inner_text())[1]) > 0.2
+        share = lambda: float(re.search(r"(\d+) % right", judge.locator(".lab-status").first.inner_text())[1])
+        judge.get_by_text("Update 25, paid by your judge").wait_for()
+        assert share() > 60  # it was taught what is right first
+        judge.get_by_text("Update 60, paid by your judge").wait_for()
+        assert share() < 50
         judge.get_by_role("button", name="Stop").click()
 
         # one walk of the reader's own takes their place: right, right, down

@@ -271,7 +271,11 @@ def lesson_07(mine):
 def lesson_08(mine):
     nodes = [-10 + k / 20 for k in range(401)]
     mass = [math.exp(-x * x / 2) / 20 / math.sqrt(2 * math.pi) for x in nodes]
-    kinds = [("k1", "orange", lambda u: -u), ("k2", "blue", lambda u: u * u / 2), ("k3", "green", lambda u: exp(u) - 1 - u)]
+    kinds = [
+        ("k1", "orange", lambda u: -u),
+        ("k2", "blue", lambda u: u * u / 2),
+        ("k3", "green", lambda u: exp(u) - 1 - u),
+    ]
     points = linspace(-4, 4, 9)
     if any([abs(x - y) > 1e-9 for x, y in zip(_stretched(array(mine(points)), (9,)), kinds[2][2](points))]):
         kinds.append(("mine", "purple", mine))
@@ -393,9 +397,9 @@ def lesson_11(mine):
             mark("line", "gray", [margin, margin, -6.3], [-0.03, p, p], "dashed"),
             mark("dot", "red", [margin], [p]),
         ]
-        return [
-            panel([-6.3, 6.3], [-0.03, 1.03], "margin: score of C − score of A", "probability of C", marks)
-        ], (f"Margin {margin:+.1f}: C is chosen with probability {p:.3f}, odds {odds} to 1.")
+        return [panel([-6.3, 6.3], [-0.03, 1.03], "margin: score of C − score of A", "probability of C", marks)], (
+            f"Margin {margin:+.1f}: C is chosen with probability {p:.3f}, odds {odds} to 1."
+        )
 
     return at
 
