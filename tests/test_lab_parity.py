@@ -51,7 +51,7 @@ from rlbook_lib.reward_model import bradley_terry_newton, preference_loss
 from rlbook_lib.rollout import open_actors
 from rlbook_lib.temporal_difference import q_learning, sarsa, td_prediction
 from rlbook_lib.text_tasks import CheckDigit, split_of
-from rlbook_lib.training import Adam
+from rlbook_lib.training import Adam, learning_rate_share
 from rlbook_lib.trpo import (
     TRPOConfig,
     conjugate_gradient,
@@ -212,6 +212,60 @@ const calls = {
     for (const _ of grpoUpdate(model, adam, groups, config, rate));
     return { after: plain(model.theta), rewards: groups.map(group => group.rewards) };
   },
+  orders: (n, count) => { const { generator, permutation } = lab.use("random"), rng = generator(4); return Array.from({ length: count }, () => plain(permutation(rng, n))); },
+  walked(case_, s, a, count) {
+    const maze = mazeOf(case_), rng = lab.use("random").generator(6), met = new Array(maze.nStates).fill(0);
+    for (let k = 0; k < count; k++) met[maze.step(s, a, rng).nextState]++;
+    return met;
+  },
+  painted(layout, strokes) {
+    const maze = mazeOf({ layout, slip: 0 });
+    for (const [s, kind] of strokes) maze.paint(s, kind);
+    return plain([maze.layout, maze.destinations, maze.rewards]);
+  },
+  /** What a learner still holds of an episode that was broken off, and what policy improvement makes of a policy whose actions all tie. */
+  brokenOff(method) {
+    const { Run } = lab.use("tabular"), settings = { gamma: 0.9, alpha: 0.5, epsilon: 1, lambda: 0.8, limit: 3 };
+    const run = new Run(mazeOf({ layout: ["S....", "....G"], slip: 0 }), method, settings, lab.use("random").generator(1));
+    for (let k = 0; k < 3; k++) run.step();
+    return [run.episodes, run.steps, plain(run.learner.traces ?? [0]).filter(Boolean).length + run.learner.pending.length];
+  },
+  tied: policy => plain(lab.use("tabular").policyImprovement(mazeOf({ layout: ["S..", "..."], slip: 0 }), Uint8Array.from(policy), 0.9).policy),
+  means(nStates, walks, gamma) {
+    const { Means, returnsOf } = lab.use("tabular_policy"), means = new Means(nStates);
+    for (const walk of walks) means.add(walk, returnsOf(walk, gamma));
+    return plain(means.values);
+  },
+  resets: count => { const pole = new (lab.use("cartpole").CartPole)(lab.use("random").generator(2)); return Array.from({ length: count }, () => { pole.reset(); return [...pole.state]; }); },
+  lastStep(state) {
+    const pole = new (lab.use("cartpole").CartPole)(() => 0.5);
+    pole.state.set(state); pole.steps = 499;
+    const { terminated, truncated } = pole.step(1);
+    return [terminated, truncated];
+  },
+  progress: lengths => lab.use("rollout").progress(lengths),
+  rollouts(copies, steps) {
+    const { Actors } = lab.use("rollout"), actors = new Actors({ copies, hidden: [4], activation: "tanh", scale: 1, rng: lab.use("random").generator(3) });
+    const { observations, next, terminated, truncated } = actors.collect(steps), lengths = actors.lengths.slice();
+    actors.environments.forEach(world => Object.assign(world, { reset() { this.steps = 0; }, step() { const end = ++this.steps === 500; return { reward: 1, terminated: false, truncated: end }; } }));
+    return plain([observations, next, terminated.map((x, i) => x || truncated[i]), lengths, actors.collectEpisodes().size]);
+  },
+  shares: (updates, warmup, end) => Array.from({ length: updates }, (_, k) => lab.use("grpo").learningRateShare(k, updates, warmup, end)),
+  shown(settings) {
+    for (const record of lab.use("grpo").train({ ...settings, weights: lab.weights[5][0].weights })) if (record) return record.answers;
+  },
+  pairs(count) {
+    const { TASKS } = lab.use("grpo"), { pairFor } = lab.use("reward_model"), rng = lab.use("random").generator(8), task = TASKS[5];
+    return Array.from({ length: count }, () => { const prompt = task.prompt(rng); return [prompt, pairFor(task, prompt, rng)]; });
+  },
+  remembered: (capacity, count) => { const buffer = new (lab.use("dqn").ReplayBuffer)(capacity); for (let k = 0; k < count; k++) buffer.add(k); return buffer.rows; },
+  explored(epsilon) {
+    const settings = { epsilonStart: epsilon, epsilonEnd: epsilon, learningStarts: 0, learningRate: 0, totalSteps: 4096, batchSize: 4, seed: 3 };
+    let last;
+    for (const record of lab.use("dqn").train(settings)) if (record) last = record;
+    return [last.mean, last.episodes];
+  },
+  radii: (steps, config) => steps.map(t => lab.use("trpo").radiusAt(t, { ...lab.use("trpo").TRPO, ...config })),
   epsilons: steps => steps.map(t => lab.use("dqn").epsilonAt(t, lab.use("dqn").DQN)),
   openedScale: gamma => lab.use("policy_gradient").open({ seed: 0, gamma, hidden: [4], activation: "tanh" }, 1).scale,
   choices(row, epsilon, count, seed) {
@@ -227,7 +281,8 @@ const calls = {
   task(prompts, texts) {
     const { CheckDigit, splitOf, RULES } = lab.use("text_tasks"), task = new CheckDigit(prompts[0].length - 1);
     return prompts.map((p, k) => [task.work(p), task.answer(p), splitOf(p), texts.map(t => task.reward(p, t, true)),
-      texts.map(t => RULES["last number is the digit"]({ text: t, digit: task.answer(p) }))]);
+      texts.map(t => RULES["last number is the digit"]({ text: t, digit: task.answer(p) })),
+      texts.map(t => RULES["contains the digit"]({ text: t, digit: task.answer(p) }))]);
   },
 };
 """
@@ -993,6 +1048,60 @@ def check_grpo(engine: Engine) -> None:
     assert np.abs(after - state["theta"]).max() > 100 * NETWORK
 
 
+def check_worlds(engine: Engine) -> None:
+    """What is drawn, painted, walked and broken off in the small worlds."""
+    orders = [tuple(order) for order in engine("orders", 3, 6000)]
+    counts = np.array([orders.count(order) for order in set(orders)])
+    assert len(counts) == 6 and ((counts - 1000) ** 2 / 1000).sum() < 30  # 5 degrees of freedom: once in 70,000
+    case, world = {"layout": ["S..", ".T.", "..G"], "slip": 0.4}, Maze(["S..", ".T.", "..G"], slip=0.4).to_mdp(0.9)
+    for s, a in ((0, 3), (1, 1), (5, 0)):
+        met = np.array(engine("walked", case, s, a, 4000))
+        assert np.abs(met / 4000 - world.transitions[s, a]).max() < 5 * (0.25 / 4000) ** 0.5
+    layout, destinations, rewards = engine(
+        "painted", ["S..", ".T."], [[5, "G"], [1, "#"], [2, "S"], [2, "."], [4, "."]]
+    )
+    assert layout == [".#S", "..G"] and rewards == [0, 0, 0, 0, 0, 10]
+    assert destinations == engine("moves", {"layout": layout, "slip": 0})
+    for method in ("Monte Carlo", "SARSA(λ)"):
+        assert engine("brokenOff", method) == [1, 3, 0]  # nothing of it is left for the next episode
+    assert engine("tied", [3, 1, 0, 2, 3, 1]) == [3, 1, 0, 2, 3, 1]  # where all actions tie the old one stays
+    walks = [
+        [{"state": s, "action": 0, "reward": r} for s, r in walk] for walk in ([(0, 0), (1, 0), (0, 4)], [(0, -8)])
+    ]
+    near(engine("means", 2, walks, 0.5), [(1 + 4 - 8) / 3, 2], TABLE)
+
+
+def check_runs(engine: Engine) -> None:
+    """What runs do between their updates: starts, ends, memories, exploration, radii, what a page shows of them."""
+    starts = np.array(engine("resets", 500))
+    assert -0.05 <= starts.min() < -0.045 and 0.045 < starts.max() <= 0.05
+    assert engine("lastStep", [0, 0, 0, 0]) == [False, True] and engine("lastStep", [0, 0, 0.3, 1]) == [True, False]
+    shown = engine("progress", list(range(400, 520)))
+    assert shown["episodes"] == 120 and shown["mean"] == pytest.approx(np.mean(range(500, 520))) and shown["solved"]
+    copies, steps = 2, 150
+    observations, following, ends, lengths, size = engine("rollouts", copies, steps)
+    assert size == copies * 500
+    observations, following = (np.reshape(x, (steps, copies, 4)) for x in (observations, following))
+    ended = np.reshape(ends, (steps, copies)).astype(bool)
+    assert len(lengths) == ended.sum() > 5
+    found = [np.diff([-1, *np.flatnonzero(ended[:, n])]) for n in range(copies)]
+    assert sorted(np.concatenate(found)) == sorted(lengths)
+    fresh, going = observations[1:][ended[:-1]], observations[1:][~ended[:-1]]
+    assert np.abs(fresh).max() <= 0.05  # after an end a copy starts anew; else it goes on from where it came to
+    near(going, following[:-1][~ended[:-1]], TABLE)
+    near(engine("shares", 10, 4, 0.2), [learning_rate_share(k, 10, 4, 0.2) for k in range(10)], TABLE)
+    m, answers = model(), engine("shown", {"updates": 1, "prompts": 1, "group": 2, "held": 2})
+    greedy = generate(m, [a["prompt"] for a in answers], max_new_tokens=TASK.max_new_tokens, greedy=True, seed=0)
+    assert [a["text"] for a in answers] == greedy.texts and {split_of(a["prompt"]) for a in answers} == {"eval"}
+    for _, pair in engine("pairs", 200):
+        assert pair[0]["text"] != pair[1]["text"]
+        assert all(answer["ended"] == (len(answer["text"]) < TASK.max_new_tokens) for answer in pair)
+    assert engine("remembered", 3, 5) == [3, 4, 2]
+    assert 15 < engine("explored", 1)[0] < 35 != engine("explored", 0)[1] != engine("explored", 1)[1]
+    near(engine("radii", [0, 20_000, 80_000], {}), [0.05, 0.05 + (0.001 - 0.05) / 4, 0.001], TABLE)
+    near(engine("radii", [0, 80_000], {"delta": 0.0005}), [0.0005, 0.0005], TABLE)
+
+
 def check_sampling(engine: Engine) -> None:
     """Sampled tokens come as often as their probabilities say, with the log-probabilities that a fresh reading gives."""
     theta = language_reference()[0]
@@ -1031,9 +1140,10 @@ def check_task(engine: Engine) -> None:
         task, rng = CheckDigit(digits=digits), np.random.default_rng(digits)
         prompts = task.prompts(30, rng, "train") + task.prompts(30, rng, "eval")
         texts = ["=6", "12=0", "=6=7", "6", "", "=", "=66", "3=6 "]
-        for prompt, (work, answer, split, rewards, numbers) in zip(prompts, engine("task", prompts, texts)):
+        for prompt, (work, answer, split, rewards, numbers, held) in zip(prompts, engine("task", prompts, texts)):
             assert (work, answer, split) == (task.work(prompt), task.answer(prompt), split_of(prompt))
             assert rewards == [task.reward(prompt, text, True) for text in texts]
+            assert held == [int(answer in text) for text in texts]
             last = [re.findall(r"\d+", text) for text in texts]
             assert numbers == [int(bool(found) and int(found[-1]) == int(answer)) for found in last]
 
@@ -1116,6 +1226,23 @@ MUTANTS = [
     ("grpo", "A < 0 && ratio < 1 - clip) return;", "A < 0 && ratio < 1) return;", "transformer"),
     ("grpo", "deviation(rewards, m) + epsilon", "1 + epsilon", "grpo"),
     ("grpo", "config.maxGradientNorm)", "null)", "grpo"),
+    ("random", "below(rng, i + 1)", "below(rng, i)", "worlds"),
+    ("maze", "draw < this.slip / 2 ? 0 : 1", "draw < this.slip ? 0 : 1", "worlds"),
+    ("maze", '{ this.cells[this.start] = "."; }', "{}", "worlds"),
+    ("tabular", "if (!over) this.learner.forgetEpisode();", "", "worlds"),
+    ("tabular", "> Q[4 * s + a] + 1e-10", ">= Q[4 * s + a]", "worlds"),
+    ("tabular_policy", "(G[t] - this.values[state])", "(G[0] - this.values[state])", "worlds"),
+    ("cartpole", "truncated && !terminated", "truncated", "runs"),
+    ("cartpole", "0.1 * this.rng() - 0.05", "0.1 * this.rng()", "runs"),
+    ("rollout", "lengths.slice(-20)", "lengths.slice(0, 20)", "runs"),
+    ("rollout", "push(environment.steps); environment.reset();", "push(environment.steps);", "runs"),
+    ("grpo", "(update + 1) / Math.max(1, warmup)", "update / Math.max(1, warmup)", "runs"),
+    ("grpo", 'task.prompt(draw, "eval")', 'task.prompt(draw, "train")', "runs"),
+    ("text_tasks", "+text.includes(digit)", '+text.includes("=")', "task"),
+    ("transformer", "logProbs[at + v] > model.logProbs", "logProbs[at + v] < model.logProbs", "runs"),
+    ("dqn", "(this.place + 1) % this.capacity", "this.place + 1", "runs"),
+    ("dqn", "rng() < epsilon ?", "rng() > epsilon ?", "runs"),
+    ("trpo", "(Math.min(deltaEnd, delta) - delta)", "(deltaEnd - delta)", "runs"),
     ("text_tasks", 'text.lastIndexOf("=")', 'text.indexOf("=")', "task"),
 ]
 

@@ -108,5 +108,5 @@ lab.define("dqn", function (use) {
     }
   }
 
-  return { DQN, nStepTargets, dqnBackward, dqnUpdate, emaUpdate, epsilonAt, NStepWindow, stacked, train };
+  return { DQN, nStepTargets, dqnBackward, dqnUpdate, emaUpdate, epsilonAt, ReplayBuffer, NStepWindow, stacked, train };
 });

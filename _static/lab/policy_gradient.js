@@ -1,7 +1,7 @@
 "use strict";
 lab.define("policy_gradient", function (use) {
   const { generator } = use("random"), { logSoftmax, Adam } = use("network");
-  const { discountedReturns, normalizeAdvantages } = use("returns"), { LIMIT, ACTIONS } = use("cartpole");
+  const { discountedReturns, normalizeAdvantages } = use("returns"), { ACTIONS } = use("cartpole");
   const { Actors, progress } = use("rollout");
 
   /** The defaults solve CartPole, as those of the library's ReinforceConfig and A2CConfig. */
@@ -86,7 +86,7 @@ lab.define("policy_gradient", function (use) {
     const reinforce = settings.method === "reinforce", config = { ...(reinforce ? REINFORCE : A2C), ...settings };
     const actors = open(config, reinforce ? config.episodes : config.copies);
     for (let steps = 0; steps < config.totalSteps;) {
-      const rollout = reinforce ? actors.collectEpisodes(LIMIT) : actors.collect(config.steps);
+      const rollout = reinforce ? actors.collectEpisodes() : actors.collect(config.steps);
       yield null;
       const metrics = (reinforce ? reinforceUpdate : a2cUpdate)(actors, rollout, config), record = progress(actors.lengths);
       steps += rollout.size;

@@ -1,7 +1,7 @@
 "use strict";
 lab.define("rollout", function (use) {
   const { Network, logSoftmax } = use("network");
-  const { CartPole, OBSERVATION, ACTIONS } = use("cartpole"), { gae, normalizeAdvantages } = use("returns");
+  const { CartPole, LIMIT, OBSERVATION, ACTIONS } = use("cartpole"), { gae, normalizeAdvantages } = use("returns");
 
   const floats = n => new Float64Array(n), flags = n => new Uint8Array(n);
 
@@ -59,8 +59,8 @@ lab.define("rollout", function (use) {
     }
 
     /** One whole episode of every copy, one after another in the rows. */
-    collectEpisodes(limit) {
-      const r = emptyRollout(limit * this.environments.length, 1);
+    collectEpisodes() {
+      const r = emptyRollout(LIMIT * this.environments.length, 1);
       let size = 0;
       for (const environment of this.environments) {
         environment.reset();

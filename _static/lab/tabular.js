@@ -147,22 +147,20 @@ lab.define("tabular", function (use) {
   class Run {
     constructor(maze, method, settings, rng) {
       Object.assign(this, { maze, method, settings, rng, learner: new LEARNERS[method](maze.nStates, settings) });
-      Object.assign(this, { steps: 0, episodes: 0, returns: [] });
+      Object.assign(this, { steps: 0, episodes: 0 });
       this.begin();
     }
-    begin() { this.state = this.maze.start; this.total = 0; this.age = 0; this.action = this.act(this.state); }
+    begin() { this.state = this.maze.start; this.age = 0; this.action = this.act(this.state); }
     act(s) { return epsilonGreedy(this.learner.Q, s, this.settings.epsilon, this.rng); }
     step() {
       const step = this.maze.step(this.state, this.action, this.rng), over = step.terminated;
       // the action that comes next is drawn before learning, as SARSA asks; it is the one then taken
       const nextAction = over ? null : this.act(step.nextState);
       this.learner.learn(step, nextAction);
-      this.total += this.settings.gamma ** this.age++ * step.reward;
       this.steps++;
-      if (over || this.age >= (this.settings.limit ?? 500)) {
+      if (over || ++this.age >= (this.settings.limit ?? 500)) {
         if (!over) this.learner.forgetEpisode();
         this.episodes++;
-        this.returns.push(this.total);
         this.begin();
       } else { this.state = step.nextState; this.action = nextAction; }
       return step;

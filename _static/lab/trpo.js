@@ -105,13 +105,16 @@ lab.define("trpo", function (use) {
     return metrics;
   }
 
+  /** The radius falls evenly to its end, and never grows. */
+  const radiusAt = (steps, { delta, deltaEnd, totalSteps }) => delta + steps / totalSteps * (Math.min(deltaEnd, delta) - delta);
+
   /** A whole run; yields null where it may pause, and a record after each update. The radius shrinks as it goes. */
   function* train(settings) {
-    const config = { ...TRPO, ...settings }, actors = open(config, config.copies), { totalSteps, delta } = config;
-    for (let steps = 0; steps < totalSteps;) {
-      const rollout = actors.collect(config.steps), end = Math.min(config.deltaEnd, delta);
+    const config = { ...TRPO, ...settings }, actors = open(config, config.copies);
+    for (let steps = 0; steps < config.totalSteps;) {
+      const rollout = actors.collect(config.steps);
       yield null;
-      const metrics = trpoUpdate(actors, rollout, config, delta + steps / totalSteps * (end - delta), size => permutation(actors.rng, size));
+      const metrics = trpoUpdate(actors, rollout, config, radiusAt(steps, config), size => permutation(actors.rng, size));
       const record = progress(actors.lengths);
       steps += rollout.size;
       yield { steps, ...record, metrics, sizes: actors.policy.sizes, activation: config.activation, theta: actors.policy.theta.slice() };
@@ -119,5 +122,5 @@ lab.define("trpo", function (use) {
     }
   }
 
-  return { TRPO, conjugateGradient, naturalGradientStep, lineSearch, fisherVectorProduct, trpoStep, trpoUpdate, train };
+  return { TRPO, conjugateGradient, naturalGradientStep, lineSearch, fisherVectorProduct, radiusAt, trpoStep, trpoUpdate, train };
 });
