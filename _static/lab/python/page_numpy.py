@@ -162,12 +162,6 @@ class ndarray:  # without __float__: this Python would take it in ``0.9 * array`
             out.append(total)
         return ndarray(out, (self.size,))
 
-    def expand(self, n):
-        return self + zeros(n)
-
-    def detach(self):
-        return _detached(self)
-
 
 class _Slices:
     def __getitem__(self, key):
@@ -458,43 +452,6 @@ for _name, _f in {
     "zeros_like": lambda x: zeros(array(x).shape), "ones_like": lambda x: ones(array(x).shape), "float64": float, "bool_": bool,
 }.items():  # fmt: skip
     setattr(numpy, _name, _f)
-
-# ``x.detach()`` is a constant: where gradients are taken by differences, the values of the undisturbed pass stand.
-_constants = []
-_pass = [None]
-
-
-def _detached(x):
-    if _pass[0] is None:
-        return x
-    if _pass[0] < 0:
-        _constants.append(x.copy())
-        return x
-    _pass[0] += 1
-    return _constants[_pass[0] - 1]
-
-
-def gradient(f, x, step=1e-6):
-    """The derivatives of the sum of f(x) by each entry of x, by central differences."""
-
-    def total(moved, number):
-        _pass[0] = number
-        try:
-            y = f(array(moved))
-        finally:
-            _pass[0] = None
-        return y.sum() if isinstance(y, ndarray) else y
-
-    _constants.clear()
-    total(list(x), -1)
-    found = []
-    for k in range(len(x)):
-        up, down = list(x), list(x)
-        up[k] += step
-        down[k] -= step
-        found.append((total(up, 0) - total(down, 0)) / (2 * step))
-    return found
-
 
 torch = _Named(exp=numpy.exp, log=numpy.log, minimum=numpy.minimum, maximum=numpy.maximum, min=numpy.minimum, max=numpy.maximum,
                where=numpy.where, clamp=clip, abs=numpy.abs, sqrt=numpy.sqrt, ones_like=numpy.ones_like,
