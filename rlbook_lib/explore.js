@@ -183,6 +183,7 @@
         guess = value;
         known = before;
         [row, ...covers].forEach(one => one.remove());
+        if (value === null) marks.querySelector(".rlx-yours")?.remove();  // who passes has no mark
         root.classList.remove("rlx-asks");
         if (value !== null && !choices) mark("rlx-yours", value);
         if (before) return lay();
