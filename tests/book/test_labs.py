@@ -474,6 +474,21 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
         assert "stranger" in pull.inner_text() and seen.page.evaluate("localStorage.length") == 0
 
 
+def test_choices_make_strengths_and_can_be_taken_back(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.open("people")
+        assert "Nobody has chosen yet" in seen.status("people")
+        lab.locator(".lab-answer").first.click()
+        assert "1 choice so far" in lab.inner_text() and "No largest likelihood yet" in seen.status("people")
+        lab.get_by_role("button", name="Take back").click()
+        assert "0 choices so far" in lab.inner_text()
+        lab.locator(".lab-run").click()
+        assert "100 choices so far" in lab.inner_text() and re.search(r"\w leads \w by r = ", seen.status("people"))
+        for row in lab.locator("tbody tr").all():  # at the maximum as many wins as the strengths expect
+            *_, wins, expected = row.locator("td").all_inner_texts()
+            assert float(expected) == pytest.approx(float(wins), abs=1e-3)
+
+
 @pytest.mark.parametrize("mode", [(name, mode) for name in LABS for mode in LABS[name]], ids="-".join)
 def test_on_a_phone_run_shows_what_it_does(browser: Any, tmp_path: Path, mode: tuple[str, str]) -> None:
     """Without scrolling: the button and the first result below it, with the settings between them folded."""
