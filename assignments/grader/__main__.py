@@ -227,9 +227,9 @@ def rubric(options: argparse.Namespace) -> int:
     output, assignment = existing(options)
     found = batch.find(options.submissions, assignment.name, batch.read_roster(options.roster))
     answers, said = drafts.answers(assignment, found.submissions)
-    known = {one.result.student for one in reports.grades(output, assignment)}
-    said += [f"{answer.student!r}: has no result yet: grade first" for answer in answers if answer.student not in known]
-    complain(*said)
+    known = {one.result.student: one.who for one in reports.grades(output, assignment)}
+    said |= {answer.student: "It has no result yet: grade first." for answer in answers if answer.student not in known}
+    complain(*(f"{known.get(student, student)}: {problem}" for student, problem in said.items()))
     shown = [one for one in answers if one.student in known]
     rubric_page.serve(rubric_page.Desk(assignment, output, shown, options.anonymous), options.port)
     return 0
@@ -354,7 +354,7 @@ def main(arguments: list[str] | None = None, home: Path = questions.HOME) -> int
     try:
         return int(options.run(options))
     except (ValueError, InfrastructureError, batch.CanaryError, ImportError, OSError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        complain(str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}")
         return 2
     except KeyboardInterrupt:
         print("Interrupted: what is graded is kept; the same command goes on.", file=sys.stderr)

@@ -57,9 +57,9 @@ class Outdated(ValueError):
     """Somebody else saved this draft in the meantime, or the page shows another answer."""
 
 
-def answers(assignment: Assignment, found: Sequence[Submission]) -> tuple[list[Answer], list[str]]:
-    """Everybody's answers, and sentences about those who have none that can be shown."""
-    kept, said = [], []
+def answers(assignment: Assignment, found: Sequence[Submission]) -> tuple[list[Answer], dict[str, str]]:
+    """Everybody's answers, and by student a sentence about who has none that can be shown."""
+    kept, said = [], {}
     for submission in found:
         try:
             notebook = submission.notebook()
@@ -68,7 +68,7 @@ def answers(assignment: Assignment, found: Sequence[Submission]) -> tuple[list[A
                 raise Unreadable("No answer was found.")
             kept.append(Answer(submission.student, "\n\n(another cell)\n\n".join(texts), pictures))
         except Unreadable as problem:
-            said.append(f"{submission.student!r}: {problem}")
+            said[submission.student] = str(problem)
     return kept, said
 
 

@@ -11,7 +11,7 @@ from . import results
 from .collecting import TEST_STUDENTS
 from .questions import Assignment
 from .reports import UNKNOWN_DAYS, Grade, late_line, read_roster
-from .tables import number, read_rows, table
+from .tables import counted, number, read_rows, table
 
 CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
@@ -30,12 +30,12 @@ def check_written(assignment: Assignment, everybody: list[Grade], partial: bool)
     waiting = [grade for grade in open_question if grade.result.written]
     names = listed(waiting)
     if waiting and not partial:
-        what = f"{assignment.written.name}: {len(waiting)} written answers have no points yet ({names})"
-        raise ValueError(f"{what}: enter them, or say --partial to export these students without a grade")
-    said = [f"{len(waiting)} students without a grade, because their written answers have no points yet: {names}."]
+        what = f"{assignment.written.name}: without points yet: {counted(waiting, 'written answer')} ({names})"
+        raise ValueError(f"{what}. Enter them, or say --partial to export these students without a grade")
+    said = [f"{counted(waiting, 'student')} without a grade, because the written answer has no points yet: {names}."]
     said *= bool(waiting)
-    empty = len(open_question) - len(waiting)
-    said += [f"{empty} students wrote no answer to {assignment.written.name}: it counts as 0."] if empty else []
+    empty = [grade for grade in open_question if grade not in waiting]
+    said += [f"Without an answer to {assignment.written.name}, which counts as 0: {listed(empty)}."] if empty else []
     unknown = sum(late_line(grade) == UNKNOWN_DAYS for grade in everybody)
     said += [f"{unknown} late students lose nothing, because late.csv does not say how many days."] if unknown else []
     left = [dataclasses.replace(grade, score=None) if grade in waiting else grade for grade in everybody]

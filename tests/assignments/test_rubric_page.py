@@ -303,7 +303,7 @@ def test_huge_answers_pictures_and_what_cannot_be_read(parted, tmp_path):
     hostile.write(tmp_path / "submitted" / "bad" / "small.ipynb", b"{")
     found, said = drafts.answers(parted, submissions.find(tmp_path / "submitted", "small"))
     assert [one.student for one in found] == ["big", "pic"] and [one.pictures for one in found] == [0, 2]
-    assert len(said) == 2 and "'bad'" in said[0] and "No answer was found" in said[1]
+    assert len(said) == 2 and "bad" in said and "No answer was found." in said.values()
     desk = desk_of(tmp_path, parted)
     one = desk.one(desk.order[0])
     assert len(one["text"]) == rubric_page.SHOWN and one["more"] == 3_000_000 - rubric_page.SHOWN
@@ -447,5 +447,5 @@ def test_a_student_without_a_result_is_told(small, tmp_path, capsys, monkeypatch
     shown = []
     monkeypatch.setattr(rubric_page, "serve", lambda desk, port: shown.extend(desk.ids.values()))
     assert main(["rubric", str(tmp_path / "submitted"), "small", "--output", str(output)], hostile.HOME) == 0
-    assert [one.student for one in shown] == ["ann"] and "'zoe': has no result yet" in capsys.readouterr().err
+    assert [one.student for one in shown] == ["ann"] and "zoe: It has no result yet" in capsys.readouterr().err
     assert main(["rubric", str(tmp_path / "submitted"), "small", "--output", str(tmp_path / "new")], hostile.HOME) == 2
