@@ -170,8 +170,8 @@ def update(output: Path, seen: Mapping[str, int | None]) -> list[str]:
         rows = [(student, "?" if days is None else str(days)) for student, days in sorted(after.items())]
         write_whole(output / LATE, table([("student", "days"), *rows]))
     days_of = {one: (after.get(one, 0), before.get(one, 0)) for one in sorted(after | before)}
-    changed = {one: days for one, days in days_of.items() if days[0] != days[1]}
-    return [f"{one}: {shown(now)}{f'; before, {shown(then)}' * (one in before)}." for one, (now, then) in changed.items()]
+    earlier = {one: f"; before, {shown(days)}" for one, days in before.items()}
+    return [f"{one}: {shown(now)}{earlier.get(one, '')}." for one, (now, then) in days_of.items() if now != then]
 
 
 def shown(days: int | None) -> str:

@@ -166,11 +166,7 @@ def test_grading_again_keeps_it(output, small):
 
 def test_what_is_collected_updates_the_table(output):
     seen = {"ann": 2, "bob": None, "cyn": 0, "=eve": 1}
-    assert late.update(output, seen) == [
-        "=eve: 1 day late.",
-        "ann: 2 days late.",
-        "bob: late, nobody knows how much.",
-    ]
+    assert late.update(output, seen) == ["=eve: 1 day late.", "ann: 2 days late.", "bob: late, nobody knows how much."]
     assert (output / late.LATE).read_text() == "student,days\n'=eve,1\nann,2\nbob,?\n"
     before = (output / late.LATE).stat().st_mtime_ns
     assert late.update(output, seen) == [] and (output / late.LATE).stat().st_mtime_ns == before

@@ -308,9 +308,9 @@ def test_a_written_answer_without_points_is_no_zero(system, output, small, capsy
     assert "80" not in line
     grade_written(output, 12)
     assert export(system, output) == 0
-    assert "student without a grade" not in capsys.readouterr().err and ",92" in (
-        output / f"{system}.csv"
-    ).read_text("utf-8")
+    assert "student without a grade" not in capsys.readouterr().err and ",92" in (output / f"{system}.csv").read_text(
+        "utf-8"
+    )
     assert run("override", "small", "ann", "written", "--remove", "--output", output) == 0
     assert run("override", "small", "ann", "total", 50, "--output", output) == 0
     assert export(system, output) == 0
