@@ -79,7 +79,7 @@ lab.define("lab_language", function (use) {
       runButton.disabled = true;
       try { await lab.load(file); } catch (error) { return panel.say(`${error.message}. Choose the other model, and this one again to try once more.`); }
       runButton.disabled = false;
-      panel.say(judging ? `Press "Train it": for ${HONEST} updates the model is paid for right answers, then your judge takes over.` : `Press Train: the model answers numbers of ${digits} digits, is rewarded, and learns, here.${digits === 12 ? " This takes about half a minute." : ""}`);
+      panel.say(judging ? `Press Train: for ${HONEST} updates the model is paid for right answers, then your judge takes over.` : `Press Train: the model answers numbers of ${digits} digits, is rewarded, and learns, here.${digits === 12 ? " This takes about half a minute." : ""}`);
       draw();
     }
 

@@ -10,8 +10,8 @@ lab.define("lab_people", function (use) {
     const wins = ANSWERS.map(() => ANSWERS.map(() => 0)), pressed = [], rng = generator(5), names = "ABCD";
     const asked = el("p"), both = [0, 1].map(k => button("", () => press(k), { class: "lab-answer", "data-first": k ? null : "" }));
     const body = el("tbody"), panel = new Panel(root);
-    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["answer", "strength p", "", "wins", "expected"].map(name => el("th", { scope: "col" }, name)))), body);
-    root.replaceChildren(frame(`${PROMPT} Sort the digits. Which answer is better? Press it`, asked, ...both),
+    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["answer", "p", "", "wins", "expected"].map(name => el("th", { scope: "col" }, name)))), body);
+    root.replaceChildren(frame(`${PROMPT} Which is sorted better? Press it`, asked, ...both),
       runs("More", button("100 others press", others, { class: "lab-run" }), button("Take back", back), button("Forget all", forget)), panel.node,
       el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "Strengths and wins" }, table), code(bradleyTerry, expectedWins, standardError));
     panel.state = "stopped";
@@ -41,7 +41,7 @@ lab.define("lab_people", function (use) {
       asked.textContent = `${pressed.length} ${pressed.length === 1 ? "choice" : "choices"} so far.`;
       const counted = exists ? wins : wins.map((row, i) => row.map((x, j) => i === j ? 0 : x + 0.1)), p = bradleyTerry(counted), expected = expectedWins(counted, p);
       body.replaceChildren(...ANSWERS.map((text, i) => el("tr", {}, el("td", {}, `${names[i]} ${text}`), el("td", {}, p[i].toFixed(3)),
-        el("td", {}, el("span", { class: "lab-strength", style: `width:${Math.max(2, 160 * p[i]).toFixed(0)}px` })),
+        el("td", {}, el("span", { class: "lab-strength", style: `width:${Math.max(2, 100 * p[i]).toFixed(0)}px` })),
         el("td", {}, String(wins[i].reduce((x, y) => x + y, 0))), el("td", {}, exists ? expected[i].toFixed(3) : "–"))));
       const [first, second] = p.map((x, i) => i).sort((i, j) => p[j] - p[i]), gap = Math.log(p[first] / p[second]);
       panel.score(Math.max(...p));
