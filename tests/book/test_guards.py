@@ -207,10 +207,9 @@ class TestPages:
 
     def test_a_slow_step_is_seen(self, browser: Any, tmp_path: Path, figure: str) -> None:
         """By the processor's time, whatever a clock says on a busy machine."""
-        work = (
-            "<script>let x = 0; addEventListener('input', () => { for (let i = 0; i < 4e7; i++) x += i % 7; })</script>"
-        )
-        assert min(look(browser, tmp_path, figure + work).step_ms) > STEP_MS
+        work = "if (event.target.value === event.target.max) for (let i = 0; i < 5e7; i++) x += i % 7;"
+        script = f"<script>let x = 0; addEventListener('input', event => {{ {work} }})</script>"
+        assert look(browser, tmp_path, figure + script).step_ms[-1] > STEP_MS
         assert max(look(browser, tmp_path, figure).step_ms) < STEP_MS
 
     def test_an_outside_script_is_seen(self, browser: Any, tmp_path: Path) -> None:
