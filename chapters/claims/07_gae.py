@@ -5,7 +5,7 @@ from rlbook_lib.dynamic_programming import advantages, policy_evaluation
 from rlbook_lib.evaluation import interquartile_mean
 
 PAGE = "07_gae"
-LEARNER = ("gae-walk", "gae-five", "gae-learning-collect", "gae-learning-train")
+LEARNER = ("gae-walk", "gae-five", "gae-learning-collect")
 
 
 def _speed(seed, lam, step_size, copies):

@@ -260,9 +260,9 @@ def lesson_07(mine):
                 "k: steps before the critic is asked",
                 "estimate of the advantage",
                 left,
-                "area: share",
+                "dots: A⁽ᵏ⁾, area: share",
             ),
-            panel([-0.6, 4.6], [-0.15, 2.75], "l: steps later", "", right, "stacked: (γλ)ˡ δₗ, and its weight"),
+            panel([-0.6, 4.6], [-0.15, 2.75], "l: steps later", "", right, "stacked: weight times δₗ, and its weight"),
         ], f"λ = {lam:g}: shares " + ", ".join(f"{x:.2f}" for x in shares) + f"; both sides give {tops[5]:.3f}."
 
     return at
