@@ -274,7 +274,7 @@ def lesson_08(mine):
     kinds = [
         ("k1", "orange", lambda u: -u),
         ("k2", "blue", lambda u: u * u / 2),
-        ("k3", "green", lambda u: exp(u) - 1 - u),
+        ("k3", "green", lambda u: numpy.exp(u) - 1 - u),
     ]
     points = linspace(-4, 4, 9)
     if any([abs(x - y) > 1e-9 for x, y in zip(_stretched(array(mine(points)), (9,)), kinds[2][2](points))]):
