@@ -283,12 +283,26 @@ def learning_rate_schedule(config: EngineConfig) -> Callable[[int], float]:
 
 
 @checked
-def names_table() -> str:
-    """``KNOBS`` in Markdown: a table of our names, TRL's, verl's and OpenRLHF's, and below it what differs."""
-    rows = [["here", "TRL", "verl", "OpenRLHF"], ["---"] * 4]
-    rows += [[f"`{k.ours}`", _code(", ".join(k.trl) or "-"), _code(k.verl), _code(k.openrlhf)] for k in KNOBS]
+def trl_names() -> dict[str, list[str]]:
+    """The command's options, and what each decides: the names that ``trl.GRPOConfig`` and TRL's own script have for it."""
+    names = {knob.ours: list(knob.trl) for knob in KNOBS}
+    for name, option in (ELSEWHERE | SCRIPT).items():
+        names.setdefault(option, []).append(name)
+    return names
+
+
+@checked
+def names_table(engine: Literal["TRL", "others"] = "TRL") -> str:
+    """A table in Markdown of our names and TRL's, and below it what differs; or of our names, verl's and OpenRLHF's."""
+    if engine == "others":
+        rows = [["here", "verl", "OpenRLHF"], ["---"] * 3]
+        rows += [[f"`{knob.ours}`", _code(knob.verl), _code(knob.openrlhf)] for knob in KNOBS]
+    else:
+        rows = [["here", "TRL"], ["---"] * 2]
+        rows += [[f"`{ours}`", _code(", ".join(names) or "-")] for ours, names in trl_names().items()]
     table = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([*table, "", *(f"- `{k.ours}`: {k.differs}." for k in KNOBS if k.differs)])
+    notes = [] if engine == "others" else ["", *(f"- `{k.ours}`: {k.differs}." for k in KNOBS if k.differs)]
+    return "\n".join(table + notes)
 
 
 def _code(names: str) -> str:

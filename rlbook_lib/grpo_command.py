@@ -38,7 +38,7 @@ import torch
 
 from rlbook_lib import engines
 from rlbook_lib.checks import Count, check, checked
-from rlbook_lib.engines import KNOBS, METRICS, EngineConfig, gradient_steps, reward_stretch
+from rlbook_lib.engines import METRICS, EngineConfig, gradient_steps, reward_stretch
 from rlbook_lib.text_tasks import PromptFile, RewardError
 from rlbook_lib.training import TrainingError
 
@@ -343,13 +343,15 @@ class _Folder:
 
     def go_on(self, update: int, config: EngineConfig, quiet: bool) -> None:
         """Keep the lines up to an update."""
-        self.config, self.quiet, self.began = config, quiet, time.perf_counter()
+        self.config, self.quiet = config, quiet
         for path in (self.metrics, self.samples):
             rows = [row for row in _rows(path) if row["update"] <= update and (update or path == self.samples)]
             _write(path, "".join(json.dumps(row) + "\n" for row in rows))
         self.recent = deque(_rows(self.metrics), maxlen=5)
         self.tokens = next((row["tokens"] for row in reversed(self.recent) if "tokens" in row), 0)
-        self.at, self.told = self.began, 0
+        before = next((row["seconds"] for row in reversed(self.recent) if "seconds" in row), 0.0)
+        self.at, self.told = time.perf_counter(), 0
+        self.started, self.began = self.at, self.at - before  # seconds go on where they were
 
     def note(self, update: int, logs: dict[str, float]) -> None:
         """One line for an update, or for an evaluation."""
@@ -383,7 +385,7 @@ class _Folder:
             self.recent.append(row)
             self.told += 1
             if self.told == 3:  # measured: what the engine does besides, and answers as long as they are
-                left = (self.config.updates - row["update"]) * row["seconds"] / 3
+                left = (self.config.updates - row["update"]) * (self.at - self.started) / 3
                 print(f"about {left / 60:.2g} minutes to go, by the first three updates", flush=True)
             for words in engines.symptoms([line for line in self.recent if "reward" in line]):
                 kind = words.partition(":")[2]
@@ -398,7 +400,10 @@ class _Folder:
         rows = [row for row in _rows(self.metrics) if "reward" in row]
         figure = Figure(figsize=(9, 6), layout="constrained")
         for axes, name in zip(figure.subplots(3, 3).flat, METRICS):
-            axes.plot([row["update"] for row in rows if name in row], [row[name] for row in rows if name in row])
+            values = [row[name] for row in rows if name in row]
+            axes.set_visible(bool(values))  # no divergence without a reference
+            axes.plot([row["update"] for row in rows if name in row], values)
+            axes.set_ylim(min([0.0, *values]), 1.05 * max([0.0, *values]) or 1.0)
             axes.set_title(name, fontsize=9)
         figure.savefig(self.folder / "curves.png")
 
@@ -483,10 +488,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--evaluation-prompts", type=int, default=128, help="of the evaluation split, sampled before and after")
     add("--quiet", action="store_true", help="no line an update")
     group = parser.add_argument_group("settings", "those of rlbook_lib.engines.EngineConfig; in brackets: TRL's names")
-    names = {knob.ours: ", ".join(knob.trl) for knob in KNOBS}
-    for name, option in (engines.SCRIPT | engines.ELSEWHERE).items():
-        if option in names:
-            names[option] += f", {name}" if names[option] else name
+    names = engines.trl_names()
     for name, default in dataclasses.asdict(EngineConfig()).items():
         first, *more = default if isinstance(default, tuple) else (default,)
         said = "1e-06, with LoRA 1e-05" if name == "learning_rate" else str(default)
@@ -494,7 +496,7 @@ def _parser() -> argparse.ArgumentParser:
         how |= {"nargs": 1 + len(more)} if more else {}
         group.add_argument(
             f"--{name.replace('_', '-')}",
-            help=f"default: {said}" + (f" ({names[name]})" if names[name] else ""),
+            help=f"default: {said}" + (f" ({', '.join(names[name])})" if names[name] else ""),
             **{"action": "store_true"} if default is False else how,
         )
     return parser

@@ -32,9 +32,14 @@ def test_every_setting_is_a_row_of_the_table_and_every_row_is_printed():
     assert sorted(knob.ours for knob in KNOBS) == sorted(field.name for field in dataclasses.fields(EngineConfig))
     assert {field.name for field in dataclasses.fields(GRPOConfig)} <= {knob.ours for knob in KNOBS}
     table, notes = (part.splitlines() for part in names_table().split("\n\n"))
-    assert [row.split("`")[1] for row in table[2:]] == [knob.ours for knob in KNOBS]
-    assert all(row.count(" | ") == 3 for row in table)
+    ours = [knob.ours for knob in KNOBS]
+    assert [row.split("`")[1] for row in table[2:]] == [*ours, "reward", "output", "device", "quiet", "model", "task"]
+    assert {name for _, _, *names in (re.split(r"`(?:, )?`?", row) for row in table[2:]) for name in names} >= {
+        name for knob in KNOBS for name in knob.trl
+    } | set(ELSEWHERE)
     assert [note.split("`")[1] for note in notes] == [knob.ours for knob in KNOBS if knob.differs]
+    others = names_table("others").splitlines()
+    assert [row.split("`")[1] for row in others[2:]] == ours and all(row.count(" | ") == 2 for row in others)
 
 
 def test_the_arguments_follow_from_the_settings():

@@ -521,10 +521,15 @@ def test_the_page_runs_as_it_is_printed(tmp_path):
     for kind, block in blocks:
         if kind == "" and "pip install" not in block:
             shell.append(block)
-        for word, name in (("LlamaForCausalLM", "make_model.py"), ("def short", "rewards.py")):
+        for word, name in (
+            ("LlamaForCausalLM", "make_model.py"),
+            ("def short", "rewards.py"),
+            ("evaluate_accuracy", "evaluate.py"),
+        ):
             if word in block:
                 (tmp_path / name).write_text(block)
     assert len(shell) == 3
+    shell.append("python evaluate.py > evaluated")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # python, torchrun
     environment = os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
@@ -537,6 +542,8 @@ def test_the_page_runs_as_it_is_printed(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Time, the computing alone, about") == 3
+    before, after = (tmp_path / "evaluated").read_text().splitlines()
+    assert before.startswith("my-model 0.") and after.startswith("run/model 0.")
     rewards = [row["reward"] for row in lines(tmp_path / "run" / "metrics.jsonl") if "reward" in row]
     assert sum(rewards[-5:]) > 1.2 * sum(rewards[:5])
     row = lines(tmp_path / "short" / "metrics.jsonl")[1]

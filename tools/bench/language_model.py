@@ -198,10 +198,12 @@ def _one_side(side: str, seed: int) -> dict[str, float]:
     return {"peak_mb": peak, "training_mb": peak - before}
 
 
-def _our_rate(seed: int) -> tuple[float, int]:
-    """Our trainer's tokens per CPU-second after one round, and the model's parameters."""
+def _our_rate(seed: int, model: Any = None) -> tuple[float, int]:
+    """Our trainer's tokens per CPU-second after one round, and the model's parameters; by default our own model."""
     task = _LongerAnswers(LONGEST)
-    model = Transformer(CharTokenizer(task.alphabet), TransformerConfig(width=160, layers=3, heads=4), seed=seed)
+    model = model or Transformer(
+        CharTokenizer(task.alphabet), TransformerConfig(width=160, layers=3, heads=4), seed=seed
+    )
     config = GRPOConfig(updates=ROUNDS + 1, prompts=PROMPTS, group=GROUP, minibatches=1, normalize="token", scale="std")
     marks = []
     for update in iterate_grpo(model, task, config, seed=seed):

@@ -15,8 +15,8 @@ One thread, CPU-seconds, all ways taking turns in one process, median of ``--rep
 
 The last two are shown for comparison; ``error`` says how far the log-probabilities of the tokens are off. For each layer of the model the
 second table has the GFLOP/s of its forward pass as a product, as a convolution, and in bfloat16. The third is a roofline: tokens per
-CPU-second if only the products of matrices cost anything, and with the reading and writing of numbers between them. Writes
-``results/tokens.json``.
+CPU-second if only the products of matrices cost anything, and with the reading and writing of numbers between them; and the same for the
+two parts of an update of GRPO, in milliseconds. Writes ``results/tokens.json``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ from rlbook_lib.devices import use_threads
 from rlbook_lib.grpo import grpo_loss
 from rlbook_lib.language_model import (
     CharTokenizer,
+    Completions,
     HuggingFaceModel,
     Transformer,
     TransformerConfig,
@@ -91,8 +93,8 @@ def our_model() -> Transformer:
     return model
 
 
-def llama() -> HuggingFaceModel:
-    """A Llama of transformers of nearly the same size, behind the same sampler and the same loss."""
+def llama(ends: bool = False) -> HuggingFaceModel:
+    """A Llama of transformers of nearly the same size, behind the same sampler and the same loss; its answers never end unless asked."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = CharTokenizer(TASK.alphabet)
@@ -120,7 +122,8 @@ def llama() -> HuggingFaceModel:
             return self.head(hidden) - 1e4 * F.one_hot(torch.tensor(tokenizer.eos), tokenizer.size)
 
     wrapped = HuggingFaceModel(model, _Named(tokenizer), max_length=64)
-    model.set_output_embeddings(NeverEnds(model.get_output_embeddings()))
+    if not ends:
+        model.set_output_embeddings(NeverEnds(model.get_output_embeddings()))
     return wrapped
 
 
@@ -175,19 +178,19 @@ def inside(way: Callable[[], Any], run: Callable[[], Any]) -> Callable[[], Any]:
     return timed
 
 
-def rates(repeats: int, peer: bool) -> dict[str, dict[str, float]]:
+def rates(repeats: int, peer: bool, only: tuple[str, ...] = tuple(WAYS)) -> dict[str, dict[str, float]]:
     """Way to tokens per CPU-second of each job, and to the error of its scores."""
     ours, theirs = jobs(our_model()), jobs(llama()) if peer else {}
-    found: dict[str, dict[str, float]] = {way: {} for way in [*WAYS, *(["llama"] if peer else [])]}
+    found: dict[str, dict[str, float]] = {way: {} for way in [*only, *(["llama"] if peer else [])]}
     for name, (run, tokens) in ours.items():
-        cases = {way: inside(enter, run) for way, enter in WAYS.items()}
+        cases = {way: inside(WAYS[way], run) for way in only}
         if peer:
             cases["llama"] = theirs[name][0]
         seconds, last = common.cpu_seconds(cases, repeats)
         for way, times in seconds.items():
             found[way][name] = round((theirs[name][1] if way == "llama" else tokens) / statistics.median(times))
-        if name == "score":
-            for way in WAYS:
+        if name == "score" and "products" in only:
+            for way in only:
                 found[way]["error"] = float(f"{float((last[way] - last['products']).abs().max()):.1e}")
     return found
 
@@ -216,18 +219,45 @@ def layer_speeds(repeats: int) -> dict[str, dict[str, float]]:
 
 
 def beside_trl(seeds: range) -> list[dict[str, float]]:
-    """GRPO's tokens per CPU-second, seed by seed: ours with products only, ours as the library does it, TRL's."""
+    """GRPO's tokens per CPU-second, seed by seed: ours with products only, as the library does it, on TRL's own model, and TRL's."""
     from language_model import _our_rate, _trl_rate
 
     rows = []
     for seed in seeds:
         with products():
             plain = _our_rate(seed)[0]
-        ours, theirs = _our_rate(seed)[0], _trl_rate(seed)[0]
+        ours, same, theirs = _our_rate(seed)[0], _our_rate(seed, llama(ends=True))[0], _trl_rate(seed)[0]
+        row = {"products": plain, "library": ours, "llama": same, "trl": theirs}
         rows.append(
-            {"products": round(plain), "library": round(ours), "trl": round(theirs), "ratio": round(ours / theirs, 2)}
+            {name: float(round(rate)) for name, rate in row.items()}
+            | {"ratio": round(ours / theirs, 2), "llama_ratio": round(same / theirs, 2)}
         )
     return rows
+
+
+def an_update(model: Transformer) -> dict[str, Callable[[], Any]]:
+    """The two parts of an update of GRPO as long as it can be, sixteen tokens an answer; and the same calls for one answer."""
+    from language_model import GROUP, LONGEST, PROMPTS
+
+    prompts = [prompt for prompt in TASK.prompts(PROMPTS, np.random.default_rng(0)) for _ in range(GROUP)]
+    batch = generate(model, prompts, max_new_tokens=LONGEST, seed=0)
+    optimizer = Adam(model.parameters(), 0.0, betas=(0.9, 0.99), fused=False)
+
+    def write(rows: int) -> Completions:
+        return generate(model, prompts[:rows], max_new_tokens=LONGEST, seed=0)
+
+    def learn(part: Completions) -> None:
+        log_probs, _ = completion_log_probs(model, part)
+        loss = grpo_loss(log_probs, part.log_probs, torch.linspace(-1, 1, len(part)), part.mask, normalize="token")
+        gradient_step(optimizer, loss, 0.0, 1.0)
+
+    one = batch.take(torch.tensor([0]))
+    return {
+        "write, reached": lambda: write(len(prompts)),
+        "write, one_answer": lambda: write(1),
+        "learn, reached": lambda: learn(batch),
+        "learn, one_answer": lambda: learn(one),
+    }
 
 
 def roofline(repeats: int, reached: dict[str, float]) -> dict[str, Any]:
@@ -286,16 +316,19 @@ def roofline(repeats: int, reached: dict[str, float]) -> dict[str, Any]:
         "train": together(parts, learn),
         "grpo": together(1, *round_),
     }
+    parts_of_it = {"write": together(1, round_[0]), "learn": together(1, round_[1])}
     # tokens that pass through the model, a backward pass twice; calls of the model, likewise
     passes = {
         "generate": (write[1], NEW),
         "score": (parts * read[1], 2 * parts),
         "train": (3 * parts * learn[1], 6 * parts),
         "grpo": (round_[0][1] + 3 * round_[1][1], LONGEST + 6),
+        "write": (round_[0][1], LONGEST),
+        "learn": (3 * round_[1][1], 6),
     }
     square = torch.randn(1024, 1024)
     others = {"square": lambda: square @ square, "sum": lambda: [numbers + numbers for _ in range(20)]}
-    seconds, _ = common.cpu_seconds(cases | others, repeats)
+    seconds, _ = common.cpu_seconds(cases | parts_of_it | an_update(our_model()) | others, repeats)
     took = {name: statistics.median(times) for name, times in seconds.items()}
     weights = 4 * sum(p.numel() for p in model.parameters())
     bytes_a_pass, rate = 30 * width * len(model.blocks) * 4, 3 * 4 * numbers.numel() * 20 / took["sum"]
@@ -305,12 +338,29 @@ def roofline(repeats: int, reached: dict[str, float]) -> dict[str, Any]:
         "gflops_of_a_large_product": round(2e-9 * 1024**3 / took["square"]),
         "gigabytes_a_second": round(rate / 1e9, 1),
     }
+    traffic = {name: (tokens * bytes_a_pass + calls * weights) / rate for name, (tokens, calls) in passes.items()}
     for name in cases:
-        tokens, calls = passes[name]
-        both = took[name] + (tokens * bytes_a_pass + calls * weights) / rate
+        both = took[name] + traffic[name]
         found[name] = {"products": round(whole[name] / took[name]), "with_traffic": round(whole[name] / both)}
         if name in reached:
             found[name] |= {"reached": reached[name], "share": round(reached[name] * both / whole[name], 2)}
+    if "trl" in reached:
+        found["grpo"] |= {
+            "twice_trl": 2 * reached["trl"],
+            "share_of_twice_trl": round(2 * reached["trl"] / found["grpo"]["with_traffic"], 2),
+        }
+    found["milliseconds_of_an_update"] = {
+        name: {
+            kind: round(1e3 * seconds, 1)
+            for kind, seconds in (
+                ("products", took[name]),
+                ("with_traffic", took[name] + traffic[name]),
+                ("reached", took[f"{name}, reached"]),
+                ("one_answer", took[f"{name}, one_answer"]),
+            )
+        }
+        for name in parts_of_it
+    }
     return found
 
 
@@ -328,22 +378,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--peers", help="a folder with transformers, trl and what they need")
+    parser.add_argument("--grpo", action="store_true", help="the roofline and what it needs; the rest stays as stored")
     options = parser.parse_args()
     if options.peers:
         sys.path.append(options.peers)
     use_threads(1)
     peers = ["transformers", "trl"] if options.peers else []
-    record: dict[str, Any] = {"machine": common.machine(["torch", "numpy", *peers]), "convolutions": bool(LIBRARY)}
-    record["tokens_per_cpu_second"] = rates(options.repeats, bool(options.peers))
-    record["gflops"] = layer_speeds(options.repeats)
-    print(rows_of(record["tokens_per_cpu_second"]), rows_of(record["gflops"]), sep="\n\n", flush=True)
+    machine = common.machine(["torch", "numpy", *peers]) | {"load": round(os.getloadavg()[0], 1)}
+    record: dict[str, Any] = {"machine": machine, "convolutions": bool(LIBRARY)}
+    if options.grpo:
+        record = json.loads((common.RESULTS / "tokens.json").read_text()) | {"roofline_machine": machine}
+        reached = rates(options.repeats, False, ("library",))["library"]
+    else:
+        record["tokens_per_cpu_second"] = rates(options.repeats, bool(options.peers))
+        record["gflops"] = layer_speeds(options.repeats)
+        print(rows_of(record["tokens_per_cpu_second"]), rows_of(record["gflops"]), sep="\n\n", flush=True)
+        reached = dict(record["tokens_per_cpu_second"]["library"])
     if options.peers:
         record["grpo_tokens_per_cpu_second"] = beside_trl(range(5))
-        record["grpo_ratio"] = statistics.median(row["ratio"] for row in record["grpo_tokens_per_cpu_second"])
+        for name in ("ratio", "llama_ratio"):
+            middle = statistics.median(row[name] for row in record["grpo_tokens_per_cpu_second"])
+            record[f"grpo_{name}"] = round(middle, 2)
         print(json.dumps(record["grpo_tokens_per_cpu_second"]), record["grpo_ratio"])
-    reached = dict(record["tokens_per_cpu_second"]["library"])
-    if options.peers:
-        reached["grpo"] = statistics.median(row["library"] for row in record["grpo_tokens_per_cpu_second"])
+        for name, column in (("grpo", "library"), ("trl", "trl")):
+            reached[name] = statistics.median(row[column] for row in record["grpo_tokens_per_cpu_second"])
     record["roofline"] = roofline(options.repeats, reached)
     print(json.dumps(record["roofline"], indent=1))
     common.save("tokens", record)
