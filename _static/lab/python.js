@@ -165,7 +165,7 @@ const bookPython = (() => {
     function show(own) {
       ready = own;
       for (const node of [shown, sentence]) node.hidden = !own;
-      for (const node of [stored, line, figure?.querySelector(".live-line")]) if (node) node.style.display = own ? "none" : "";
+      for (const node of [stored, line, figure?.querySelector(".live-line"), figure?.querySelector(".rlx-told")]) if (node) node.style.display = own ? "none" : "";
     }
     const values = () => controls.map(control => {
       const text = control.dataset.value;
