@@ -149,7 +149,7 @@ def test_who_learns_and_who_writes_by_what_is_right_and_how_long_in_the_end() ->
     assert max(np.median(runs[name]["right"][:, 55:60]) for name in starts) < 0.2
     assert truth("13_grpo", 1) == "none of them"
     divided, plain = (np.median(runs[f"price 0.06{end}"]["length"][:, -5:]) for end in ("", ", no division"))
-    assert plain < 5 < 10 < divided and truth("13_grpo", 2) == "only divided by s"
+    assert plain < 5 < 10 < divided and truth("13_grpo", 2) == "only with division"
 
 
 def test_the_ill_run_by_its_first_update() -> None:
