@@ -80,7 +80,7 @@ lab.define("page", function (use) {
       out += `<path class="lab-grid" d="M${L} ${round(py(v))}H${W - R}"/>` + text(L - 6, py(v) + 4, short(v), "end") + text(px(k * xMax), H - B + 16, short(k * xMax), k === 1 ? "end" : "middle");
     }
     for (const { at, what } of marks) out += `<path class="lab-mark" d="M${L} ${round(py(at))}H${W - R}"/>` + text(W - R, py(at) - 5, what, "end");
-    for (const { at, what } of splits) out += `<path class="lab-mark" d="M${round(px(at))} ${T}V${H - B}"/>` + text(px(at) + 5, T + 10, what, "start");
+    for (const { at, what } of splits) out += `<path class="lab-mark" d="M${round(px(at))} ${T}V${H - B}"/>` + text(px(at) + 5, H - B - 6, what, "start");
     for (const { points, tone, dash = "" } of lines)
       out += `<polyline class="lab-${tone}" stroke-dasharray="${dash}" points="${points.map(p => `${round(px(p[0]))},${round(py(Math.max(yMin, Math.min(yMax, p[1]))))}`).join(" ")}"/>`;
     out += text((L + W - R) / 2, H - 6, x, "middle") + text(L, 14, y, "start");
