@@ -242,12 +242,19 @@ def lesson_07(mine):
     delta = [r + 0.9 * after - v for r, v, after in zip(rewards, values, following)]
     ladder = [sum([0.9**j * delta[j] for j in range(k)]) for k in range(1, 6)]
 
-    def at(lam):
+    def shared(lam):
         shares = [float(mine(k, lam)) for k in range(1, 6)]
-        middle, height = sum([k * x for k, x in zip(range(1, 6), shares)]), sum([a * x for a, x in zip(ladder, shares)])
+        return shares, sum([k * x for k, x in zip(range(1, 6), shares)]), sum([a * x for a, x in zip(ladder, shares)])
+
+    _, across, up = zip(*[shared(0.05 * i) for i in range(21)])
+
+    def at(lam):
+        shares, middle, height = shared(lam)
         weights = [0.9**j * sum(shares[j:]) for j in range(5)]
         tops = [sum([weights[j] * delta[j] for j in range(n)]) for n in range(6)]
-        left = [mark("disk", "orange", [k + 1], [ladder[k]], 16 * max(0, shares[k]) ** 0.5) for k in range(5)] + [
+        left = [mark("line thin", "gray", list(across), list(up), "dashed")] + [
+            mark("disk", "orange", [k + 1], [ladder[k]], 16 * max(0, shares[k]) ** 0.5) for k in range(5)] + [
+            mark("word", "text", [k], [ladder[k - 1] + 0.3], word) for k, word in ((1, "δ₀"), (5, "G − V"))] + [
             mark("points", "gray", range(1, 6), ladder), mark("line", "blue", [0.4, 5.7], [height] * 2, "dashed"),
             mark("square", "blue", [middle], [height])]  # fmt: skip
         right = [mark("bar", "blue" if delta[j] > 0 else "red", [j, j], [tops[j], tops[j + 1]], 0.35) for j in range(5)]
@@ -261,9 +268,20 @@ def lesson_07(mine):
                 "estimate of the advantage",
                 left,
                 "dots: A⁽ᵏ⁾, area: share",
+                [[k, k] for k in range(1, 6)],
             ),
-            panel([-0.6, 4.6], [-0.15, 2.75], "l: steps later", "", right, "stacked: weight times δₗ, and its weight"),
-        ], f"λ = {lam:g}: shares " + ", ".join(f"{x:.2f}" for x in shares) + f"; both sides give {tops[5]:.3f}."
+            panel(
+                [-0.6, 4.6],
+                [-0.15, 2.75],
+                "l: steps later",
+                "",
+                right,
+                "stacked: weight times δₗ, and its weight",
+                [[k, k] for k in range(5)],
+            ),
+        ], f"λ = {lam:g}: shares " + ", ".join(f"{x:.2f}" for x in shares) + f"; both sides give {tops[5]:.3f}." + (
+            "" if abs(sum(shares) - 1) < 1e-6 else f" They add up to {sum(shares):.2f}, not 1: no mixture."
+        )
 
     return at
 
