@@ -146,6 +146,20 @@ def unseen_faults(notebook: Notebook) -> list[str]:
     ]
 
 
+def undrawn_faults(notebook: Notebook) -> list[str]:
+    """A cell that ends with a figure holds it: without a stored output the page has none."""
+    drawn = {name for name, _ in html_outputs(notebook)}
+    return [
+        f"cell {cell['id']}: its figure is not stored: run `make execute`"
+        for cell in code_cells(notebook)
+        for node in ast.parse(cell["source"]).body[-1:]
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) in {"show", "explore"}
+        and cell["id"] not in drawn
+    ]
+
+
 def silent_faults(notebook: Notebook) -> list[str]:
     """Whoever cannot see the picture hears what a control did: the line below an interactive figure changes with each of them."""
     faults = []
@@ -213,6 +227,7 @@ ALL = [
     tag_faults,
     negative_zero_faults,
     unseen_faults,
+    undrawn_faults,
     silent_faults,
     leftover_faults,
 ]

@@ -66,6 +66,7 @@ FAULTY = [
         "prints -0.00",
     ),
     ("unseen_faults", notebook({"source": "show(figure, alt='a line')\nassert x > 0"}), "nothing is shown"),
+    ("undrawn_faults", notebook({"source": "show(figure, alt='a line')"}), "is not stored"),
     ("leftover_faults", notebook() | {"metadata": {"widgets": {notebook_checks.WIDGETS: {}}}}, "widget state"),
     ("leftover_faults", notebook({"source": "open('/home/me/data.csv')"}), "absolute path"),
     ("leftover_faults", notebook({"source": "x", "id": "c1"}), "ids"),
