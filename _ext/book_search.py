@@ -67,7 +67,7 @@ def opens_section(node: nodes.Node) -> bool:
 
 
 def words(app: Sphinx, node: nodes.Node) -> Iterator[str]:
-    """The text of a node in pieces, without code cells, outputs, displays and sections below."""
+    """The text of a node in pieces, without code cells, outputs, displays, wrong answers and sections below."""
     if isinstance(node, nodes.Text):
         yield str(node)
     elif isinstance(node, nodes.math):
@@ -76,7 +76,7 @@ def words(app: Sphinx, node: nodes.Node) -> Iterator[str]:
         not isinstance(node, LEFT_OUT)
         and not (isinstance(node, FoldedTitle) and {"solution", "mistake"} & set(node.parent["classes"]))
         and not opens_section(node)
-        and "cell" not in getattr(node, "attributes", {}).get("classes", [])
+        and not {"cell", "quiz-wrong"} & set(getattr(node, "attributes", {}).get("classes", []))
     ):
         for child in node.children:
             yield from words(app, child)
