@@ -63,7 +63,7 @@ def formula(wrapper: HtmlElement, functions: dict[str, str]) -> tuple[str, str]:
     number = words(wrapper.find_class("eqno")[0])
     lead = next((sentences(one, -1) for one in wrapper.itersiblings(preceding=True) if one.tag == "p"), None)
     asked = f"<p>Write down {number}, which <code>{functions[body.get('id').removeprefix('equation-')]}</code> computes.</p>"
-    section = words(next(one for one in wrapper.getparent() if one.tag in ("h1", "h2", "h3")))
+    section = words(next(one for box in wrapper.iterancestors() for one in box if one.tag in ("h1", "h2", "h3")))
     front = f"<p><b>{section}</b></p>{field(lead) if lead is not None else ''}{asked}"
     return front, f"{field(body)}<p>{number}</p>"
 

@@ -110,7 +110,7 @@ def slides_of(section: HtmlElement) -> Iterator[Slide]:
     One for its first paragraph and its numbered formulas, two or three of these at a time, each with the sentence that leads to it; one for each
     picture, with the question before it and, folded, what is said after it; one for each box, table and function.
     """
-    blocks = [one for one in section if isinstance(one.tag, str) and one.tag != "span"]
+    blocks = [one for whole in section if isinstance(whole.tag, str) for one in opened(whole) if one.tag != "span"]
     heading, *blocks = blocks
     if "Sources and further reading" in words(heading):
         return
@@ -162,6 +162,12 @@ def without_code(solution: HtmlElement) -> HtmlElement:
     for program in twin.xpath(".//div[contains(@class, 'highlight-')]"):
         program.getparent().replace(program, P("The program is in the book."))
     return twin
+
+
+def opened(block: HtmlElement) -> list[HtmlElement]:
+    """What a fold holds, if that is a numbered formula; else the block itself."""
+    holds = block.tag == "details" and not has(block, "mistake") and block.xpath(".//*[@class='eqno']")
+    return list(block.find("div")) if holds else [block]
 
 
 def told(after: list[HtmlElement]) -> list[HtmlElement]:

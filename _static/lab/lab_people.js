@@ -10,7 +10,7 @@ lab.define("lab_people", function (use) {
     const wins = ANSWERS.map(() => ANSWERS.map(() => 0)), pressed = [], rng = generator(5), names = "ABCD";
     const asked = el("p"), both = [0, 1].map(k => button("", () => press(k), { class: "lab-answer", "data-first": k ? null : "" }));
     const body = el("tbody"), panel = new Panel(root);
-    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["answer", "p", "", "wins", "expected"].map(name => el("th", { scope: "col" }, name)))), body);
+    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["answer", "p", "", "wins", "expected"].map(name => name ? el("th", { scope: "col" }, name) : el("td")))), body);
     root.replaceChildren(frame(`${PROMPT} Which is sorted better? Press it`, asked, ...both),
       runs("More", button("100 others press", others, { class: "lab-run" }), button("Take back", back), button("Forget all", forget)), panel.node,
       el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "Strengths and wins" }, table), code(bradleyTerry, expectedWins, standardError));

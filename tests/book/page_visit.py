@@ -576,7 +576,7 @@ def move_controls(page: Page, seen: Visit, by_hand: bool = True) -> None:
         figure = page.locator(FIGURES).nth(control["number"])
         box = figure.locator(CONTROLS).nth(control["index"])
         seen.controls += 1
-        seen.step_ms += [step_ms(page, box, value) if ms > STEP_MS else ms for value, ms in control["times"]]
+        seen.step_ms += [step_ms(page, box, value) if ms >= STEP_MS else ms for value, ms in control["times"]]
         seen.dead += [f"{name}: {fault}" for fault in control["faults"]]
         if by_hand and kind not in seen.by_hand:
             seen.by_hand.append(kind)
