@@ -90,7 +90,7 @@ def test_a_teacher_moves_through_a_deck(site: Path, browser: Any, tmp_path: Path
     slider = page.locator("[id='2'] input[type=range]")
     drawn = page.locator("[id='2'] .rlx-picture > svg").inner_html()
     slider.focus()
-    slider.press("ArrowRight")  # belongs to the slider
+    slider.press("ArrowLeft")  # belongs to the slider, which stands at its end
     page.wait_for_function(
         "drawn => document.querySelector(\"[id='2'] .rlx-picture > svg\").innerHTML !== drawn", arg=drawn
     )
