@@ -65,9 +65,8 @@ def opening(name: str, options: dict[str, str] | None = None) -> str:
     """The frame of a lab before it is touched."""
     options = options or {}
     title, run, look = LABS[name][options.get("mode", "")]
-    sides = [
-        options[side] for side in ("left", "right") if side in options
-    ]  # of several labs on a page each has its name
+    sides = [options[side] for side in ("left", "right") if side in options]
+    # of several labs on a page each has its name
     named = html.escape(": ".join(["Lab", title, *([" and ".join(sides)] if sides else [])]))
     settings = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
     return (

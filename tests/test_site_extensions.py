@@ -234,10 +234,8 @@ def test_every_lesson_says_what_it_needs_and_how_long_it_takes() -> None:
     ]
     found = {lesson: landing.read_needs(root, lesson) for lesson in lessons}
     assert len(found) == 13 and all(10 <= minutes <= 100 for minutes, _ in found.values())
-    for lesson in (
-        name for name, (minutes, _) in found.items() if minutes > 60
-    ):  # more than a sitting says where to rest
-        assert "(Pause " in (root / f"{lesson}.ipynb").read_text("utf-8"), lesson
+    long = [lesson for lesson, (minutes, _) in found.items() if minutes > 60]  # each says where to rest
+    assert [lesson for lesson in long if "(Pause " not in (root / f"{lesson}.ipynb").read_text("utf-8")] == []
     assert found["chapters/02_mdps"][1] == ()  # "Nothing of chapter 1 is assumed"
     for lesson, (_, needs) in found.items():
         assert all(need in found and need < lesson for need in needs)
