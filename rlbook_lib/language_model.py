@@ -204,22 +204,33 @@ class _Block(nn.Module):
         self.up = _Linear(width, 4 * width)
         self.down = _Linear(4 * width, width)
 
-    def forward(self, x: Tensor, mask: Tensor, cache: tuple[Tensor, Tensor] | None, start: int, asked: slice) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor, past: tuple[Tensor, Tensor] | None, start: int, asked: slice
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         batch, steps, width = x.shape
         together = self.query_key_value(self.norm_attention(x))  # (B, T, 3 D)
         split = together.view(batch, steps, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)  # three times (B, H, T, d)
-        if cache is not None:  # write the new columns, look at all columns so far
-            end = start + steps
-            cache[0][:, :, start:end], cache[1][:, :, start:end] = key, value
-            key, value = cache[0][:, :, :end], cache[1][:, :, :end]
+        if past is not None:  # look at all columns so far
+            key, value = _append(past[0], key, start), _append(past[1], value, start)
         x = x[:, asked]  # the other columns were wanted for their keys and values only
         attended = causal_attention(query[:, :, asked], key, value, mask[:, :, asked])
         x = x + self.out(attended.transpose(1, 2).reshape(x.shape))
-        return x + self.down(F.gelu(self.up(self.norm_network(x))))
+        return x + self.down(F.gelu(self.up(self.norm_network(x)))), (key, value)
 
 
-_Cache: TypeAlias = list[tuple[Tensor, Tensor]]  # keys and values (B, H, room, d) of the columns read so far, by block
+def _append(past: Tensor, new: Tensor, start: int) -> Tensor:
+    """Columns of keys or values, (B, H, start, d) and (B, H, T, d), as one. Where there is room behind the past it is written into."""
+    if past.shape[2] == start:
+        return torch.cat([past, new], 2)
+    end = start + new.shape[2]
+    past[:, :, start:end] = new
+    return past[:, :, :end]
+
+
+_Cache: TypeAlias = list[
+    tuple[Tensor, Tensor]
+]  # keys and values (B, H, columns, d) of the columns read so far, by block
 
 
 class Transformer(nn.Module):
@@ -261,48 +272,48 @@ class Transformer(nn.Module):
 
     def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """(B, L) tokens and mask to hidden vectors (B, L, D)."""
-        return self._read(tokens, mask, None)
+        return self._read(tokens, mask)[0]
 
     def predicting(self, tokens: Tensor, mask: Tensor, first: int) -> Tensor:
         """(B, L) tokens and mask to (B, L - first, D): the vectors that predict the columns from ``first`` on."""
-        last, cache = self._read_prompts(tokens[:, :first], mask[:, :first], tokens.shape[1] - 1 - first)
+        last, cache = self._read_prompts(tokens[:, :first], mask[:, :first])
         if tokens.shape[1] == first + 1:
             return last
-        return torch.cat([last, self._read(tokens[:, first:-1], mask[:, :-1], cache)], 1)
+        return torch.cat([last, self._read(tokens[:, first:-1], mask[:, :-1], cache)[0]], 1)
 
     def prefill(self, tokens: Tensor, mask: Tensor, room: int) -> tuple[Tensor, _Cache]:
         """Read the prompts (B, P): logits (B, V) after the last column, and a cache with room for ``room`` more."""
-        last, cache = self._read_prompts(tokens, mask, room)
-        return self.head(last[:, -1]), cache
+        last, cache = self._read_prompts(tokens, mask)
+        return self.head(last[:, -1]), [(F.pad(k, (0, 0, 0, room)), F.pad(v, (0, 0, 0, room))) for k, v in cache]
 
-    def _read_prompts(self, tokens: Tensor, mask: Tensor, room: int) -> tuple[Tensor, _Cache]:
+    def _read_prompts(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, _Cache]:
         """The last column's vectors (B, 1, D), and the cache. A prompt that several rows begin with is read once."""
         prompts, which = torch.unique(tokens.masked_fill(~mask, -1), dim=0, return_inverse=True)
-        shape = (len(prompts), self.config.heads, tokens.shape[1], self.width // self.config.heads)
-        cache = [(self.norm.weight.new_empty(shape), self.norm.weight.new_empty(shape)) for _ in self.blocks]
-        last = self._read(prompts.clamp_min(0), prompts >= 0, cache, asked=slice(-1, None))
-        free = (0, 0, 0, room)
-        return last[which], [(F.pad(keys[which], free), F.pad(values[which], free)) for keys, values in cache]
+        last, cache = self._read(prompts.clamp_min(0), prompts >= 0, asked=slice(-1, None))
+        return last[which], [(keys[which], values[which]) for keys, values in cache]
 
     def decode(self, tokens: Tensor, mask: Tensor, cache: _Cache) -> tuple[Tensor, _Cache]:
         """One more token a row, (B,); mask (B, L) covers all columns so far. Logits (B, V) and the cache."""
-        last = self._read(tokens[:, None], mask, cache)[:, -1]
-        return self.head(last), cache
+        last, _ = self._read(tokens[:, None], mask, cache)
+        return self.head(last[:, -1]), cache
 
-    def _read(self, tokens: Tensor, mask: Tensor, cache: _Cache | None, asked: slice = slice(None)) -> Tensor:
-        """Hidden vectors of the columns asked for; mask (B, S) covers the cached columns, too."""
+    def _read(
+        self, tokens: Tensor, mask: Tensor, cache: _Cache | None = None, asked: slice = slice(None)
+    ) -> tuple[Tensor, _Cache]:
+        """Hidden vectors of the columns asked for, and the cache with all; mask (B, S) covers the cached columns, too."""
         steps, columns = tokens.shape[1], mask.shape[1]
         start = columns - steps
         positions = _positions(mask)[:, start:]
-        may_look = torch.ones(steps, columns, dtype=torch.bool, device=tokens.device).tril(start)  # (T, S): no future
-        itself = torch.eye(steps, columns, dtype=torch.bool, device=tokens.device).roll(start, 1)
-        may_look = (may_look & mask[:, None, :]) | itself  # (B, T, S); a padded column sees itself, else softmax is NaN
-        x = self.embed_token(tokens) + self.embed_position(positions)
+        column = torch.arange(columns, device=tokens.device)  # (S,), and the queries' own (T, 1): no future
+        own = column[start:, None]
+        may_look = (mask[:, None, :] & (column <= own)) | (column == own)  # (B, T, S); padding sees itself, else NaN
+        x, read = self.embed_token(tokens) + self.embed_position(positions), []
         for k, block in enumerate(self.blocks):
             kept = asked if k == len(self.blocks) - 1 else slice(None)
-            x = block(x, may_look[:, None], None if cache is None else cache[k], start, kept)
+            x, columns_of_block = block(x, may_look[:, None], None if cache is None else cache[k], start, kept)
+            read.append(columns_of_block)
         normed: Tensor = self.norm(x)
-        return normed
+        return normed, read
 
 
 def _positions(mask: Tensor) -> Tensor:
@@ -340,8 +351,9 @@ class HuggingFaceModel(nn.Module):
 
     def predicting(self, tokens: Tensor, mask: Tensor, first: int) -> Tensor:
         """(B, L) tokens and mask to (B, L - first, D): the vectors that predict the columns from ``first`` on."""
-        last, cache = self._read_prompts(tokens[:, :first], mask[:, :first])
-        if cache is None:  # activations are made again on the way back
+        made_again = self.training and any(getattr(m, "gradient_checkpointing", False) for m in self.model.modules())
+        last, cache = (None, None) if made_again else self._read_prompts(tokens[:, :first], mask[:, :first])
+        if last is None or cache is None:  # activations are made again on the way back, or the model keeps no cache
             return self.hidden(tokens, mask)[:, first - 1 : -1]
         if tokens.shape[1] == first + 1:
             return last
