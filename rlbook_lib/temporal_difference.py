@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, count, islice
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
@@ -82,6 +83,12 @@ def td_error(
 
 # ---------------------------------------------------------------------- learning to act
 
+Table: TypeAlias = list[list[float]]  # Q, a row for each state
+ByVisit: TypeAlias = Callable[[int, int], float] | None  # alpha by state and action, where it depends on the visits
+Alone: TypeAlias = tuple[Table, Any, float, ByVisit]
+Steps: TypeAlias = Iterator[tuple[float, ...]]
+Told: TypeAlias = tuple[float, int, float, float]  # return, length, the numbers that draw the next state and action
+
 
 @checked
 def q_learning(
@@ -147,68 +154,102 @@ def iterate_q_learning(
     return _steps(_Control("q_learning", env_or_mdp, alpha, epsilon, **options))
 
 
+# One run on a table, one number at a time, as a book writes it; ``_Control.iterate`` does the same, to the last bit, for R
+# runs in lock-step. The u are uniform numbers of a step; ``outcomes[s][a]`` holds cumulative chances and what happens with
+# them; the discount is gamma, or 0 at an end. Lists, the carried ``best`` and no calls make the first one fast.
+
+
+def _q_learning_episode(
+    run: Alone,
+    steps: Steps,
+    state: int,
+    _: float,
+    epsilon: float,
+    explore: float,
+    exploit: float,
+    expected: bool = False,
+) -> Told:
+    """``Q(s,a) += alpha * (r + gamma * max_b Q(s',b) - Q(s,a))``; in expected SARSA a mean in place of the maximum."""
+    q, outcomes, alpha, by_visit = run
+    total, length, row, best = 0.0, 0, q[state], max(q[state])
+    for u, u_transition, u_start, u_first in steps:
+        if u < epsilon:
+            action = int(u * explore)
+        elif row.count(best) == 1:
+            action = row.index(best)
+        else:
+            action = one_of(row, best, (u - epsilon) * exploit)
+        chances, results = outcomes[state][action]
+        next_state, reward, discount, terminated = results[bisect_right(chances, u_transition) if chances else 0]
+        next_row = q[next_state]
+        next_best = max(next_row)
+        next_value = mean_of(next_row, next_best, epsilon) if expected else next_best
+        if by_visit:
+            alpha = by_visit(state, action)
+        row[action] += alpha * (reward + discount * next_value - row[action])
+        total += reward
+        length += 1
+        if terminated:
+            break
+        best = next_best if next_state != state else max(row)
+        state, row = next_state, next_row
+    return total, length, u_start, u_first
+
+
+def _sarsa_episode(
+    run: Alone, steps: Steps, state: int, u: float, epsilon: float, explore: float, exploit: float
+) -> Told:
+    """``Q(s,a) += alpha * (r + gamma * Q(s',a') - Q(s,a))``: a' is drawn before the update, and then taken."""
+    q, outcomes, alpha, by_visit = run
+    total, length, action = 0.0, 0, _choose(q[state], u, epsilon, explore, exploit)
+    for u, u_transition, u_start, u_first in steps:
+        chances, results = outcomes[state][action]
+        next_state, reward, discount, terminated = results[bisect_right(chances, u_transition) if chances else 0]
+        row, next_row = q[state], q[next_state]
+        next_action = _choose(next_row, u, epsilon, explore, exploit)
+        if by_visit:
+            alpha = by_visit(state, action)
+        row[action] += alpha * (reward + discount * next_row[next_action] - row[action])
+        total += reward
+        length += 1
+        if terminated:
+            break
+        state, action = next_state, next_action
+    return total, length, u_start, u_first
+
+
+def _choose(row: list[float], u: float, epsilon: float, explore: float, exploit: float) -> int:
+    return int(u * explore) if u < epsilon else one_of(row, max(row), (u - epsilon) * exploit)
+
+
+EPISODES: dict[str, Callable[..., Told]] = {
+    "q_learning": _q_learning_episode,
+    "sarsa": _sarsa_episode,
+    "expected_sarsa": partial(_q_learning_episode, expected=True),
+}
+
+
 def _learn_alone(learner: _Control, walk: TableWalk) -> None:
-    """One run on a table, one number at a time: the three rules as a book writes them.
+    """One run on a table, episode after episode."""
+    q, visits, play, alpha = learner.q[0].tolist(), learner.counts.tolist(), EPISODES[learner.rule], learner.alpha
+    outcomes, returns, lengths = walk.table.outcomes(learner.gamma), [], []
 
-    Python lists make it fast. Numbers and results are those of ``_Control.iterate``, to the last bit.
-    """
-    q, outcomes = learner.q[0].tolist(), walk.table.outcomes(learner.gamma)
-    q_learning, sarsa, alpha = learner.rule == "q_learning", learner.rule == "sarsa", learner.alpha.constant
-    counts = [[0] * walk.n_actions for _ in q]
-    state, first_action, returns, lengths = int(walk.state[0]), learner.first_actions()[0].item(), [], []
-    epsilon, explore, exploit = exploration(learner.epsilons[1].item(), walk.n_actions)
+    def by_visit(state: int, action: int) -> float:
+        visits[state * walk.n_actions + action] += 1
+        return alpha.of(visits[state * walk.n_actions + action])
+
     draws = chain.from_iterable(walk.random.blocks("action", "transition", "start", "first_action"))
+    run = q, outcomes, *((0.0, by_visit) if alpha.constant is None else (alpha.constant, None))
+    state, u_first = walk.state.item(), walk.uniform("first_action").item() if learner.rule == "sarsa" else 0.0
     for episode in range(1, walk.episodes + 1):
-        row, best, action, total, steps = q[state], max(q[state]), first_action, 0.0, 0
-        for u, u_transition, u_start, u_first in islice(draws, walk.max_steps):
-            if not sarsa:  # epsilon-greedy
-                if u < epsilon:
-                    action = int(u * explore)
-                elif row.count(best) == 1:
-                    action = row.index(best)
-                else:
-                    action = one_of(row, best, (u - epsilon) * exploit)
-            chances, results = outcomes[state][action]
-            next_state, reward, discount, terminated = results[bisect_right(chances, u_transition) if chances else 0]
-
-            next_row = q[next_state]
-            next_best = max(next_row)
-            if q_learning:
-                next_value = next_best
-            elif sarsa:
-                next_action = int(u * explore) if u < epsilon else one_of(next_row, next_best, (u - epsilon) * exploit)
-                next_value = next_row[next_action]
-            else:
-                next_value = mean_of(next_row, next_best, epsilon)
-            if alpha is None:
-                counts[state][action] += 1
-                step_size = learner.alpha.of(counts[state][action])
-            else:
-                step_size = alpha
-            row[action] += step_size * (reward + discount * next_value - row[action])  # discount: gamma, 0 at an end
-
-            total += reward
-            steps += 1
-            if terminated:
-                break
-            best = next_best if next_state != state else max(row)
-            state, row = next_state, next_row
-            if sarsa:
-                action = next_action
+        if episode == 1 or learner.epsilon.constant is None:
+            greed = exploration(learner.epsilons.item(episode), walk.n_actions)
+        total, length, u_start, u_first = play(run, islice(draws, walk.max_steps), state, u_first, *greed)
+        state = walk.table.first_state(u_start)
         returns.append(total)
-        lengths.append(steps)
+        lengths.append(length)
         if learner.history is not None:
             learner.history[episode] = q
-        if episode == walk.episodes:
-            break
-        if learner.epsilon.constant is None:
-            epsilon, explore, exploit = exploration(learner.epsilons[episode + 1].item(), walk.n_actions)
-        state = walk.table.first_state(u_start)
-        if sarsa:
-            row, best = q[state], max(q[state])
-            first_action = (
-                int(u_first * explore) if u_first < epsilon else one_of(row, best, (u_first - epsilon) * exploit)
-            )
     learner.q[0], walk.flat_returns[:], walk.flat_lengths[:] = q, returns, lengths
 
 
