@@ -3,7 +3,7 @@
 Some cells of this book are worth a GPU: thousands of environments side by side. Few readers have one at
 hand, so ``gpu_run`` does the run where there is a GPU, and elsewhere shows the recorded run: a small file
 with the settings, the seeds, the device, the date and the curve, which ``tools/record_gpu_run.py`` wrote on
-a GPU.
+a GPU. Everywhere a device that this machine lacks is a ValueError.
 """
 
 from __future__ import annotations
@@ -60,11 +60,7 @@ def use_threads(n: Count = 1) -> None:
 
 @checked
 def describe_machine(device: Device = None) -> dict[str, str]:
-    """What a measurement was made on: the names of device and processor, the versions of Python, torch and numpy.
-
-    Raises:
-        ValueError: this machine has no such device.
-    """
+    """What a measurement was made on: the names of device and processor, the versions of Python, torch and numpy."""
     device = _device_here(device)
     processor = _processor()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
@@ -104,11 +100,7 @@ def _processor() -> str:
 
 @checked
 def peak_memory(device: Device = None) -> int:
-    """The most memory in use so far, in bytes: what torch took of a GPU's, or that of this process.
-
-    Raises:
-        ValueError: this machine has no such device.
-    """
+    """The most memory in use so far, in bytes: what torch took of a GPU's, or that of this process."""
     device = _device_here(device)
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
@@ -123,9 +115,6 @@ class Throughput:
 
     Args:
         device: a GPU, which is waited for before its clock is read; None is the CPU.
-
-    Raises:
-        ValueError: this machine has no such device.
     """
 
     @checked

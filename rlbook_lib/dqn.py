@@ -263,8 +263,7 @@ def dqn_targets(
     Equation: eq-dqn-target
 
     ``next_q`` are the target network's values of the next states; one that is ``terminated`` is worth 0. A truncated
-    episode
-    is not a terminated one: its next state has a value.
+    episode is not a terminated one: its next state has a value.
 
     Source: Mnih et al. (2015), equation 2 and algorithm 1.
     """
@@ -311,9 +310,6 @@ def huber_loss(errors: Floats[Array, "..."], delta: Positive = 1.0) -> Array:
 def copy_target(online: nn.Module, target: nn.Module) -> None:
     """Make the target network equal to the online network, in place.
 
-    Raises:
-        ValueError: networks of different shapes.
-
     Source: Mnih et al. (2015), algorithm 1.
     """
     ema_update(online, target, 1.0)
@@ -325,9 +321,6 @@ def ema_update(online: nn.Module, target: nn.Module, tau: Share) -> None:
     """Move the target network a little, in place: ``theta' <- (1 - tau) theta' + tau theta``; tau = 1 copies.
 
     Equation: eq-ema
-
-    Raises:
-        ValueError: networks of different shapes.
 
     Source: Lillicrap et al. (2016); as a teacher: Tarvainen & Valpola (2017).
     """
@@ -412,11 +405,7 @@ class NStepWindow:
 
     @checked
     def load_state(self, state: State) -> None:
-        """Go on from where ``state`` was taken.
-
-        Raises:
-            ValueError: a state of another size.
-        """
+        """Go on from where ``state`` was taken; ValueError if the sizes differ."""
         ours, theirs = self.observations.shape, tuple(state["observations"].shape)
         if ours != theirs:
             raise ValueError(f"state has windows (n, copies, d) = {theirs}; expected {ours}")

@@ -74,17 +74,15 @@ def iterate_value_iteration(
     Source: Sutton & Barto (2018), section 4.4; Puterman (1994), section 6.3.
     """
     start = _first_values(mdp, may_fall=True) if values is None else _zero_at_ends(mdp, values)
-    return _sweeps(mdp, start, tolerance, _Accuracy(mdp), _take_best)
+    return _sweeps(mdp, start, tolerance)
 
 
-def _sweeps(
-    mdp: MDP, values: FloatArray, tolerance: float, accuracy: _Accuracy, choose: Choose, advance: Advance | None = None
-) -> Iterator[Sweep]:
-    """Back up until the error bound is small enough; ``choose`` makes a policy and V out of Q."""
-    before = math.inf
+def _sweeps(mdp: MDP, values: FloatArray, tolerance: float, advance: Advance | None = None) -> Iterator[Sweep]:
+    """Back up until the error bound is small enough."""
+    accuracy, before = _Accuracy(mdp), math.inf
     for iteration in itertools.count(1):
         q_values = _backup(mdp, values)
-        policy, new_values = choose(q_values)
+        policy, new_values = _take_best(q_values)
         change = new_values - values
         residual = float(max(change.max(), -change.min()))
         bound = float(value_error_bound(residual, accuracy.most))
@@ -194,8 +192,7 @@ def iterate_modified_policy_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> I
     Source: Puterman (1994), section 6.5.
     """
     start = _first_values(mdp, may_fall=False) if mdp.gamma == 1 else _head_start(mdp)
-    evaluate = _PartialEvaluation(mdp, tolerance)
-    return _sweeps(mdp, start, tolerance, _Accuracy(mdp), _take_best, evaluate)
+    return _sweeps(mdp, start, tolerance, _PartialEvaluation(mdp, tolerance))
 
 
 # ---------------------------------------------------------------------- what solvers return
@@ -208,7 +205,7 @@ class Sweep:
     iteration: int  #: 1 for the first sweep
     values: FloatArray  #: V after the sweep, (S,)
     q_values: FloatArray  #: Q after the sweep, (S, A)
-    policy: IntArray  #: (S,) integers, greedy on ``q_values`` (in policy evaluation the given policy)
+    policy: IntArray  #: (S,) integers, greedy on ``q_values``
     residual: float  #: largest change of a value that a Bellman backup made (sup norm)
     error_bound: float  #: a sup-norm bound on the distance of ``values`` to the exact solution
 
@@ -308,7 +305,7 @@ def policy_evaluation(mdp: MDP, policy: Policy) -> FloatArray:
     """Exact values of a policy: the solution of (I - gamma P_pi) V = r_pi.
 
     The linear system is solved directly, by a sparse factorization above 200 states. On large models without
-    local structure the factors fill up; ``iterate_policy_evaluation`` is the way there.
+    local structure the factors fill up; ``truncated_policy_evaluation`` is the way there.
 
     Equation: eq-matrix-form, eq-state-value
 
@@ -318,31 +315,6 @@ def policy_evaluation(mdp: MDP, policy: Policy) -> FloatArray:
     if mdp.gamma == 1:
         _require_end(mdp, transitions)
     return _solve(mdp.gamma * transitions, rewards)
-
-
-@checked
-def iterate_policy_evaluation(
-    mdp: MDP, policy: Policy, values: Floats[Array, "S"] | None = None, tolerance: Positive = 1e-8
-) -> Iterator[Sweep]:
-    """Iterative policy evaluation: repeat V <- r_pi + gamma P_pi V.
-
-    The last sweep is moved to the middle of its error interval; see ``iterate_value_iteration``.
-
-    Equation: eq-bellman-v
-
-    Source: Sutton & Barto (2018), section 4.1.
-    """
-    rows, transitions = mdp.policy_rows(policy), mdp.policy_transitions(policy)
-    remaining = None
-    if mdp.gamma == 1:
-        _require_end(mdp, transitions)
-        remaining = max(_steps_to(mdp.terminal, transitions).max() - 1, 0.0)
-    start = np.zeros(mdp.n_states) if values is None else _zero_at_ends(mdp, values)
-
-    def follow(q_values: FloatArray) -> tuple[IntArray, FloatArray]:
-        return policy, values_from_q(rows, q_values)
-
-    return _sweeps(mdp, start, tolerance, _Accuracy(mdp, remaining), follow)
 
 
 @checked
@@ -621,7 +593,6 @@ ENOUGH_PROGRESS = 20.0  # the evaluation ends when the span of the changes has f
 EXTRAPOLATE_EVERY = 100  # sweeps after which only slow changes are left, which can be extrapolated
 EXTRAPOLATING_IMPROVEMENTS = 200  # after so many improvements: plain sweeps, which are known to converge
 
-Choose = Callable[[FloatArray], tuple[IntArray, FloatArray]]  # Q to a policy and its V
 Advance = Callable[[IntArray, FloatArray, float], FloatArray]  # policy, V, span of the last changes to V'
 
 

@@ -43,21 +43,13 @@ Restart = Callable[[Array], Any]
 
 
 class VectorStep(NamedTuple):
-    """One transition in each of the N copies.
+    """One transition in each of the N copies."""
 
-    Args:
-        observations: (N, d) float32; where the next action is taken, after any reset.
-        rewards: (N,) reward units.
-        terminated: (N,) bool; the episode ended by itself, its next state is worth 0.
-        truncated: (N,) bool; the episode was stopped from outside; never set together with ``terminated``.
-        next_observations: (N, d) float32; where the action led, before any reset.
-    """
-
-    observations: Any
-    rewards: Any
-    terminated: Any
-    truncated: Any
-    next_observations: Any
+    observations: Any  #: (N, d) float32; where the next action is taken, after any reset
+    rewards: Any  #: (N,) reward units
+    terminated: Any  #: (N,) bool; the episode ended by itself, its next state is worth 0
+    truncated: Any  #: (N,) bool; the episode was stopped from outside; never set together with ``terminated``
+    next_observations: Any  #: (N, d) float32; where the action led, before any reset
 
 
 class VectorEnvironment:
@@ -186,16 +178,13 @@ class VectorEnvironment:
         if isinstance(self.action_space, Discrete):
             choices = int(self.action_space.n)
             if not _are_numbers_of_choices(actions, self.copies, 0, choices):
-                raise ValueError(
-                    f"{self.name}: actions must be ({self.copies},) integers from 0 to "
-                    f"{choices - 1}, got {_described(actions)}"
-                )
+                wanted = f"({self.copies},) integers from 0 to {choices - 1}"
+                raise ValueError(f"{self.name}: actions must be {wanted}, got {_described(actions)}")
             return actions
         size = math.prod(self.action_space.shape)
         if actions.shape != (self.copies, size) or actions.dtype.kind not in "fiu" or not np.isfinite(actions).all():
-            raise ValueError(
-                f"{self.name}: actions must be ({self.copies}, {size}) finite numbers, got {_described(actions)}"
-            )
+            wanted = f"({self.copies}, {size}) finite numbers"
+            raise ValueError(f"{self.name}: actions must be {wanted}, got {_described(actions)}")
         return actions
 
     def _require_finite(self, what: str, values: Array) -> None:
@@ -213,10 +202,8 @@ class VectorEnvironment:
             first, size = int(space.start), int(space.n)
             index = np.asarray(observations)
             if not _are_numbers_of_choices(index, n, first, size):
-                raise ValueError(
-                    f"{self.name}: observations must be integers from {first} to "
-                    f"{first + size - 1}, got {observations!r}"
-                )
+                wanted = f"integers from {first} to {first + size - 1}"
+                raise ValueError(f"{self.name}: observations must be {wanted}, got {observations!r}")
             one_hot: Array = np.eye(size, dtype=np.float32)[index - first]
             return one_hot
         try:
@@ -228,35 +215,27 @@ class VectorEnvironment:
                 f"{type(observations[0]).__name__} of shape {shapes}"
             ) from None
 
-    def _named_state(self) -> dict[str, Any]:
+    def _base_state(self) -> dict[str, Any]:
+        """What every state holds: whose it is, and where it stands."""
         return {"kind": type(self).__name__, "name": self.name, "copies": self.copies, "steps": self.steps}
 
-    def _base_state(self) -> dict[str, Any]:
-        return {
-            **self._named_state(),
-            "finished": [(torch.tensor(r), torch.tensor(n)) for r, n in self._finished],
-            "returns": torch.tensor(self._returns),
-            "lengths": torch.tensor(self._lengths),
-        }
-
     def _load_base_state(self, state: dict[str, Any]) -> None:
-        _require_same_kind(self, state)
+        if not {"kind", "name", "copies"} <= state.keys():
+            raise ValueError(f"state is {state!r}; expected what state() of an environment gave")
+        belongs = f"{state['kind']}({state['name']!r}, copies={state['copies']})"
+        if belongs != repr(self):
+            raise ValueError(f"the state belongs to {belongs}, this is {self!r}")
         self.__dict__.pop("observations", None)  # set again, unless the state is from before a reset
         self.steps = state["steps"]
+
+    def _episodes(self) -> dict[str, Any]:
+        """The book of episodes, as a part of a state."""
+        finished = [(torch.tensor(r), torch.tensor(n)) for r, n in self._finished]
+        return {"finished": finished, "returns": torch.tensor(self._returns), "lengths": torch.tensor(self._lengths)}
+
+    def _load_episodes(self, state: dict[str, Any]) -> None:
         self._finished = [(r.numpy(), n.numpy()) for r, n in state["finished"]]
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
-
-
-def _require_same_kind(environment: Any, state: dict[str, Any]) -> None:
-    if not {"kind", "name", "copies"} <= state.keys():
-        raise ValueError(f"state is {state!r}; expected what state() of an environment gave")
-    ours = (type(environment).__name__, environment.name, environment.copies)
-    theirs = tuple(state.get(key) for key in ("kind", "name", "copies"))
-    if ours != theirs:
-        raise ValueError(
-            f"the state belongs to {theirs[0]}({theirs[1]!r}, copies={theirs[2]}), "
-            f"this is {ours[0]}({ours[1]!r}, copies={ours[2]})"
-        )
 
 
 def _are_numbers_of_choices(index: Array, n: int, first: int, size: int) -> bool:
@@ -371,6 +350,7 @@ class BatchedCartPole(VectorEnvironment):
         """Positions, clocks and the generator."""
         return {
             **self._base_state(),
+            **self._episodes(),
             "physics": torch.tensor(self.physics),
             "generator": self._rng.bit_generator.state,
             "running": hasattr(self, "observations"),
@@ -380,6 +360,7 @@ class BatchedCartPole(VectorEnvironment):
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from where ``state()`` was called."""
         self._load_base_state(state)
+        self._load_episodes(state)
         self._rng.bit_generator.state = state["generator"]
         self.physics = state["physics"].numpy().copy()
         if state["running"]:
@@ -471,7 +452,7 @@ class TorchCartPole(VectorEnvironment):
     def state(self) -> dict[str, Any]:
         """Positions, clocks and the generator, on the CPU."""
         return {
-            **self._named_state(),
+            **self._base_state(),
             "device": self.device.type,
             "physics": self.physics.cpu().clone(),
             "lengths": self._lengths.cpu().clone(),
@@ -483,17 +464,14 @@ class TorchCartPole(VectorEnvironment):
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from where ``state()`` was called, on the same kind of device, else ValueError."""
-        _require_same_kind(self, state)
+        self._load_base_state(state)
         if state["device"] != self.device.type:
             raise ValueError(
-                f"the state was taken on {state['device']!r}, this is on {self.device.type!r}: "
-                "random numbers would differ"
+                f"the state was taken on {state['device']!r}, this is on {self.device.type!r}: random numbers would differ"
             )
-        self.steps = state["steps"]
         self.physics, self._lengths = state["physics"].to(self.device), state["lengths"].to(self.device)
         self._generator.set_state(state["generator"].cpu())
         self._finished = deque([n.to(self.device) for n in state["finished"]], maxlen=self.kept_steps)
-        self.__dict__.pop("observations", None)
         if state["running"]:
             self.observations = self.physics.T.contiguous()
 
@@ -567,6 +545,7 @@ class GymnasiumEnvironments(VectorEnvironment):
         """For each copy the number of its episode and the actions so far."""
         return {
             **self._base_state(),
+            **self._episodes(),
             "seed": self._seed,
             "episode": self._episode.tolist(),
             "actions": [torch.tensor(np.array(actions)) for actions in self._actions],
@@ -577,6 +556,7 @@ class GymnasiumEnvironments(VectorEnvironment):
     def load_state(self, state: dict[str, Any]) -> None:
         """Replay the episode under way in every copy; ValueError if it does not end where it did."""
         self._load_base_state(state)
+        self._load_episodes(state)
         self._seed = state["seed"]
         self._episode = np.array(state["episode"])
         self._actions = [[] for _ in self.environments]
@@ -759,12 +739,6 @@ def _batched(environment: CartPoleVectorEnv, seed: int) -> BatchedCartPole:
 
 
 @checked
-def is_ready_made(env: Any) -> bool:
-    """Whether ``env``, whatever a trainer was given, is a vector environment already: who made it closes it."""
-    return isinstance(env, (VectorEnvironment, VectorEnv))
-
-
-@checked
 def vectorize(env: Environment, copies: Count = 16, *, seed: Seed) -> VectorEnvironment:
     """Copies of an environment side by side, with the resets of this module.
 
@@ -806,7 +780,7 @@ def opened(env: Environment, copies: Count = 16, *, seed: Seed) -> Iterator[Vect
     try:
         yield environments
     finally:
-        if not is_ready_made(env):
+        if not isinstance(env, (VectorEnvironment, VectorEnv)):
             environments.close()
 
 

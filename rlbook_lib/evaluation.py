@@ -155,9 +155,7 @@ def _dask() -> Cluster:
     import distributed
 
     try:
-        client = (
-            distributed.get_client()
-        )  # makes the run of a worker that died again, as often as its allowed-failures says
+        client = distributed.get_client()  # repeats the run of a worker that died, as often as allowed-failures says
     except ValueError as error:
         raise ValueError(
             "backend is 'dask', and this process is connected to no cluster; expected a distributed.Client"
@@ -195,12 +193,8 @@ def _one_run(train: Callable[..., Mapping[str, Any]], case: str, seed: int, conf
 
 def _failed(case: str, seed: int, error: Exception) -> dict[str, Any]:
     """A run without a result."""
-    return {
-        "case": case,
-        "seed": seed,
-        "error": f"{type(error).__name__}: {error}",
-        "where": "".join(traceback.format_exception(error)),
-    }
+    said, where = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+    return {"case": case, "seed": seed, "error": said, "where": where}
 
 
 def _plain_curve(name: str, values: Any) -> list[float]:

@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from rlbook_lib.checks import checked
@@ -342,28 +341,8 @@ def _new_figure(setup: Callable[[], Any]) -> tuple[Figure, Any]:
     if len(made) > 1:
         raise ValueError(f"setup made {len(made)} figures; expected one")
     if not made:
-        made = _figures_in(artists)
-    if len(made) != 1:
         raise ValueError("setup made no figure; expected one, for example with plt.subplots()")
     return made[0], artists
-
-
-def _figures_in(artists: Any) -> list[Figure]:
-    """The figure that returned artists belong to, for figures made without pyplot."""
-    if isinstance(artists, Figure):
-        return [artists]
-    if isinstance(artists, Artist):
-        figure = artists.get_figure(root=True)
-        return [figure] if figure is not None else []
-    if isinstance(artists, Mapping):
-        artists = artists.values()
-    elif not isinstance(artists, Iterable):
-        artists = vars(artists).values() if hasattr(artists, "__dict__") else ()
-    for artist in artists:
-        found = _figures_in(artist) if not isinstance(artist, (str, bytes, np.ndarray)) else []
-        if found:
-            return found
-    return []
 
 
 def _has_kernel() -> bool:
@@ -575,19 +554,14 @@ class LiveExplore(Explore):
 
     def widget(self) -> Any:
         """The live view: an ipywidgets box whose sliders call ``update`` for every value."""
-        try:
-            import ipywidgets
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "live=True needs ipywidgets: pip install ipywidgets, then restart the kernel."
-            ) from error
+        import ipywidgets
 
         picture, line = ipywidgets.HTML(), ipywidgets.HTML()
         boxes, rows = [], []
         for control in self._fine:
             # A slider for words too: JupyterLab takes the arrow keys from radio buttons and lists, not from its sliders.
             box = ipywidgets.SelectionSlider(
-                options=[(text, index) for index, text in enumerate(control.texts)],
+                options=[*zip(control.texts, itertools.count())],
                 value=control.start,
                 description=control.label,
                 style={"description_width": "initial"},

@@ -462,7 +462,6 @@ _BACKUPS: dict[str, tuple[str, float, int, float]] = {
     "td0": ("TD(0)", 2.0, 2, 0.62),
     "n_step": ("n-step TD", 2.0, 4, 0.62),
     "sarsa": ("SARSA", 1.9, 2, 0.72),
-    "expected_sarsa": ("expected SARSA", 2.6, 2, 0.72),
     "q_learning": ("Q-learning", 2.1, 2, 0.72),
 }
 BACKUP_KINDS = tuple(_BACKUPS)
@@ -557,10 +556,7 @@ def _backup_control(tree: _Tree, kind: str) -> None:
         return
     for leaf in (0.35, 0.9, 1.45):
         tree.edge(state, tree.action(leaf, 2, "$a'$" if leaf > 1.4 else ""))
-    if kind == "q_learning":
-        tree.arc(state, 36, "max")
-    else:
-        tree.arc(state, 36, "mean under π", "purple")
+    tree.arc(state, 36, "max")
 
 
 def agent_environment_loop() -> Figure:
@@ -571,15 +567,8 @@ def agent_environment_loop() -> Figure:
     ax.axis("off")
     for y, name, color in ((2.1, "Agent", "blue"), (0.6, "Environment", "green")):
         ground = (*matplotlib.colors.to_rgb(COLORS[color]), 0.18)
-        box = FancyBboxPatch(
-            (2.05, y - 0.3),
-            1.9,
-            0.6,
-            boxstyle="round,pad=0,rounding_size=0.12",
-            facecolor=ground,
-            edgecolor=COLORS[color],
-            linewidth=1.6,
-        )
+        box = FancyBboxPatch((2.05, y - 0.3), 1.9, 0.6, "round,pad=0,rounding_size=0.12", linewidth=1.6)
+        box.set(facecolor=ground, edgecolor=COLORS[color])
         ax.add_patch(box)
         ax.text(3, y, name, ha="center", va="center_baseline", fontsize=13)
     ways = (
@@ -587,14 +576,8 @@ def agent_environment_loop() -> Figure:
         ([(2.05, 0.72), (1.15, 0.72), (1.15, 2.0), (2.02, 2.0)]),
         ([(2.05, 0.48), (0.85, 0.48), (0.85, 2.22), (2.02, 2.22)]),
     )
+    line: dict[str, Any] = dict(color=COLORS["text"], linewidth=1.4, joinstyle="round", shrinkA=0, shrinkB=0)
     for points in ways:
-        line: dict[str, Any] = {
-            "color": COLORS["text"],
-            "linewidth": 1.4,
-            "joinstyle": "round",
-            "shrinkA": 0,
-            "shrinkB": 0,
-        }
         arrow = FancyArrowPatch(path=Path(points), arrowstyle="-|>", mutation_scale=13, **line)
         ax.add_patch(arrow)
     ax.text(5.1, 1.35, "action $a_t$", ha="left", va="center")

@@ -231,31 +231,15 @@ def trajectory_gradient(
 
     Source: Schulman et al. (2016), equation 1, computed by enumeration.
     """
-    gradients, probabilities = gradient_samples(
-        mdp, logits, horizon, psi, values=values, lam=lam, n=n, baseline=baseline, discount_time=discount_time
-    )
-    return GradientMoments(
-        np.einsum("k,ksa->sa", probabilities, gradients), gradient_variance(gradients, probabilities)
-    )
+    samples = _gradient_samples(mdp, logits, horizon, psi, values, lam, n, baseline, discount_time)
+    gradients, probabilities = samples
+    return GradientMoments(np.einsum("k,ksa->sa", probabilities, gradients), gradient_variance(*samples))
 
 
-@checked
-def gradient_samples(
-    mdp: MDP,
-    logits: Logits,
-    horizon: Count,
-    psi: SampledKind | ExactKind | PsiFunction = "reward_to_go",
-    *,
-    values: StateValues | None = None,
-    lam: UnitInterval | None = None,
-    n: Count | None = None,
-    baseline: StateBaseline = "none",
-    discount_time: bool = True,
+def _gradient_samples(
+    mdp: MDP, logits: Any, horizon: int, psi: Any, v: Any, lam: Any, n: Any, baseline: Any, discount_time: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Every trajectory's ``sum_t Psi_t grad log pi(a_t | s_t)``, (K, S, A), and its probability, (K,).
-
-    The arguments are those of ``trajectory_gradient``.
-    """
+    """Every trajectory's ``sum_t Psi_t grad log pi(a_t | s_t)``, (K, S, A), and its probability, (K,)."""
     policy, scores = softmax_policy(logits), softmax_score(logits)  # (S, A), (S, A, A)
     trajectories = enumerate_trajectories(mdp, policy, horizon)
     probabilities = np.array([trajectory.probability for trajectory in trajectories])
@@ -263,7 +247,7 @@ def gradient_samples(
     if callable(psi):
         weights = [np.asarray(psi(*path), dtype=float) for path in paths]
     else:
-        v = np.where(mdp.terminal, 0.0, policy_evaluation(mdp, policy) if values is None else values)
+        v = np.where(mdp.terminal, 0.0, policy_evaluation(mdp, policy) if v is None else v)
         if psi in EXACT_KINDS:
             exact = policy_evaluation(mdp, policy)
             table = action_values(mdp, policy) if psi == "action_value" else td_advantage(mdp, exact)
@@ -548,5 +532,4 @@ def _require_takes_baseline(kind: str, kinds: tuple[str, ...]) -> None:
 
 
 def _on_cpu(array: Array) -> FloatArray:
-    on_cpu: FloatArray = array.cpu().numpy() if isinstance(array, Tensor) else array
-    return on_cpu
+    return array.cpu().numpy() if isinstance(array, Tensor) else array

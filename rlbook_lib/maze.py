@@ -7,13 +7,11 @@ A move can slip: with probability ``slip`` the agent is pushed to one of the two
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 import scipy  # loads scipy.sparse at its first use
-from numpy.typing import NDArray
 
 from rlbook_lib.checks import Natural, Seed, UnitInterval, checked
 from rlbook_lib.mdp import MDP, FloatArray, IntArray, index
@@ -35,10 +33,6 @@ TRAP_REWARD = -10.0
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))  # (row, column) step of each action
 SIDES = ((2, 3), (2, 3), (0, 1), (0, 1))  # the two directions at a right angle to each action
 DENSE_CELLS = 256  # up to this size to_mdp keeps the full reward table R(s, a, s')
-
-PIXELS = 32  # side of a drawn cell
-SHADES = {".": (245, 245, 245), "S": (245, 245, 245), "#": (70, 70, 70), "G": (190, 225, 205), "T": (245, 205, 180)}
-AGENT_COLOR, GOAL_COLOR, TRAP_COLOR, LINE_COLOR = (0, 90, 160), (0, 110, 80), (190, 70, 0), (150, 150, 150)
 
 
 class EpisodeOver(gymnasium.error.ResetNeeded, ValueError):
@@ -79,25 +73,19 @@ class Maze(gymnasium.Env[Any, Any]):
     Args:
         layout: a name in ``LAYOUTS``, or equally long row strings of the cells "S", "G", "T", "#", ".".
         slip: probability of being pushed sideways, in [0, 1]; half of it to each side at a right angle.
-        render_mode: None, "ansi" (text) or "rgb_array" (an image).
+        render_mode: None or "ansi" (text); ``figures.draw_maze`` makes a picture.
 
     Raises:
         ValueError: an unknown layout or cell, ragged rows, or not exactly one start.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
 
     @checked
     def __init__(
-        self,
-        layout: str | Sequence[str] = "L1",
-        slip: UnitInterval = 0.0,
-        render_mode: Literal["ansi", "rgb_array"] | None = None,
+        self, layout: str | Sequence[str] = "L1", slip: UnitInterval = 0.0, render_mode: Literal["ansi"] | None = None
     ) -> None:
-        self.layout = _read_layout(layout)
-        self.slip = slip
-        self.render_mode = render_mode
-
+        self.layout, self.slip, self.render_mode = _read_layout(layout), slip, render_mode
         self.rows, self.columns = len(self.layout), len(self.layout[0])
         self.n_states, self.n_actions = self.rows * self.columns, len(ACTIONS)
         self._cells = np.array(list("".join(self.layout)))  # (n_states,) one character each
@@ -190,19 +178,14 @@ class Maze(gymnasium.Env[Any, Any]):
         self._running = not terminated
         return self.agent_state, reward, terminated, False, {"direction": ACTIONS[direction]}
 
-    def render(self) -> Any:
-        """Draw the maze with the agent in it.
-
-        Returns:
-            "ansi": one line of text per row, the agent as "A". "rgb_array": (32 * rows, 32 * columns, 3)
-            uint8; a goal has a plus, a trap a cross, the agent is a disk. Without a render mode: None.
-        """
-        if self.render_mode == "ansi":
-            return self._render_text()
-        if self.render_mode == "rgb_array":
-            return self._render_image()
-        gymnasium.logger.warn("render() needs a render mode: Maze(render_mode='ansi') or 'rgb_array'")
-        return None
+    def render(self) -> str | None:
+        """The maze as one line of text per row, the agent as "A"; None without a render mode."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() needs a render mode: Maze(render_mode='ansi')")
+            return None
+        cells = self._cells.copy()
+        cells[self.agent_state] = "A"
+        return "\n".join("".join(row) for row in cells.reshape(self.rows, self.columns)) + "\n"
 
     # ---------------------------------------------------------------- the model
 
@@ -224,26 +207,6 @@ class Maze(gymnasium.Env[Any, Any]):
             shape = (self.n_states, self.n_actions, self.n_states)
             transitions, rewards = transitions.toarray().reshape(shape), rewards.toarray().reshape(shape)
         return MDP(transitions, rewards, gamma, terminal=self.terminal, start=self.one_hot(self.start_state))
-
-    @cached_property
-    def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:
-        """The model as a Gymnasium table; ``P[s][a]`` lists (probability, next state, reward, terminated)."""
-        transitions, rewards = self._transition_matrix(), self._reward_matrix()
-
-        def outcomes(state: int, action: int) -> list[tuple[float, int, float, bool]]:
-            row = state * self.n_actions + action
-            here = slice(transitions.indptr[row], transitions.indptr[row + 1])
-            reached = transitions.indices[here]
-            return list(
-                zip(
-                    transitions.data[here].tolist(),
-                    reached.tolist(),
-                    rewards.data[here].tolist(),
-                    self.terminal[reached].tolist(),
-                )
-            )
-
-        return {s: {a: outcomes(s, a) for a in range(self.n_actions)} for s in range(self.n_states)}
 
     # ---------------------------------------------------------------- steps of the above
 
@@ -289,33 +252,6 @@ class Maze(gymnasium.Env[Any, Any]):
         if draw >= self.slip:
             return action
         return SIDES[action][0] if draw < self.slip / 2 else SIDES[action][1]
-
-    def _render_text(self) -> str:
-        cells = self._cells.copy()
-        cells[self.agent_state] = "A"
-        return "\n".join("".join(row) for row in cells.reshape(self.rows, self.columns)) + "\n"
-
-    def _render_image(self) -> NDArray[np.uint8]:
-        image = np.empty((self.rows * PIXELS, self.columns * PIXELS, 3), dtype=np.uint8)
-        for state in range(self.n_states):
-            row, column = self.cell(state)
-            tile = image[row * PIXELS : (row + 1) * PIXELS, column * PIXELS : (column + 1) * PIXELS]
-            _paint_cell(tile, str(self._cells[state]), agent=state == self.agent_state)
-        return image
-
-
-def _paint_cell(tile: NDArray[np.uint8], kind: str, agent: bool) -> None:
-    """Fill one (PIXELS, PIXELS, 3) tile: shade, border, the mark of a goal or trap, the agent."""
-    y, x = np.mgrid[0:PIXELS, 0:PIXELS] - (PIXELS - 1) / 2  # (PIXELS, PIXELS) each, from the middle
-    tile[:] = SHADES[kind]
-    tile[[0, -1]] = tile[:, [0, -1]] = LINE_COLOR
-    inner = np.maximum(abs(x), abs(y)) < 0.32 * PIXELS
-    if kind == "G":
-        tile[inner & (np.minimum(abs(x), abs(y)) < 2.5)] = GOAL_COLOR  # a plus
-    if kind == "T":
-        tile[inner & (np.minimum(abs(x - y), abs(x + y)) < 3.5)] = TRAP_COLOR  # a cross
-    if agent:
-        tile[np.hypot(x, y) < 0.25 * PIXELS] = AGENT_COLOR
 
 
 def _cell_name(kind: str) -> str:

@@ -211,10 +211,7 @@ class MDP:
                 raise ValueError(
                     f"rewards has shape {values.shape}; expected {pair_shape} or {(*pair_shape, self.n_states)}"
                 )
-        if table is None:
-            mean = values
-        else:
-            mean = expected_rewards(self.continuation, table).reshape(pair_shape)
+        mean = values if table is None else expected_rewards(self.continuation, table).reshape(pair_shape)
         mean[self.terminal] = 0
         return table, mean
 
@@ -291,21 +288,13 @@ def expected_rewards(transitions: Array, reward_table: Array) -> FloatArray:
 
 @dataclass(frozen=True)
 class Episode:
-    """One run through a process: ``s_0, a_0, r_0, s_1, ..., s_T``; ``rewards[t]`` follows ``actions[t]``.
+    """One run through a process: ``s_0, a_0, r_0, s_1, ..., s_T``; ``rewards[t]`` follows ``actions[t]``."""
 
-    Args:
-        states: (T+1,) integers, the last state included.
-        actions: (T,) integers.
-        rewards: (T,) floats.
-        terminated: the last state is terminal.
-        truncated: the step limit cut the episode off; what would have followed still has a value.
-    """
-
-    states: IntArray
-    actions: IntArray
-    rewards: FloatArray
-    terminated: bool
-    truncated: bool
+    states: IntArray  #: (T+1,), the last state included
+    actions: IntArray  #: (T,)
+    rewards: FloatArray  #: (T,)
+    terminated: bool  #: the last state is terminal
+    truncated: bool  #: the step limit cut the episode off; what would have followed still has a value
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -195,6 +195,14 @@ class _Perceptron(nn.Module):
         self.network = network
         self._fast = NumpyForward(network)
 
+    def forward(self, observations: Tensor) -> Tensor:
+        """Outputs for observations (n, d), with gradients; ``outputs_of`` says which."""
+        return self.outputs_of(self.network(observations))
+
+    def outputs_of(self, raw: Tensor) -> Tensor:
+        """Outputs from what the perceptron computed."""
+        raise NotImplementedError
+
     def _raw(self, observations: FloatArray) -> FloatArray:
         """The perceptron's outputs in numpy, wherever the weights are."""
         if self._fast.on_cpu:
@@ -215,7 +223,7 @@ class _Perceptron(nn.Module):
                 raise ValueError(f"observations is {array}; expected 0..{self.observation_size - 1}")
             one_hot: FloatArray = np.eye(self.observation_size, dtype=np.float32)[array]
             return one_hot
-        if array.ndim == 0 or array.ndim == 1 or math.prod(array.shape[1:]) != self.observation_size:
+        if array.ndim < 2 or math.prod(array.shape[1:]) != self.observation_size:
             raise ValueError(f"observations has shape {array.shape}; expected (n, {self.observation_size})")
         rows = array.reshape(len(array), self.observation_size).astype(np.float32, copy=False)
         if not np.isfinite(rows).all():
@@ -251,12 +259,8 @@ class CategoricalPolicy(_Perceptron):
         super().__init__(observation_size, n_actions, hidden, activation, seed, output_gain)
         self.n_actions = n_actions
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Log-probabilities (n, A) for observations (n, d); with gradients."""
-        return self.outputs_of(self.network(observations))
-
     def outputs_of(self, raw: Tensor) -> Tensor:
-        """Outputs from what the perceptron computed: logits to log-probabilities."""
+        """Log-probabilities (n, A) from what the perceptron computed, the logits."""
         log_probs: Tensor = softmax_log_probs(raw)
         return log_probs
 
@@ -351,12 +355,8 @@ class GaussianPolicy(_Perceptron):
         if self.low is not None and self.high is not None and (self.low > self.high).any():
             raise ValueError(f"low is {low}; expected at most high, {high}")
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Means and log standard deviations side by side, (n, 2 d), for observations; with gradients."""
-        return self.outputs_of(self.network(observations))
-
     def outputs_of(self, raw: Tensor) -> Tensor:
-        """Outputs from what the perceptron computed: means, and log standard deviations beside them."""
+        """Means and log standard deviations side by side, (n, 2 d), from what the perceptron computed, the means."""
         return torch.cat((raw, self.log_std.expand_as(raw)), -1)
 
     def log_prob_of(self, outputs: Tensor, actions: Tensor) -> Tensor:
@@ -446,10 +446,6 @@ class ValueNetwork(_Perceptron):
         super().__init__(observation_size, 1, hidden, activation, seed, 1.0)
         self.scale = scale
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Values (n,) for observations (n, d); with gradients."""
-        return self.outputs_of(self.network(observations))
-
     def outputs_of(self, raw: Tensor) -> Tensor:
         """Values (n,) from what the perceptron computed, (n, 1)."""
         return self.scale * raw.squeeze(-1)
@@ -476,10 +472,9 @@ class QNetwork(_Perceptron):
         super().__init__(observation_size, n_actions, hidden, activation, seed, 1.0)
         self.n_actions, self.scale = n_actions, scale
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Action values (n, A) for observations (n, d); with gradients."""
-        values: Tensor = self.scale * self.network(observations)
-        return values
+    def outputs_of(self, raw: Tensor) -> Tensor:
+        """Action values (n, A) from what the perceptron computed."""
+        return self.scale * raw
 
     def numpy(self, observations: FloatArray) -> FloatArray:
         """Action values (n, A) for observations (n, d) float32, in numpy and unchecked."""
@@ -542,22 +537,6 @@ class SharedPolicyValue(nn.Module):
 
 
 @checked
-def observation_size(observation_space: Space, env: str = "the environment") -> int:
-    """How many numbers describe one observation: those of a Box, or the one-hot row of a Discrete space.
-
-    Raises:
-        ValueError: another kind of space; ``env`` names the environment.
-    """
-    from gymnasium.spaces import Box, Discrete
-
-    if isinstance(observation_space, Discrete):
-        return int(observation_space.n)
-    if isinstance(observation_space, Box) and math.prod(observation_space.shape) > 0:
-        return math.prod(observation_space.shape)
-    raise ValueError(f"{env} has the observation space {observation_space}; expected a Box or Discrete")
-
-
-@checked
 def make_policy(
     observation_space: Space,
     action_space: Space,
@@ -575,7 +554,10 @@ def make_policy(
     """
     from gymnasium.spaces import Box, Discrete
 
-    size = observation_size(observation_space, env)
+    if isinstance(observation_space, Discrete):
+        size = int(observation_space.n)
+    elif not isinstance(observation_space, Box) or not (size := math.prod(observation_space.shape)):
+        raise ValueError(f"{env} has the observation space {observation_space}; expected a Box or Discrete")
     layers: dict[str, Any] = {"hidden": hidden, "activation": activation, "seed": seed}
     if isinstance(action_space, Discrete):
         return CategoricalPolicy(size, int(action_space.n), **layers)

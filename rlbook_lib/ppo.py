@@ -196,9 +196,6 @@ def iterate_ppo(
         ``Update`` records with the metrics of ``diagnose``, "episode_return" and "episode_length" (means over the
         episodes that ended), "gradient_steps", "learning_rate", and for the penalty "kl_coefficient".
 
-    Raises:
-        ValueError: a batch that does not divide into the minibatches.
-
     Source: Schulman et al. (2017), algorithm 1.
     """
     config = config or PPOConfig()

@@ -80,11 +80,7 @@ class ReplayBuffer:
         self._size = min(self._size + len(rows), self.capacity)
 
     def sample(self, batch_size: Count) -> Batch:
-        """Draw transitions uniformly, with replacement; there may be more of them than are stored.
-
-        Raises:
-            ValueError: the buffer is empty.
-        """
+        """Draw transitions uniformly, with replacement; there may be more of them than are stored."""
         if self._size == 0:
             raise ValueError("the buffer is empty: add transitions before sampling")
         size = (check("batch_size", batch_size, Count),)
@@ -106,11 +102,7 @@ class ReplayBuffer:
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from where ``state`` was taken.
-
-        Raises:
-            ValueError: a state of something else, or of a buffer of another size.
-        """
+        """Go on from where ``state`` was taken."""
         if not {"capacity", "rows", "next", "generator"} <= state.keys():
             raise ValueError(f"state has {sorted(state)}; expected what state() of a ReplayBuffer gave")
         size, width = state["rows"].shape

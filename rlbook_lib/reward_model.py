@@ -3,6 +3,8 @@
 Bradley and Terry give each item i a strength p_i > 0 and say that i beats j with probability p_i / (p_i +
 p_j). With r_i = log p_i that is the sigmoid of the difference r_i - r_j. A reward model replaces the table of
 strengths by a network that reads a prompt and a completion, and is fitted by the same likelihood.
+
+A table of wins holds at [i, j] how often i beat j; its diagonal is 0, and it has two items or more, else a ValueError.
 """
 
 from __future__ import annotations
@@ -60,12 +62,6 @@ def bradley_terry_log_likelihood(wins: Floats[Array, "K K", Range(0)], strengths
     """How probable the observed wins are, as a sum of logarithms: sum over i, j of wins_ij log P(i beats j).
 
     Equation: eq-bradley-terry-likelihood
-
-    Args:
-        wins: wins[i, j] is how often i beat j; the diagonal is 0.
-
-    Raises:
-        ValueError: fewer than two items, a non-zero diagonal.
     """
     _require_games(wins)
     return _log_likelihood(wins, np.log(strengths))
@@ -85,13 +81,9 @@ def bradley_terry_mm_step(wins: Floats[Array, "K K", Range(0)], strengths: Float
     p_i becomes W_i / sum_j n_ij / (p_i + p_j), where W_i counts the wins of i and n_ij its games against j;
     then the strengths are scaled to sum to 1. The likelihood never falls.
 
-    Raises:
-        ValueError: fewer than two items, a non-zero diagonal.
-
     Source: Zermelo (1929); Hunter (2004).
     """
     _require_games(wins)
-    wins, _ = _small(wins)
     games = wins + wins.T
     new = wins.sum(1) / (games / (strengths[:, None] + strengths[None, :])).sum(1)
     return np.asarray(new / new.sum())
@@ -103,13 +95,11 @@ def bradley_terry_mle(
 ) -> FloatArray:
     """The strengths (K,), summing to 1, under which the observed wins are most probable.
 
-    Args:
-        wins: wins[i, j] is how often i beat j; the diagonal is 0.
-        tolerance: the iteration ends when no strength changes by more than this share.
+    The iteration ends when no strength changes by more than the tolerance, a share.
 
     Raises:
-        ValueError: fewer than two items, a non-zero diagonal; no unique finite maximum, because the items
-            fall into two groups of which one never lost to the other (or never met it).
+        ValueError: no unique finite maximum, because the items fall into two groups of which one never lost to the other
+            (or never met it).
 
     Source: Ford (1957) for when the maximum exists; Hunter (2004).
     """
@@ -128,37 +118,31 @@ def bradley_terry_mle(
 def bradley_terry_newton(wins: Floats[Array, "K K", Range(0)], rounds: Count = 50) -> tuple[FloatArray, FloatArray]:
     """The same maximum by logistic regression: Newton's method on the log-strengths, with their uncertainty.
 
-    Args:
-        wins: wins[i, j] is how often i beat j; the diagonal is 0.
-        rounds: most Newton steps; each is halved until the likelihood rises.
+    There are at most ``rounds`` Newton steps, each halved until the likelihood rises.
 
     Returns:
         (strengths that sum to 1, covariance (K, K) of the log-strengths measured from the last item: its row
         and column are 0).
-
-    Raises:
-        ValueError: as ``bradley_terry_mle``.
     """
     _require_games(wins)
     _require_maximum(wins)
-    table, exponent = _small(wins)
-    games, free = table + table.T, slice(0, len(table) - 1)  # the last log-strength is held at 0
-    scores = np.zeros(len(table))
+    games, free = wins + wins.T, slice(0, len(wins) - 1)  # the last log-strength is held at 0
+    scores = np.zeros(len(wins))
     for _ in range(rounds):
         chances = expit(scores[:, None] - scores[None, :])
-        gradient = (table - games * chances).sum(1)
+        gradient = (wins - games * chances).sum(1)
         information = _information(games, chances)
-        step = np.zeros(len(table))
+        step = np.zeros(len(wins))
         step[free] = np.linalg.solve(information[free, free], gradient[free])
-        before = _log_likelihood(table, scores)
-        while _log_likelihood(table, scores + step) < before and np.abs(step).max() > 1e-14:
+        before = _log_likelihood(wins, scores)
+        while _log_likelihood(wins, scores + step) < before and np.abs(step).max() > 1e-14:
             step /= 2
         scores = scores + step
         if np.abs(step).max() < 1e-13:
             break
-    covariance = np.zeros(table.shape)
+    covariance = np.zeros(wins.shape)
     chances = expit(scores[:, None] - scores[None, :])
-    covariance[free, free] = np.ldexp(np.linalg.inv(_information(games, chances)[free, free]), -exponent)
+    covariance[free, free] = np.linalg.inv(_information(games, chances)[free, free])
     strengths = np.exp(scores - scores.max())
     return strengths / strengths.sum(), covariance
 
@@ -167,12 +151,6 @@ def _information(games: FloatArray, chances: FloatArray) -> FloatArray:
     """Minus the Hessian of the log-likelihood in the log-strengths."""
     weights = games * chances * (1 - chances)
     return np.diag(weights.sum(1)) - weights
-
-
-def _small(wins: FloatArray) -> tuple[FloatArray, int]:
-    """The table over a power of two, and its exponent: no sum of counts overflows, and no digit is lost."""
-    exponent = int(np.frexp(wins.max())[1])
-    return np.ldexp(wins, -exponent), exponent
 
 
 def _require_games(wins: FloatArray) -> None:

@@ -74,11 +74,7 @@ class RolloutBatch(NamedTuple):
 
 @checked
 def flatten(array: np.ndarray | Tensor) -> Tensor:
-    """A (T, N, ...) array or tensor as a tensor (T N, ...): the first N rows are time 0. Shares memory.
-
-    Raises:
-        ValueError: fewer than two axes.
-    """
+    """A (T, N, ...) array or tensor as a tensor (T N, ...): the first N rows are time 0. Shares memory."""
     if array.ndim < 2:
         raise ValueError(f"array has shape {tuple(array.shape)}; expected (T, N, ...)")
     return torch.as_tensor(array).flatten(0, 1)
@@ -92,9 +88,6 @@ class Collector:
         policy: its ``sample`` draws actions; it may change between two calls.
         steps: T.
         rng: draws the actions; a torch Generator, on their device, for environments that hand out tensors.
-
-    Raises:
-        TypeError: rng is of the wrong kind.
     """
 
     @checked
@@ -147,16 +140,8 @@ class Collector:
         actions, log_probs, outputs = self._sample(observations, self.rng)
         step = self.environments.step(self.policy.for_environment(actions))
         self.observations = step.observations
-        return Rollout(
-            observations,
-            actions,
-            step.rewards,
-            step.terminated,
-            step.truncated,
-            step.next_observations,
-            outputs,
-            log_probs,
-        )
+        _, rewards, terminated, truncated, after = step
+        return Rollout(observations, actions, rewards, terminated, truncated, after, outputs, log_probs)
 
     def _stacked(self, rows: list[Rollout]) -> Rollout:
         """Steps (N, ...) one above the other: (T, N, ...)."""
@@ -172,11 +157,7 @@ class Collector:
 
     @checked
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from where ``state`` was taken.
-
-        Raises:
-            ValueError: the state of another environment or of another number of copies.
-        """
+        """Go on from where ``state`` was taken."""
         self.environments.load_state(state["environments"])
         self.observations = self.environments.observations
         unpack(self.rng, state["rng"])
@@ -245,34 +226,17 @@ def open_actors(
         seeds: four of them: of the environments, the policy, the value network and the actions.
         steps: T, of each copy in one rollout.
         shared: policy and value share their hidden layers.
-
-    Raises:
-        ValueError: an unknown environment, spaces of another kind.
     """
     with opened(env, copies, seed=seeds[0]) as environments:
-        policy: Any = make_policy(
-            environments.observation_space,
-            environments.action_space,
-            hidden=config.hidden,
-            seed=seeds[1],
-            activation=config.activation,
-            initial_log_std=config.initial_log_std,
-            env=environments.name,
-        )
+        layers: dict[str, Any] = {"hidden": config.hidden, "activation": config.activation}
+        spaces, deviation = (environments.observation_space, environments.action_space), config.initial_log_std
+        policy: Any = make_policy(*spaces, seed=seeds[1], initial_log_std=deviation, env=environments.name, **layers)
         networks: Any
         if shared:
             networks = SharedPolicyValue(policy, seed=seeds[2], scale=config.scale)
         else:
-            networks = SeparatePolicyValue(
-                policy,
-                ValueNetwork(
-                    environments.observation_size,
-                    hidden=config.hidden,
-                    activation=config.activation,
-                    seed=seeds[2],
-                    scale=config.scale,
-                ),
-            )
+            value = ValueNetwork(environments.observation_size, seed=seeds[2], scale=config.scale, **layers)
+            networks = SeparatePolicyValue(policy, value)
         networks.to(environments.device)
         collector = Collector(environments, policy, steps, environments.generator(seeds[3]))
         yield Actors(environments, policy, networks.value, networks, collector)

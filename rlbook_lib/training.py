@@ -22,7 +22,6 @@ record. NaN always means that something broke, and stops the run.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import os
 import signal
@@ -113,7 +112,7 @@ class Run:
     def go_on(self, state: State | None) -> Iterator[Update]:
         """Continue from where a state was taken; None is the beginning. A run that had ended tells its last record again."""
         if state is not None:
-            check_state(state, self.config, self.seed)
+            _require_own_state(state, self.config, self.seed)
             parts = self._parts()
             if missing := {"update", "env_steps", *parts} - state.keys():
                 raise ValueError(
@@ -129,7 +128,7 @@ class Run:
         """Everything needed to go on, as tensors and plain data."""
         counts = {"seed": self.seed, "update": self.update, "env_steps": self.env_steps}
         parts = {name: pack(part) for name, part in self._parts().items()}
-        return {"config": config_dict(self.config), **counts, **parts}
+        return {"config": _plain_settings(self.config), **counts, **parts}
 
     def record(self, metrics: dict[str, float], steps: int) -> Update:
         """Count one update of so many steps, and tell of it."""
@@ -181,12 +180,12 @@ def train(
         raise ValueError(f"checkpoint is {str(checkpoint)!r}; expected a file in a folder that exists")
     state = options.get("state")
     if state is None:
-        state = resume_state(checkpoint, config, seed)
+        state = _kept_state(checkpoint, config, seed)
     elif not isinstance(state, dict):
         state = load_checkpoint(state)
     if state is not None:
-        check_state(state, config, seed)
-    history, last, saved, ends = History(state), None, 0, False
+        _require_own_state(state, config, seed)
+    history, last, saved, ends = _History(state), None, 0, False
     with _progress_bar(options.get("progress", False), config) as show, _interrupt_between_updates() as interrupted:
         for last in _numbered(begin(config, seed=seed, state=state), state):
             _stop_at_nan(last)
@@ -209,19 +208,15 @@ def train(
     )
 
 
-def _save(path: str | Path, record: Update, history: History) -> None:
+def _save(path: str | Path, record: Update, history: _History) -> None:
     """A checkpoint of a record, unless something in the state is NaN: such a state is not worth keeping."""
     state = record.state()
     _stop_at_nan_inside(state, f"update {record.update}: state")
     save_checkpoint(path, history.into(state))
 
 
-class History:
-    """Curves under construction: one list per metric, NaN where a metric had no value.
-
-    Args:
-        before: a state whose curves come first, or None.
-    """
+class _History:
+    """Curves under construction, after those of a state: one list per metric, NaN where a metric had no value."""
 
     def __init__(self, before: State | None = None) -> None:
         curves = (before or {}).get("history", {})
@@ -241,10 +236,8 @@ class History:
 
     def into(self, state: State) -> State:
         """The state with the curves added."""
-        return {
-            **state,
-            "history": {name: torch.tensor(column, dtype=torch.float64) for name, column in self.columns.items()},
-        }
+        curves = {name: torch.tensor(column, dtype=torch.float64) for name, column in self.columns.items()}
+        return {**state, "history": curves}
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """The curves as arrays, (updates,) each."""
@@ -413,30 +406,18 @@ def _entries(value: Any, where: str) -> list[tuple[Any, str]]:
 # ---------------------------------------------------------------------- going on from a state
 
 
-@checked
-def config_dict(config: Settings) -> dict[str, Any]:
-    """A config dataclass as plain data, field name to value.
-
-    Raises:
-        TypeError: not a dataclass instance.
-    """
-    if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        raise TypeError(f"config is {config!r}; expected an instance of a config dataclass")
+def _plain_settings(config: Any) -> dict[str, Any]:
+    """A config dataclass as plain data, field name to value."""
     return {entry.name: copy.deepcopy(getattr(config, entry.name)) for entry in fields(config)}
 
 
-@checked
-def check_state(state: State, config: Settings, seed: Seed) -> None:
-    """Refuse to go on from a state that was made with another config or seed.
-
-    Raises:
-        ValueError: the state has no entries "config" and "seed", or they differ; it says where.
-    """
+def _require_own_state(state: State, config: Any, seed: int) -> None:
+    """Refuse to go on from a state that was made with another config or seed."""
     if not {"config", "seed"} <= state.keys():
         raise ValueError(
             f"state has the keys {sorted(state)}; expected what a trainer's record gave, with 'config' and 'seed'"
         )
-    had, have = {**state["config"], "seed": state["seed"]}, {**config_dict(config), "seed": seed}
+    had, have = {**state["config"], "seed": state["seed"]}, {**_plain_settings(config), "seed": seed}
     missing = object()
     different = [
         f"{name} was {had.get(name)!r} and is {have.get(name)!r}"
@@ -447,13 +428,8 @@ def check_state(state: State, config: Settings, seed: Seed) -> None:
         raise ValueError(f"state was made with other settings: {'; '.join(different)}")
 
 
-@checked
-def resume_state(checkpoint: str | Path | None, config: Settings, seed: Seed) -> State | None:
-    """The state in a checkpoint file, if there is one to go on from; None if there is no such file.
-
-    Raises:
-        ValueError: the file is damaged, or was made with another config or seed.
-    """
+def _kept_state(checkpoint: str | Path | None, config: Any, seed: int) -> State | None:
+    """The state in a checkpoint file; None if there is no such file."""
     if checkpoint is None or not Path(checkpoint).is_file():
         return None
     try:
@@ -461,7 +437,7 @@ def resume_state(checkpoint: str | Path | None, config: Settings, seed: Seed) ->
     except ValueError as error:
         raise ValueError(f"{error}; remove this file to start anew") from error
     try:
-        check_state(state, config, seed)
+        _require_own_state(state, config, seed)
     except ValueError as error:
         raise ValueError(f"{checkpoint}: {error}") from None
     return state
@@ -471,42 +447,18 @@ def resume_state(checkpoint: str | Path | None, config: Settings, seed: Seed) ->
 
 
 @checked
-def rng_state(rng: np.random.Generator | torch.Generator) -> Any:
-    """Where a random generator stands, as plain data or a tensor.
-
-    Raises:
-        TypeError: neither numpy's default generator nor a torch generator.
-    """
-    if isinstance(rng, torch.Generator):
-        return rng.get_state().clone()
-    if not isinstance(rng.bit_generator, np.random.PCG64):
-        raise TypeError(f"rng is {rng!r}; expected numpy's default generator, or a torch generator")
-    return copy.deepcopy(dict(rng.bit_generator.state))
-
-
-@checked
-def set_rng_state(rng: np.random.Generator | torch.Generator, state: Any) -> None:
-    """Bring a generator to where one of its kind stood: ``state`` is what ``rng_state`` gave.
-
-    Raises:
-        TypeError: the state of a generator of the other kind.
-    """
-    if isinstance(state, torch.Tensor) != isinstance(rng, torch.Generator):
-        raise TypeError(f"state is {type(state).__name__}; expected that of a generator like rng, {rng!r}")
-    if isinstance(rng, torch.Generator):
-        rng.set_state(state.cpu())
-    else:
-        rng.bit_generator.state = state
-
-
-@checked
 def pack(part: Any) -> Any:
     """The state of one part of a run, as tensors and plain data, copied: training on does not change it.
 
-    A part is a network, an optimizer, a random generator, a number, or anything with ``state`` and ``load_state``.
+    A part is a network, an optimizer, a random generator (numpy's default one, or torch's), a number, or anything with
+    ``state`` and ``load_state``.
     """
-    if isinstance(part, (np.random.Generator, torch.Generator)):
-        return rng_state(part)
+    if isinstance(part, torch.Generator):
+        return part.get_state().clone()
+    if isinstance(part, np.random.Generator):
+        if not isinstance(part.bit_generator, np.random.PCG64):
+            raise TypeError(f"part is {part!r}; expected numpy's default generator, or a torch generator")
+        return copy.deepcopy(dict(part.bit_generator.state))
     if isinstance(part, (int, float)):
         return part
     return copy.deepcopy(dict(part.state_dict())) if hasattr(part, "state_dict") else part.state()
@@ -517,8 +469,10 @@ def unpack(part: Any, state: Any) -> Any:
     """Put back what ``pack`` gave; it stays as it is, and can be used again. The part is returned, or the packed number."""
     if isinstance(part, (int, float)):
         return state
-    if isinstance(part, (np.random.Generator, torch.Generator)):
-        set_rng_state(part, state)
+    if isinstance(part, torch.Generator):
+        part.set_state(state.cpu())
+    elif isinstance(part, np.random.Generator):
+        part.bit_generator.state = state
     elif hasattr(part, "load_state_dict"):
         part.load_state_dict(copy.deepcopy(state))  # an optimizer would go on writing into these tensors
     else:
@@ -724,10 +678,8 @@ def evaluate_policy(
     the rewards so far.
 
     Raises:
-        TypeError: ``env`` is an environment already: it would be used up; or the policy cannot act.
+        TypeError: ``env`` is an environment already: it would be used up.
     """
-    if not callable(getattr(policy, "act", None)):
-        raise TypeError(f"policy is {policy!r}; expected something with a method act(observations, greedy=True)")
     returns, running = np.zeros(episodes), np.ones(episodes, dtype=bool)
     with opened(env, episodes, seed=seed) as environments:
         observations = environments.reset()

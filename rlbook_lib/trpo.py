@@ -495,6 +495,7 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 
 # ----------------------------------------------------------------- two policies, exactly: tables on an MDP
+# At gamma = 1 a policy whose episodes need not end is a ValueError.
 
 TablePolicy: TypeAlias = Integers[Array, "S"] | Probabilities[Array, "S A"]  # an action or its chances, by state
 
@@ -508,9 +509,6 @@ def performance_difference(mdp: MDP, new: TablePolicy, old: TablePolicy) -> floa
     J(new) - J(old) = 1/(1 - gamma) E over s ~ d^new, a ~ new of A^old(s, a), in reward units. The factor and d^new
     together are the expected discounted number of visits to each state, and that is what is computed: it exists at
     gamma = 1 too.
-
-    Raises:
-        ValueError: at gamma = 1, a policy whose episodes need not end.
 
     Source: Kakade & Langford (2002), lemma 6.1.
     """
@@ -527,9 +525,6 @@ def surrogate_objective(mdp: MDP, new: TablePolicy, old: TablePolicy) -> float:
     L(new) = J(old) + 1/(1 - gamma) E over s ~ d^old, a ~ new of A^old(s, a), in reward units. It equals J at
     new = old, where the second part is 0, and has the same slope there. Only the states are approximated; the mean
     over a ~ new equals that of rho A^old over a ~ old, exactly, if old can take every action that new can.
-
-    Raises:
-        ValueError: at gamma = 1, a policy whose episodes need not end.
 
     Source: Schulman et al. (2015), equation 3.
     """

@@ -80,12 +80,7 @@ FREE: dict[str, str] = {
         )
     },
     "environments.cartpole_change": INNER_LOOP,
-    "environments.is_ready_made(env)": ANYTHING,
-    **dict.fromkeys(["training.History.*"], SHARED),
-    **dict.fromkeys(
-        ["training.pack(part)", "training.unpack(part)", "training.unpack(state)", "training.set_rng_state(state)"],
-        ANYTHING,
-    ),
+    **dict.fromkeys(["training.pack(part)", "training.unpack(part)", "training.unpack(state)"], ANYTHING),
     **dict.fromkeys(
         ["replay_buffer.ReplayBuffer.add", "replay_buffer.ReplayBuffer.sample", "dqn.NStepWindow.push"], INNER_LOOP
     ),

@@ -30,7 +30,6 @@ from rlbook_lib.dynamic_programming import (
     expected_visits,
     greedy_policy,
     iterate_modified_policy_iteration,
-    iterate_policy_evaluation,
     iterate_policy_iteration,
     iterate_value_iteration,
     modified_policy_iteration,
@@ -388,21 +387,6 @@ def test_without_a_discount_the_policy_must_end():
     mdp = Maze("L1").to_mdp(1.0)
     with pytest.raises(ValueError, match=r"policy must end .* \[0, 1, 3\]"):
         policy_evaluation(mdp, [0, 0, 1, 0, 0, 0])  # up for ever, except above the goal
-    with pytest.raises(ValueError, match="policy must end"):
-        next(iterate_policy_evaluation(mdp, np.zeros(6, dtype=int)))
-
-
-@few
-@given(mdp=random_mdps(gammas=(0.0, 0.5, 0.95, 1.0), must_end=True), seed=SEEDS)
-def test_iterative_evaluation_reaches_the_exact_values(mdp, seed):
-    policy, rng = random_policy(mdp, seed), np.random.default_rng(seed)
-    exact = policy_evaluation(mdp, policy)
-    first = rng.normal(size=mdp.n_states)
-    sweeps = list(iterate_policy_evaluation(mdp, policy, values=first, tolerance=1e-6))
-    for sweep in sweeps:
-        assert np.abs(sweep.values - exact).max() <= sweep.error_bound + 1e-9
-    assert sweeps[-1].error_bound <= 1e-6
-    assert [sweep.iteration for sweep in sweeps] == list(range(1, len(sweeps) + 1))
 
 
 # ------------------------------------------------------------------ policy improvement
@@ -594,11 +578,11 @@ def test_a_tolerance_is_kept_where_rounding_adds_up(solve, terminal):
 
 
 @pytest.mark.parametrize("pay", [(1234.5, -876.5), (700.1, 10.3), (2000.7, 1.0), (1e6 / 3, 7.0)])
-@pytest.mark.parametrize("iterate", [iterate_value_iteration, iterate_modified_policy_iteration, None])
+@pytest.mark.parametrize("iterate", [iterate_value_iteration, iterate_modified_policy_iteration])
 def test_rounding_does_not_keep_sweeps_going(iterate, pay):
     """There and back for ever: changes alternate in sign, and in plain floats settle at a size that never fades."""
     mdp = MDP([[[0.0, 1.0]], [[1.0, 0.0]]], np.array(pay)[:, None], 0.99)
-    sweeps = list(iterate(mdp) if iterate else iterate_policy_evaluation(mdp, np.zeros(2, dtype=int)))
+    sweeps = list(iterate(mdp))
     exact = (np.array(pay) + 0.99 * np.array(pay[::-1])) / (1 - 0.99**2)
     assert np.abs(sweeps[-1].values - exact).max() <= sweeps[-1].error_bound + 1e-15 * np.abs(exact).max() / 0.01
     assert sweeps[-1].error_bound <= 1e-8 + 1e-15 * np.abs(exact).max()
@@ -1105,7 +1089,7 @@ BAD = {
     "value_error": [-1.0],
     "sweeps": [-1],
 }
-DOORS = [*SOLVERS, iterate_value_iteration, iterate_policy_evaluation, iterate_modified_policy_iteration]
+DOORS = [*SOLVERS, iterate_value_iteration, iterate_modified_policy_iteration]
 DOORS += [q_from_values, values_from_q, bellman_expectation_backup, bellman_expectation_backup_q, greedy_policy]
 DOORS += [bellman_optimality_backup, bellman_optimality_backup_q, policy_evaluation, action_values, advantages]
 DOORS += [expected_return, policy_improvement, absorption_probabilities, expected_episode_length, expected_visits]

@@ -429,15 +429,6 @@ def test_setup_makes_one_figure(count, message):
     assert plt.get_fignums() == []
 
 
-def test_a_figure_made_without_pyplot_is_found():
-    def setup():
-        ax = matplotlib.figure.Figure().add_subplot()
-        return {"line": ax.plot([0, 1], [0, 1])[0]}
-
-    figure = explore(setup, lambda artists, a: artists["line"].set_ydata([0, a]), a=(0, 2))
-    assert figure.n_states == 3
-
-
 def test_an_artist_added_in_update_is_named():
     def setup():
         _, ax = plt.subplots()

@@ -292,13 +292,12 @@ def test_backup_diagrams_show_what_the_update_looks_at(kind):
         "td0": (2, 1, 0, 0),
         "n_step": (3, 2, 0, 0),
         "sarsa": (1, 2, 0, 0),
-        "expected_sarsa": (1, 4, 0, 1),
         "q_learning": (1, 4, 0, 1),
     }
     assert (len(circles), len(filled), len(ends), len(arcs)) == expected[kind]
     texts = " ".join(text.get_text() for text in ax.texts)
     assert ("max" in texts) == (kind in ("v_star", "q_star", "q_learning"))
-    assert ("mean" in texts) == (kind in ("v", "q", "expected_sarsa"))
+    assert ("mean" in texts) == (kind in ("v", "q"))
 
 
 def test_backup_diagrams_side_by_side_have_names():

@@ -18,7 +18,6 @@ FOLDED = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 
 # Left to the reader, and why. Who makes one of these run deletes its line.
 BY_HAND: dict[str, str] = {
-    "dynamic_programming.iterate_policy_evaluation": "the sweeps of the solvers, for readers who want to watch a policy",
     "gradient_estimators.causality": "a mean over all trajectories, exact from the model; trainers rely on its zeros",
     "gradient_estimators.expected_score": "a mean that is zero: a folded check of chapter 6 asserts it",
     "gradient_estimators.gradient_estimate": "from given trajectories; trainers differentiate the loss that has this gradient",

@@ -18,12 +18,12 @@ from rlbook_lib.dynamic_programming import (
     policy_evaluation,
 )
 from rlbook_lib.gradient_estimators import (
+    _gradient_samples,
     causality,
     discounted_state_distribution,
     expected_score,
     gaussian_score,
     gradient_estimate,
-    gradient_samples,
     gradient_variance,
     log_derivative_gradient,
     n_step_advantage,
@@ -412,7 +412,9 @@ def test_total_variance_is_the_trace_of_the_covariance():
     expected = np.trace(np.cov(gradients.reshape(50, -1).T, ddof=0))
     assert gradient_variance(gradients) == pytest.approx(expected)
     mdp = layers(0)
-    samples, probabilities = gradient_samples(mdp, logits_of(1, mdp), HORIZON)
+    samples, probabilities = _gradient_samples(
+        mdp, logits_of(1, mdp), HORIZON, "reward_to_go", None, None, None, "none", True
+    )
     covariance = np.cov(samples.reshape(len(samples), -1).T, aweights=probabilities, ddof=0)
     assert gradient_variance(samples, probabilities) == pytest.approx(np.trace(covariance))
 
@@ -473,7 +475,9 @@ def test_the_estimate_is_the_mean_over_trajectories():
 @pytest.mark.equation("eq-gradient-estimator")
 def test_the_error_of_the_estimate_shrinks_with_the_square_root():
     mdp = layers(0)
-    samples, probabilities = gradient_samples(mdp, logits_of(1, mdp), HORIZON)
+    samples, probabilities = _gradient_samples(
+        mdp, logits_of(1, mdp), HORIZON, "reward_to_go", None, None, None, "none", True
+    )
     exact = np.einsum("k,ksa->sa", probabilities, samples)
     rng = np.random.default_rng(0)
     for size in (10, 1000):

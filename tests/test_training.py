@@ -26,17 +26,13 @@ from rlbook_lib.training import (
     Run,
     TrainingError,
     Update,
-    config_dict,
     evaluate_policy,
     frozen_copy,
     gradient_step,
     learning_rate_share,
     load_checkpoint,
     pack,
-    resume_state,
-    rng_state,
     save_checkpoint,
-    set_rng_state,
     split_seed,
     train,
     unpack,
@@ -284,16 +280,12 @@ def test_other_settings_cannot_go_on(tmp_path, config, seed, said):
         with pytest.raises(ValueError, match=said):
             train_toy(config, seed, **options)
     with pytest.raises(ValueError, match="run.pt.*" + said):
-        resume_state(path, config, seed)
-    assert resume_state(tmp_path / "none.pt", config, seed) is None
-    assert resume_state(None, config, seed) is None
+        train_toy(config, seed, checkpoint=path)
 
 
 def test_a_state_of_something_else_is_refused():
     with pytest.raises(ValueError, match="config"):
         train_toy(state={"weights": torch.zeros(3)})
-    with pytest.raises(TypeError, match="config"):
-        config_dict({"total_steps": 3})
 
 
 # ---------------------------------------------------------------------- interruptions
@@ -563,25 +555,20 @@ def test_generators_go_on_where_they_stood(tmp_path):
         ours.integers(3, dtype=np.int32),
         torch.rand(3, generator=torchs),
     )  # half a 64-bit number is left over
-    save_checkpoint(tmp_path / "a.pt", {"ours": rng_state(ours), "torchs": rng_state(torchs)})
+    save_checkpoint(tmp_path / "a.pt", {"ours": pack(ours), "torchs": pack(torchs)})
     expected = ours.integers(10, size=5, dtype=np.int32), ours.standard_normal(7), torch.rand(4, generator=torchs)
     state = load_checkpoint(tmp_path / "a.pt")
     assert state["ours"]["state"]["state"] > 2**64  # a 128-bit integer
     ours, torchs = np.random.default_rng(0), torch.Generator()
-    set_rng_state(ours, state["ours"])
-    set_rng_state(torchs, state["torchs"])
+    unpack(ours, state["ours"])
+    unpack(torchs, state["torchs"])
     again = ours.integers(10, size=5, dtype=np.int32), ours.standard_normal(7), torch.rand(4, generator=torchs)
     assert all(np.array_equal(a, b) for a, b in zip(expected, again))
 
 
 def test_only_generators_with_plain_states_are_packed():
-    for rng in (np.random.RandomState(0), np.random.Generator(np.random.MT19937(0)), 3):
-        with pytest.raises(TypeError, match="rng"):
-            rng_state(rng)
-    ours, torchs = np.random.default_rng(0), torch.Generator()
-    for rng, other in ((ours, torchs), (torchs, ours)):
-        with pytest.raises(TypeError, match="state is .*; expected that of a generator like rng"):
-            set_rng_state(rng, rng_state(other))
+    with pytest.raises(TypeError, match="part is .*; expected numpy's default generator"):
+        pack(np.random.Generator(np.random.MT19937(0)))
 
 
 # ---------------------------------------------------------------------- evaluation
