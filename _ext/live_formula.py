@@ -98,7 +98,7 @@ FORMULAS: dict[str, tuple[str, str]] = {
     ),
     "eq-kl": (
         "kl cross entropy p q",
-        r"@p1{p(A)} \log_2 \tfrac{@p1{p(A)}}{@q1{q(A)}} + 2 \cdot @p2{p(B)} \log_2 \tfrac{@p2{p(B)}}{@q2{q(B)}} = @kl \text{ bits}",
+        r"@p1{p(\rightarrow)} \log_2 \tfrac{@p1{p(\rightarrow)}}{@q1{q(\rightarrow)}} + 2 \cdot @p2{p(\uparrow)} \log_2 \tfrac{@p2{p(\uparrow)}}{@q2{q(\uparrow)}} = @kl \text{ bits}",
     ),
     "eq-surrogate": ("surrogate base horizon gain", r"@base + @horizon \cdot (@gain{\mathbb E[A]}) = @surrogate"),
     "eq-clip-objective": (

@@ -6,7 +6,7 @@ PAGE = "08_entropy_kl"
 
 def the_entropy_collapses_without_a_bonus(seed):
     """this is called **entropy collapse**: the agent has stopped looking."""
-    learn = cells(PAGE, "kl8-direction-code", "kl8-bonus-learn")["learn"]
+    learn = cells(PAGE, "kl8-bonus-learn")["learn"]
     policies, pay = learn(0.0, seed=seed)
     before = policies[1499]
     entropy = -(before * np.log(before)).sum(axis=1)
@@ -15,14 +15,14 @@ def the_entropy_collapses_without_a_bonus(seed):
 
 def a_bonus_finds_the_new_arm(seed):
     """With bonus $0.1$ all 100 do (98 to 100 on other seeds), and before the swap it cost about a hundredth of the pay."""
-    learn = cells(PAGE, "kl8-direction-code", "kl8-bonus-learn")["learn"]
+    learn = cells(PAGE, "kl8-bonus-learn")["learn"]
     with_bonus, without = learn(0.1, seed=seed)[1], learn(0.0, seed=seed)[1]
     return np.sum(with_bonus[-1] > 0.9) >= 98 and 0 < np.median(without[1499]) - np.median(with_bonus[1499]) < 0.03
 
 
 def twice_the_bonus_recovers_faster_and_costs_more(seed):
     """Twice the bonus recovers faster ($0.86$ instead of $0.44$ after 500 pulls) and costs more."""
-    learn = cells("08_entropy_kl", "kl8-direction-code", "kl8-bonus-learn")["learn"]
+    learn = cells("08_entropy_kl", "kl8-bonus-learn")["learn"]
     once, twice = (np.median(learn(bonus, seed=seed)[1], axis=1) for bonus in (0.1, 0.2))
     return twice[2000] > once[2000] + 0.2 and twice[1499] < once[1499] - 0.02
 
@@ -52,10 +52,3 @@ def too_narrow_hides(seed):
     weights = np.exp(page["log_gauss"](x, 0, 1) - page["log_gauss"](x, 0, 0.4))
     sizes, estimates = weights.sum(1) ** 2 / (weights**2).sum(1), (weights * x**2).mean(1)
     return np.median(sizes) > 10 and np.median(estimates) < 0.5
-
-
-def the_unbiased_estimate_does_not_pull(seed):
-    """**The unbiased estimate, $k_1$, does not pull at all.**"""
-    descend = cells("08_entropy_kl", "kl8-direction-code", "kl8-descent-code")["descend"]
-    drift, *home = (np.median(descend(kind, seed=seed)[:, [0, -1]], axis=0) for kind in ("k1", "k2", "k3"))
-    return drift[1] > drift[0] and max(last for _, last in home) < 0.01

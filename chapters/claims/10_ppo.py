@@ -10,7 +10,7 @@ def _reused(epsilon, seed):
 
 
 def a_batch_wears_out(seed):
-    """**Without the clip, what is climbed rises at every pass; what is true turns back: a batch wears out.**"""
+    """**Without the clip, what the batch promises rises at every pass; what is true turns back: a batch wears out.**"""
     j, gain = _reused(None, seed)
     middle = interquartile_mean(j.T)
     return (np.diff(gain) > 0).all() and middle.max() > middle[0] + 1 and middle[-1] < middle[0]
