@@ -289,10 +289,7 @@ def lesson_07(mine):
 def lesson_08(mine):
     nodes = [-10 + k / 20 for k in range(401)]
     mass = [math.exp(-x * x / 2) / 20 / math.sqrt(2 * math.pi) for x in nodes]
-    kinds = [
-        ("k1", "orange", lambda u: -u),
-        ("k3", "green", lambda u: numpy.exp(u) - 1 - u),
-    ]
+    kinds = [("k1", "orange", lambda u: -u), ("k3", "green", lambda u: numpy.exp(u) - 1 - u)]
     points = linspace(-4, 4, 9)
     if any([abs(x - y) > 1e-9 for x, y in zip(_stretched(array(mine(points)), (9,)), kinds[1][2](points))]):
         kinds.append(("mine", "purple", mine))
