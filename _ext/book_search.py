@@ -97,11 +97,8 @@ def terms_of(app: Sphinx, section: nodes.section, children: list[nodes.Node]) ->
     """What the section is the home of: its labels and those of its equations, with a "=", and words in bold or italics."""
     found = ["=" + LABEL.sub(" ", name).strip() for name in section["ids"][1:] if "-" in name]
     for child in children:
-        found += [
-            "=" + LABEL.sub(" ", block["label"]).strip()
-            for block in child.findall(nodes.math_block)
-            if block.get("label")
-        ]
+        labels = [block["label"] for block in child.findall(nodes.math_block) if block.get("label")]
+        found += ["=" + LABEL.sub(" ", label).strip() for label in labels]
         if not opens_section(child):
             found += [text_of(app, node.children) for node in child.findall(lambda one: isinstance(one, NAMED))]
     return " · ".join(dict.fromkeys(term.strip() for term in found if 2 < len(term.strip()) < 45))
@@ -121,26 +118,14 @@ def collect(app: Sphinx, doctree: nodes.document, page: str) -> None:
         rows.append([page, anchor, number, title, terms_of(app, section, own), text_of(app, own), round(weight, 3)])
     for item in doctree.findall(nodes.definition_list_item):
         if isinstance(item.parent.parent, addnodes.glossary):
-            rows.append(
-                [page, item[0]["ids"][0], "", text_of(app, item[0].children), "", text_of(app, item[-1].children), base]
-            )
+            name, meaning = text_of(app, item[0].children), text_of(app, item[-1].children)
+            rows.append([page, item[0]["ids"][0], "", name, "", meaning, base])
     for signature in doctree.findall(addnodes.desc_signature):
         if signature["ids"] and not signature.get("class"):
-            body = [child for child in signature.parent.children if isinstance(child, addnodes.desc_content)]
-            first = next(
-                (child for content in body for child in content.children if isinstance(child, nodes.paragraph)), None
-            )
-            rows.append(
-                [
-                    page,
-                    signature["ids"][0],
-                    "",
-                    signature["ids"][0].removeprefix("rlbook_lib."),
-                    "",
-                    text_of(app, first.children) if first else "",
-                    base,
-                ]
-            )
+            anchor, body = signature["ids"][0], signature.parent[-1]  # its content
+            first = next((child for child in body.children if isinstance(child, nodes.paragraph)), None)
+            said = text_of(app, first.children) if first else ""
+            rows.append([page, anchor, "", anchor.removeprefix("rlbook_lib."), "", said, base])
     app.book_sections[page] = rows  # type: ignore[attr-defined]
 
 

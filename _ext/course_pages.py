@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from equation_index import LABEL_LINE, MATH_DIRECTIVE, Gathered, markdown_of, table
+from equation_index import Gathered, chapter_number, markdown_of, numbered_equations, table
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -52,17 +52,8 @@ def exercises(root: Path) -> Iterator[Exercise]:
 
 def formulas(root: Path) -> dict[str, tuple[str, str]]:
     """The numbered formulas of all chapters: label -> (formula, page)."""
-    found = {}
-    for path in sorted((root / "chapters").glob("*.ipynb")):
-        name = path.relative_to(root).with_suffix("").as_posix()
-        for text in markdown_of(path):
-            for block in MATH_DIRECTIVE.finditer(text):
-                if label := LABEL_LINE.search(block[3]):
-                    found[label[1]] = (
-                        LABEL_LINE.sub("", block[3]).strip().rstrip(".,; ").rstrip("\\").rstrip(".,; "),
-                        name,
-                    )
-    return found
+    end = ".,; "  # of its sentence
+    return {one.label: (one.formula.rstrip(end).rstrip("\\").rstrip(end), one.name) for one in numbered_equations(root)}
 
 
 COLUMN = 42  # signs of a formula that a column of the sheet can hold
@@ -96,17 +87,10 @@ class ExerciseIndex(FromChapters):
         rows = []
         found = list(exercises(self.root()))
         for one in found:
-            chapter = re.search(r"/0*(\d+)_", one.name)
-            page = f"{chapter[1] if chapter else one.name}{', Deeper' if one.name.endswith('_deeper') else ''}"
-            kind = re.sub(r", harder$", "", one.kind)
-            rows.append(
-                [
-                    [self.link("std", "ref", one.label, one.title)],
-                    [nodes.inline(text=kind)],
-                    [self.link("std", "doc", "/" + one.name, page)],
-                    [nodes.inline(text=one.level)],
-                ]
-            )
+            page = chapter_number(one.name) + (", Deeper" if one.name.endswith("_deeper") else "")
+            links = self.link("std", "ref", one.label, one.title), self.link("std", "doc", "/" + one.name, page)
+            kind, level = nodes.inline(text=one.kind.removesuffix(", harder")), nodes.inline(text=one.level)
+            rows.append([[links[0]], [kind], [links[1]], [level]])
         levels = {level: sum(one.level == level for one in found) for level in ("first", "further", "hard")}
         counted = ", ".join(f"{count} {level}" for level, count in levels.items())
         result = table(["Exercise", "Kind", "Chapter", "Level"], rows)
@@ -135,10 +119,8 @@ class FormulaSheet(FromChapters):
         item = nodes.container(classes=["formula", "wide"] if signs(formula) > COLUMN else ["formula"])
         head = nodes.paragraph()
         head += [nodes.inline(text=name + " "), self.link("math", "eq", label, label, explicit=False)]
-        item += [
-            head,
-            nodes.math_block(formula, formula, nowrap=False, number=None, label=None, docname=self.env.docname),
-        ]
+        item += head
+        item += nodes.math_block(formula, formula, nowrap=False, number=None, label=None, docname=self.env.docname)
         return item
 
 

@@ -121,15 +121,9 @@ def build_wheel(root: Path, folder: Path) -> Path:
         for path in copy.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         code = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+        command = [sys.executable, "-c", code, str(folder.resolve())]
         environment = os.environ | {"SOURCE_DATE_EPOCH": "1577836800"}  # the first second of 2020
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(folder.resolve())],
-            cwd=copy,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the library's wheel could not be built:\n{done.stderr[-2000:]}")
     return folder / wheel_name(root)
@@ -143,9 +137,8 @@ def cell_for(notebook: dict[str, Any], wheel: str, address: str = ADDRESS) -> st
     code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
     deep = bool(TORCH.search(code))
     needed = ["rlbook_lib", "torch"] if deep else ["rlbook_lib"]
-    return CELL.format(needed=json.dumps(needed), wheel=wheel, address=address, extra="[deep]" if deep else "").rstrip(
-        "\n"
-    )
+    extra = "[deep]" if deep else ""
+    return CELL.format(needed=json.dumps(needed), wheel=wheel, address=address, extra=extra).rstrip("\n")
 
 
 def add_cell(path: Path, wheel: str, address: str = ADDRESS) -> None:
@@ -160,20 +153,12 @@ def add_cell(path: Path, wheel: str, address: str = ADDRESS) -> None:
     text = cell_for(notebook, wheel, address)
     if read_elsewhere(notebook):
         text += "\n" + MEASURED.rstrip("\n")
-    source = text.splitlines(keepends=True)
-    cell = {
-        "cell_type": "code",
-        "execution_count": None,
-        "id": CELL_ID,
-        "metadata": {},
-        "outputs": [],
-        "source": source,
-    }
+    cell = {"cell_type": "code", "execution_count": None, "id": CELL_ID, "metadata": {}, "outputs": []}
     for data in (output.get("data", {}) for cell in cells for output in cell.get("outputs", [])):
         if "text/html" in data:  # on Colab each output stands alone
             data["text/html"] = dressed("".join(data["text/html"]))
     first = next((number for number, cell in enumerate(cells) if cell["cell_type"] == "code"), len(cells))
-    cells.insert(first, cell)
+    cells.insert(first, {**cell, "source": text.splitlines(keepends=True)})
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 

@@ -29,10 +29,6 @@ from sphinx.util.docutils import SphinxDirective
 
 LOG = logging.getLogger(__name__)
 
-# Labels whose function and test are here before their chapter is: label -> number of the chapter that will number it.
-PLANNED: dict[str, int] = {}
-
-
 LABEL_LINE = re.compile(r"^[ \t]*:label:[ \t]*(\S+)", re.MULTILINE)
 MATH_DIRECTIVE = re.compile(r"^([ \t]*)(`{3,}|:{3,})\{math\}[^\n]*\n(.*?)^\1\2[ \t]*$", re.MULTILINE | re.DOTALL)
 EQUATION_LINE = re.compile(r"^[ \t]*Equation:[ \t]*(\S.*)$", re.MULTILINE)
@@ -46,6 +42,7 @@ class Place:
     name: str  # the function's or test's full name, or the chapter's document name
     file: str  # relative to the book's root
     line: int
+    formula: str = ""  # where a chapter numbers it
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,8 @@ def numbered_equations(root: Path) -> Iterator[Place]:
                 if label:
                     # in a notebook the line is the number of the markdown cell
                     line = text.count("\n", 0, block.start()) + 1 if path.suffix == ".md" else number
-                    yield Place(label.group(1), name, path.relative_to(root).as_posix(), line)
+                    formula = LABEL_LINE.sub("", block.group(3)).strip()
+                    yield Place(label.group(1), name, path.relative_to(root).as_posix(), line, formula)
 
 
 def markdown_of(path: Path) -> list[str]:
@@ -135,11 +133,8 @@ def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Definiti
 # ---------------------------------------------------------------- what is missing
 
 
-def gaps(equations: Equations, *, complete: bool = True) -> list[tuple[Place, str]]:
-    """Every fault with its place: a label without function or test, a name that no chapter numbers, a label used twice.
-
-    ``complete=False`` leaves out names that no chapter numbers: for a book whose chapters are still being written.
-    """
+def gaps(equations: Equations) -> list[tuple[Place, str]]:
+    """Every fault with its place: a label without function or test, a name that no chapter numbers, a label used twice."""
     numbered = {place.label for place in equations.numbered}
     computed = {place.label for place in equations.functions}
     tested = {place.label for place in equations.tests}
@@ -151,16 +146,13 @@ def gaps(equations: Equations, *, complete: bool = True) -> list[tuple[Place, st
         if place.label in seen:
             found.append((place, f"the label {place.label} is used twice"))
         seen.add(place.label)
-        if place.label in PLANNED:
-            found.append((place, f"{place.label} is numbered now: take it out of PLANNED in _ext/equation_index.py"))
         if place.label not in computed:
             found.append((place, f"no function names {place.label} on an 'Equation:' line of its docstring"))
         if place.label not in tested:
             found.append((place, f'no test carries @pytest.mark.equation("{place.label}")'))
-    if complete:
-        for place in [*equations.functions, *equations.tests]:
-            if place.label not in numbered | set(PLANNED):
-                found.append((place, f"{place.name} names {place.label}, which no chapter numbers"))
+    for place in [*equations.functions, *equations.tests]:
+        if place.label not in numbered:
+            found.append((place, f"{place.name} names {place.label}, which no chapter numbers"))
     return found
 
 
@@ -174,15 +166,8 @@ class Gathered(SphinxDirective):
         self, domain: str, role: str, target: str, text: str, explicit: bool = True, literal: bool = False
     ) -> nodes.Node:
         """A reference that Sphinx resolves, with its own text or with ours; a missing target is a warning."""
-        reference = addnodes.pending_xref(
-            "",
-            refdomain=domain,
-            reftype=role,
-            reftarget=target,
-            refdoc=self.env.docname,
-            refwarn=True,
-            refexplicit=explicit,
-        )
+        where = {"refdomain": domain, "reftype": role, "reftarget": target, "refdoc": self.env.docname}
+        reference = addnodes.pending_xref("", refwarn=True, refexplicit=explicit, **where)
         reference += nodes.literal(text=text) if literal else nodes.inline(text=text)
         self.set_source_info(reference)
         return reference
@@ -210,16 +195,16 @@ class EquationIndex(Gathered):
         tests = [p for p in equations.tests if p.label == place.label]
         return [
             [self.link("math", "eq", place.label, place.label, explicit=False)],
-            [self.link("std", "doc", "/" + place.name, chapter_number(place))],
+            [self.link("std", "doc", "/" + place.name, chapter_number(place.name))],
             [self.link("py", "obj", p.name, p.name.removeprefix("rlbook_lib."), literal=True) for p in functions],
             [nodes.literal(text=f"{Path(p.file).name}: {p.name}") for p in tests],
         ]
 
 
-def chapter_number(place: Place) -> str:
+def chapter_number(page: str) -> str:
     """``chapters/02_mdps`` is chapter 2."""
-    number = re.search(r"/0*(\d+)_", place.name)
-    return number.group(1) if number else place.name
+    number = re.search(r"/0*(\d+)_", page)
+    return number.group(1) if number else page
 
 
 def table(heads: list[str], rows: list[list[list[nodes.Node]]]) -> nodes.table:
@@ -256,9 +241,7 @@ def link_equations(app: Sphinx, what: str, name: str, obj: object, options: obje
         match = EQUATION_LINE.match(text)
         if match:
             labels = re.split(r"[,\s]+", match.group(1).strip().rstrip("."))
-            lines[index] = "**Equation** " + ", ".join(
-                f"of chapter {PLANNED[label]}" if label in PLANNED else f":eq:`{label}`" for label in labels
-            )
+            lines[index] = "**Equation** " + ", ".join(f":eq:`{label}`" for label in labels)
         elif "|" in text:
             parts = LITERAL.split(text)  # every second part is code
             lines[index] = "".join(part if n % 2 else part.replace("|", r"\|") for n, part in enumerate(parts))

@@ -53,9 +53,8 @@ def setting(variable: str, value: str, pattern: re.Pattern[str], name: str, expe
 
 def read_settings(app: Sphinx, config: Config) -> None:
     """Check both settings, and keep them for the pages and for the descriptions for shared links."""
-    site = setting(
-        "BOOK_URL", config.html_baseurl, SITE, "html_baseurl", "an address such as https://owner.github.io/name/"
-    )
+    expected = "an address such as https://owner.github.io/name/"
+    site = setting("BOOK_URL", config.html_baseurl, SITE, "html_baseurl", expected)
     if site:
         config.html_baseurl = site[0].rstrip("/") + "/"
         config.ogp_site_url = config.html_baseurl

@@ -47,17 +47,11 @@ class StoredFigure(SphinxDirective):
             if "text/html" in output.get("data", {})
         ]
         if len(found) != 1:
-            LOG.warning(
-                "stored-figure: %s has %d figures in a cell %r", page, len(found), cell, location=self.get_location()
-            )
+            said = f"stored-figure: {page} has {len(found)} figures in a cell {cell!r}"
+            LOG.warning(said, location=self.get_location())
             return []
-        return [
-            nodes.raw(
-                "",
-                f'<div class="cell landing-figure"><div class="cell_output"><div class="output text_html">{found[0]}</div></div></div>',
-                format="html",
-            )
-        ]
+        around = '<div class="cell landing-figure"><div class="cell_output"><div class="output text_html">'
+        return [nodes.raw("", f"{around}{found[0]}</div></div></div>", format="html")]
 
 
 @dataclass(frozen=True)
@@ -155,19 +149,15 @@ class ChapterMap(SphinxDirective):
             self.env.note_dependency(str(path))
             minutes, needs = read_needs(root, page) if path.is_file() else (0, ())
             if not minutes:
-                LOG.warning(
-                    "chapter map: %s does not say what it needs and how long it takes",
-                    page,
-                    location=self.get_location(),
-                )
+                said = f"chapter map: {page} does not say what it needs and how long it takes"
+                LOG.warning(said, location=self.get_location())
             row = len(parts) - 1
             column = sum(stop.row == row for stop in stops.values())
             stops[page] = Stop(page, name, row, column, minutes, needs)
         for stop in stops.values():
             if unknown := set(stop.needs) - stops.keys():
-                LOG.warning(
-                    "chapter map: %s needs %s, not on the map", stop.page, unknown, location=self.get_location()
-                )
+                said = f"chapter map: {stop.page} needs {unknown}, not on the map"
+                LOG.warning(said, location=self.get_location())
                 return []
         width = max(place(stop)[0] for stop in stops.values()) + BOX
         height = TOP + len(parts) * ROW - (ROW - HEIGHT) + 4

@@ -44,9 +44,8 @@ def write_files(app: Sphinx) -> None:
         static = Path(app.outdir, "_static")
         static.mkdir(parents=True, exist_ok=True)
         (static / "explore.css").write_text(explore.style(), "utf-8")
-        live = (
-            Path(__file__).with_name("live_formula.js").read_text("utf-8")
-        )  # each live formula has a figure on its page
+        # each live formula has a figure on its page
+        live = Path(__file__).with_name("live_formula.js").read_text("utf-8")
         (static / "explore.js").write_text(explore.script() + short_script(live), "utf-8")
 
 

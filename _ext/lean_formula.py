@@ -1,12 +1,11 @@
 """The same formula in half the elements: what KaTeX writes, without the boxes that draw nothing.
 
-KaTeX wraps every sign in an element that says what it is (``mord``, ``mrel``, ...), though only some of these have a rule; spaces are
-elements of their own, and a superscript takes seven. ``lighter`` rewrites its HTML so that every sign stays where it was:
+KaTeX wraps every sign in an element that says what it is (``mord``, ``mrel``, ...), though only some of these have a rule, and a
+superscript takes seven. ``lighter`` rewrites its HTML so that every sign stays where it was:
 
 * a script without fractions or other tall parts is one shifted element, two scripts of one sign are a small grid;
-* a space is a margin of what stands before it, and so are the empty delimiters around a fraction;
 * the struts that give lines their heights are drawn by their parents' ``::before``, from ``--h`` and ``--v``;
-* elements without a rule go, neighbors in one face join, and the most frequent face is a ``var``;
+* elements without a rule go, and the most frequent face is a ``var``;
 * MathML, which only screen readers meet, loses what says how to draw it.
 
 The few rules that this needs are ``RULES``.
@@ -40,7 +39,6 @@ SIZES = [
     ({"katex-sizing", "reset-size3", "size1"}, "script2", 5 / 7),
     (set(), "script3", 1.0),
 ]
-FACTORS = {name: factor for _, name, factor in SIZES}
 SHIFTS = {"top", "margin-left", "margin-right"}
 DRAWING_ONLY = set(
     "stretchy lspace rspace minsize maxsize fence separator rowspacing columnspacing columnalign "
@@ -129,10 +127,8 @@ def in_em(value: float) -> str:
 def lightened(box: Box) -> Box:
     """The steps in order; each leaves a formula that draws the same."""
     join_scripts(box)
-    join_spaces(box)
     join_struts(box)
     leave_out_plain(box, None)
-    join_neighbors(box)
     return box
 
 
@@ -183,50 +179,6 @@ def flat(child: Box | str) -> bool:
     )
 
 
-def join_spaces(box: Box) -> None:
-    """Spaces become margins."""
-    kept: list[Box | str] = []
-    for child in box.children:
-        before = kept[-1] if kept else None
-        if isinstance(child, Box):
-            join_spaces(child)
-            empty = not child.children and not child.markup
-            if (
-                empty
-                and set(child.classes) <= {"mspace", "mtight"}
-                and "mspace" in child.classes
-                and child.style.keys() == {"margin-right"}
-            ):
-                if isinstance(before, Box) and add_space(before, em(child.style["margin-right"])):
-                    continue
-            elif empty and child.named("mclose", "nulldelimiter") and isinstance(before, Box) and before.named("mfrac"):
-                opening = kept[-2] if len(kept) > 1 else None
-                if isinstance(opening, Box) and opening.named("mopen", "nulldelimiter") and not before.style:
-                    before.style = {"margin-left": ".12em", "margin-right": ".12em"}
-                    del kept[-2]
-                    continue
-        kept.append(child)
-    box.children = kept
-
-
-def add_space(box: Box, width: float) -> bool:
-    """Add to the right margin of what ends a box; False where that has a size or margins of its own."""
-    last = box.children[-1] if box.children else None
-    if isinstance(last, Box) and not box.style and not box.other and set(box.classes) <= PLAIN:
-        return add_space(last, width)
-    if box.markup or not set(box.classes) <= PLAIN | FACES | FACTORS.keys() | {
-        "scripts",
-        "mfrac",
-        "op-symbol",
-        "small-op",
-        "large-op",
-    }:
-        return False
-    factor = FACTORS.get(box.classes[0] if box.classes else "", 1.0)
-    box.style["margin-right"] = in_em(em(box.style.get("margin-right", "0em")) + width / factor)
-    return True
-
-
 def join_struts(box: Box) -> None:
     """Two kinds of strut: one in each unbreakable part of a formula, one in each row of a stack."""
     for child in box.boxes:
@@ -234,18 +186,12 @@ def join_struts(box: Box) -> None:
         first = child.children[0] if child.children else None
         if not isinstance(first, Box):
             continue
-        names = {}
-        if (
-            child.named("katex-base")
-            and first.named("katex-strut")
-            and first.style.keys() <= {"height", "vertical-align"}
-        ):
-            names = {"height": "--h", "vertical-align": "--v"}
-        elif "vlist" in box.classes and first.named("pstrut") and first.style.keys() == {"height"}:
-            names = {"height": "--h"}
-        if names:
-            child.style |= {names[name]: value for name, value in first.style.items()}
-            del child.children[0]
+        in_line = child.named("katex-base") and first.named("katex-strut")
+        if in_line or "vlist" in box.classes and first.named("pstrut"):
+            if first.style.keys() <= {"height", "vertical-align"}:
+                names = {"height": "--h", "vertical-align": "--v"}
+                child.style |= {names[name]: value for name, value in first.style.items()}
+                del child.children[0]
 
 
 def leave_out_plain(box: Box, parent: Box | None) -> None:
@@ -273,34 +219,6 @@ def leave_out_plain(box: Box, parent: Box | None) -> None:
                     continue
         kept.append(child)
     box.children = kept
-
-
-def join_neighbors(box: Box) -> None:
-    """Letters of one face side by side are one word of it; only the last may have a margin."""
-    kept: list[Box | str] = []
-    for child in box.children:
-        before = kept[-1] if kept else None
-        if isinstance(child, str) and isinstance(before, str):
-            kept[-1] = before + child
-            continue
-        if isinstance(child, Box):
-            join_neighbors(child)
-            if isinstance(before, Box) and joinable(before, child):
-                child.children = ["".join(map(str, [*before.children, *child.children]))]
-                kept.pop()
-        kept.append(child)
-    box.children = kept
-
-
-def joinable(before: Box, after: Box) -> bool:
-    return (
-        (before.tag, before.classes) == (after.tag, after.classes)
-        and (after.tag == "var" or len(after.classes) == 1 and after.classes[0] in FACES)
-        and not before.style
-        and after.style.keys() <= {"margin-right"}
-        and not before.boxes
-        and not after.boxes
-    )
 
 
 # ---------------------------------------------------------------- MathML

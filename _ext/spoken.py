@@ -174,9 +174,8 @@ class BookTranslator(HTML5Translator):
         self.changed(super().visit_title, node, *changes)
 
     def add_permalink_ref(self, node: nodes.Element, title: str) -> None:
-        self.changed(
-            lambda node: HTML5Translator.add_permalink_ref(self, node, title), node, ("<a ", '<a tabindex="-1" ')
-        )
+        write = super().add_permalink_ref
+        self.changed(lambda node: write(node, title), node, ("<a ", '<a tabindex="-1" '))
 
     def visit_entry(self, node: nodes.entry) -> None:
         empty = not node.astext().strip()
