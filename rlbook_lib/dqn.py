@@ -18,41 +18,16 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook_lib.checks import (
-    Array,
-    Axes,
-    Count,
-    Environment,
-    Flags,
-    Floats,
-    Natural,
-    Positive,
-    Probabilities,
-    Range,
-    Seed,
-    UnitInterval,
-    checked,
-    library_of,
-    settings,
-)
+from rlbook_lib.checks import Array, Axes, Count, Environment, Flags, Floats, Natural, Positive, Probabilities, Range
+from rlbook_lib.checks import Seed, UnitInterval
+from rlbook_lib.checks import checked, library_of, settings
 from rlbook_lib.devices import choose_device
 from rlbook_lib.environments import VectorEnvironment, VectorStep, opened
 from rlbook_lib.experience import linear_decay
 from rlbook_lib.networks import QNetwork
 from rlbook_lib.replay_buffer import Batch as ReplayBatch, ReplayBuffer
-from rlbook_lib.training import (
-    Adam,
-    Optimizer,
-    Run,
-    RunOptions,
-    State,
-    TrainingResult,
-    Update,
-    frozen_copy,
-    gradient_step,
-    split_seed,
-    train,
-)
+from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
+from rlbook_lib.training import frozen_copy, gradient_step, split_seed, train
 
 Share = Annotated[float, Range(0, 1, open_low=True)]  # above 0, at most 1
 

@@ -20,19 +20,8 @@ from matplotlib.patches import Arc, Circle, FancyArrowPatch, FancyBboxPatch, Pat
 from matplotlib.path import Path
 from matplotlib.text import Text
 
-from rlbook_lib.checks import (
-    Array,
-    Floats,
-    Integers,
-    Natural,
-    Numbers,
-    Offers,
-    OpenUnitInterval,
-    Positive,
-    Seed,
-    check,
-    checked,
-)
+from rlbook_lib.checks import Array, Floats, Integers, Natural, Numbers, Offers, OpenUnitInterval, Positive, Seed
+from rlbook_lib.checks import check, checked
 from rlbook_lib.evaluation import bootstrap_interval
 from rlbook_lib.explore import StaticFigure
 from rlbook_lib.svg import PALETTE

@@ -10,27 +10,11 @@ from typing import Unpack
 import numpy as np
 
 from rlbook_lib.checks import Array, Count, Natural, NotNegative, Positive, Seed, UnitInterval, checked, settings
-from rlbook_lib.language_model import (
-    Completions,
-    LanguageModel,
-    PerToken,
-    RealTokens,
-    completion_log_probs,
-    encode_completions,
-)
+from rlbook_lib.language_model import Completions, LanguageModel, PerToken, RealTokens
+from rlbook_lib.language_model import completion_log_probs, encode_completions
 from rlbook_lib.text_tasks import TextTask
-from rlbook_lib.training import (
-    Adam,
-    Optimizer,
-    Run,
-    RunOptions,
-    State,
-    TrainingResult,
-    Update,
-    gradient_step,
-    learning_rate_share,
-    train,
-)
+from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
+from rlbook_lib.training import gradient_step, learning_rate_share, train
 
 
 @settings

@@ -17,19 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Floats,
-    Integers,
-    Numbers,
-    Probabilities,
-    Range,
-    UnitInterval,
-    check,
-    checked,
-    library_of,
-)
+from rlbook_lib.checks import Array, Count, Floats, Integers, Numbers, Probabilities, Range, UnitInterval
+from rlbook_lib.checks import check, checked, library_of
 from rlbook_lib.dynamic_programming import action_values, expected_visits, policy_evaluation, q_from_values
 from rlbook_lib.mdp import MDP, enumerate_trajectories
 from rlbook_lib.networks import softmax_log_probs

@@ -16,20 +16,9 @@ import numpy as np
 import scipy  # loads scipy.sparse at its first use
 from numpy.typing import NDArray
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Environment,
-    Flags,
-    Floats,
-    Integers,
-    Natural,
-    Probabilities,
-    Seed,
-    UnitInterval,
-    check,
-    checked,
-)
+from rlbook_lib.checks import Array, Count, Environment, Flags, Floats, Integers, Natural, Probabilities, Seed
+from rlbook_lib.checks import UnitInterval
+from rlbook_lib.checks import check, checked
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]

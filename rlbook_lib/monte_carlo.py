@@ -11,22 +11,9 @@ from typing import Any, TypeAlias, Unpack
 import numpy as np
 
 from rlbook_lib.checks import Array, Environment, Floats, Integers, Range, checked
-from rlbook_lib.experience import (
-    Control,
-    LearnerOptions,
-    PolicySampler,
-    Prediction,
-    Schedule,
-    ScheduleTable,
-    TableWalk,
-    epsilon_greedy_action,
-    epsilon_greedy_actions,
-    epsilon_greedy_probabilities,
-    mean_of,
-    new_history,
-    one_or_all,
-    open_walk,
-)
+from rlbook_lib.experience import Control, LearnerOptions, PolicySampler, Prediction, Schedule, ScheduleTable, TableWalk
+from rlbook_lib.experience import epsilon_greedy_action, epsilon_greedy_actions, epsilon_greedy_probabilities, mean_of
+from rlbook_lib.experience import new_history, one_or_all, open_walk
 from rlbook_lib.mdp import MDP, FloatArray, IntArray, Policy
 from rlbook_lib.returns import discounted_returns
 

@@ -28,20 +28,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Finite,
-    Floats,
-    Numbers,
-    Positive,
-    Seed,
-    Space,
-    UnitInterval,
-    check,
-    checked,
-    library_of,
-)
+from rlbook_lib.checks import Array, Count, Finite, Floats, Numbers, Positive, Seed, Space, UnitInterval
+from rlbook_lib.checks import check, checked, library_of
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 

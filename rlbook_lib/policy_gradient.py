@@ -15,37 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Environment,
-    Finite,
-    Flags,
-    Floats,
-    NotNegative,
-    Positive,
-    Seed,
-    UnitInterval,
-    Values,
-    checked,
-    settings,
-)
+from rlbook_lib.checks import Array, Count, Environment, Finite, Flags, Floats, NotNegative, Positive, Seed
+from rlbook_lib.checks import UnitInterval, Values
+from rlbook_lib.checks import checked, settings
 from rlbook_lib.gradient_estimators import psi_weights
 from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
 from rlbook_lib.returns import normalize_advantages
 from rlbook_lib.rollout import Actors, Collector, Rollout, flatten, open_actors, value_estimates
-from rlbook_lib.training import (
-    Adam,
-    Optimizer,
-    Run,
-    RunOptions,
-    State,
-    TrainingResult,
-    Update,
-    gradient_step,
-    return_scale,
-    train,
-)
+from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
+from rlbook_lib.training import gradient_step, return_scale, train
 
 # --------------------------------------------------------------------------------------------------- the losses
 

@@ -25,39 +25,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Environment,
-    Finite,
-    Floats,
-    Integers,
-    Network,
-    NotNegative,
-    OpenUnitInterval,
-    Positive,
-    Range,
-    Seed,
-    UnitInterval,
-    checked,
-    settings,
-)
+from rlbook_lib.checks import Array, Count, Environment, Finite, Floats, Integers, Network, NotNegative
+from rlbook_lib.checks import OpenUnitInterval, Positive, Range, Seed, UnitInterval
+from rlbook_lib.checks import checked, settings
 from rlbook_lib.networks import ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
 from rlbook_lib.rollout import Actors, Collector, Rollout, flatten, open_actors, value_estimates
-from rlbook_lib.training import (
-    Adam,
-    Optimizer,
-    Run,
-    RunOptions,
-    State,
-    TrainingResult,
-    Update,
-    gradient_step,
-    return_scale,
-    split_seed,
-    train,
-)
+from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
+from rlbook_lib.training import gradient_step, return_scale, split_seed, train
 
 
 @settings

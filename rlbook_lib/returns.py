@@ -21,18 +21,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Flags,
-    Floats,
-    NotNegative,
-    Positive,
-    Range,
-    UnitInterval,
-    checked,
-    library_of,
-)
+from rlbook_lib.checks import Array, Count, Flags, Floats, NotNegative, Positive, Range, UnitInterval
+from rlbook_lib.checks import checked, library_of
 
 FloatArray: TypeAlias = NDArray[np.float64]
 

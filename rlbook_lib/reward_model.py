@@ -26,18 +26,8 @@ from torch import Tensor, nn
 from rlbook_lib.checks import Array, Count, Floats, NotNegative, Positive, Range, Seed, checked, settings
 from rlbook_lib.language_model import Completions, LanguageModel
 from rlbook_lib.text_tasks import PreferencePairs, Scorer
-from rlbook_lib.training import (
-    Adam,
-    Optimizer,
-    Run,
-    RunOptions,
-    State,
-    TrainingResult,
-    Update,
-    gradient_step,
-    learning_rate_share,
-    train,
-)
+from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
+from rlbook_lib.training import gradient_step, learning_rate_share, train
 
 FloatArray = NDArray[np.float64]
 ABOVE_0 = Range(0, open_low=True)

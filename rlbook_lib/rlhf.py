@@ -25,49 +25,19 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Finite,
-    Floats,
-    Natural,
-    NotNegative,
-    OpenUnitInterval,
-    Positive,
-    Probabilities,
-    Seed,
-    UnitInterval,
-    checked,
-    settings,
-)
+from rlbook_lib.checks import Array, Count, Finite, Floats, Natural, NotNegative, OpenUnitInterval, Positive
+from rlbook_lib.checks import Probabilities, Seed, UnitInterval
+from rlbook_lib.checks import checked, settings
 from rlbook_lib.divergences import kl_divergence, kl_estimate
 from rlbook_lib.fine_tuning import demonstrations, masked_mean, sft_loss
-from rlbook_lib.language_model import (
-    Completions,
-    LanguageModel,
-    PerToken,
-    RealTokens,
-    completion_log_probs,
-    generate,
-    sequence_log_prob,
-)
+from rlbook_lib.language_model import Completions, LanguageModel, PerToken, RealTokens
+from rlbook_lib.language_model import completion_log_probs, generate, sequence_log_prob
 from rlbook_lib.ppo import clip_objective, explained_variance, value_loss
 from rlbook_lib.returns import gae
 from rlbook_lib.reward_model import RewardModel, preference_loss
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
-from rlbook_lib.training import (
-    Adam,
-    Optimizer,
-    Run,
-    RunOptions,
-    State,
-    TrainingResult,
-    Update,
-    frozen_copy,
-    gradient_step,
-    learning_rate_share,
-    train,
-)
+from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
+from rlbook_lib.training import frozen_copy, gradient_step, learning_rate_share, train
 
 FloatArray = NDArray[np.float64]
 Watch: TypeAlias = Callable[[Completions, Tensor], Mapping[str, float] | None]

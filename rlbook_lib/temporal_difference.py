@@ -21,23 +21,9 @@ import numpy as np
 
 from rlbook_lib.checks import ANY_FINITE, Array, Count, Environment, Flags, Floats, Range, UnitInterval, checked
 from rlbook_lib.dynamic_programming import expected_visits
-from rlbook_lib.experience import (
-    Control,
-    LearnerOptions,
-    PolicySampler,
-    Prediction,
-    Schedule,
-    ScheduleTable,
-    TableWalk,
-    epsilon_greedy_actions,
-    epsilon_greedy_probabilities,
-    exploration,
-    mean_of,
-    new_history,
-    one_of,
-    one_or_all,
-    open_walk,
-)
+from rlbook_lib.experience import Control, LearnerOptions, PolicySampler, Prediction, Schedule, ScheduleTable, TableWalk
+from rlbook_lib.experience import epsilon_greedy_actions, epsilon_greedy_probabilities, exploration, mean_of
+from rlbook_lib.experience import new_history, one_of, one_or_all, open_walk
 from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy
 from rlbook_lib.returns import discounted_returns
 

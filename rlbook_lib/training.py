@@ -39,18 +39,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from rlbook_lib.checks import (
-    Actor,
-    Count,
-    Natural,
-    Network,
-    NotNegative,
-    Positive,
-    Seed,
-    Settings,
-    UnitInterval,
-    checked,
-)
+from rlbook_lib.checks import Actor, Count, Natural, Network, NotNegative, Positive, Seed, Settings, UnitInterval
+from rlbook_lib.checks import checked
 from rlbook_lib.environments import opened
 
 State = dict[str, Any]

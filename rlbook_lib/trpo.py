@@ -23,43 +23,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Environment,
-    Finite,
-    Floats,
-    Integers,
-    NotNegative,
-    OpenUnitInterval,
-    Positive,
-    Probabilities,
-    Range,
-    Seed,
-    UnitInterval,
-    checked,
-    settings,
-)
+from rlbook_lib.checks import Array, Count, Environment, Finite, Floats, Integers, NotNegative, OpenUnitInterval
+from rlbook_lib.checks import Positive, Probabilities, Range, Seed, UnitInterval
+from rlbook_lib.checks import checked, settings
 from rlbook_lib.divergences import kl_divergence
 from rlbook_lib.dynamic_programming import advantages, expected_return, expected_visits
 from rlbook_lib.mdp import MDP, FloatArray
 from rlbook_lib.networks import Policy, ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
 from rlbook_lib.rollout import Collector, Rollout, flatten, open_actors, value_estimates
-from rlbook_lib.training import (
-    Adam,
-    Optimizer,
-    Run,
-    RunOptions,
-    State,
-    TrainingError,
-    TrainingResult,
-    Update,
-    gradient_step,
-    return_scale,
-    split_seed,
-    train,
-)
+from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingError, TrainingResult, Update
+from rlbook_lib.training import gradient_step, return_scale, split_seed, train
 
 
 @settings
