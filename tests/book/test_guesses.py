@@ -125,12 +125,22 @@ def test_when_the_first_answer_is_on_top_by_newtons_method() -> None:
     assert truth("11_preferences", 0) == str(first[0])
 
 
+def test_more_training_and_weaker_habits_by_the_shares_that_were_counted() -> None:
+    repeats = stored_runs(ROOT / "chapters" / "runs" / "sft_repeats.json")["main"]["greedy"]
+    assert all(repeats[:, -1] > repeats[:, 1]) and truth("11_preferences", 1) == "more"
+    weak = stored_runs(ROOT / "chapters" / "runs" / "sft_sorting.json")["habit 0.2"]["right_repeated"][:, -1]
+    assert truth("11_preferences", 2) == pytest.approx(sorted(weak)[2], abs=1e-3)
+
+
 def test_the_favorite_of_many_and_the_price_of_nothing() -> None:
     """Medians over the five stored runs, by sorting."""
     favorites = stored_runs(ROOT / "chapters" / "runs" / "sft_sorting.json")["main"]["best_truth_1"][:, -1]
-    assert truth("11_preferences", 1) == pytest.approx(sorted(favorites)[2], abs=1e-3)
+    assert truth("11_preferences", 3) == pytest.approx(sorted(favorites)[2], abs=1e-3)
     unpriced = stored_runs(ROOT / "chapters" / "runs" / "rlhf_sorting.json")["price 0"]["truth"][:, -1]
-    assert truth("12_rlhf", 1) == pytest.approx(sorted(unpriced)[2], abs=1e-3)
+    assert truth("12_rlhf", 3) == pytest.approx(sorted(unpriced)[2], abs=1e-3)
+    by_pairs = stored_runs(ROOT / "chapters" / "runs" / "rlhf_sorting.json")["dpo 3e-05"]["truth"]
+    middles = [sorted(column)[2] for column in by_pairs.T.tolist()]
+    assert truth("12_rlhf", 4) == middles.index(max(middles))
 
 
 def test_the_advantage_of_the_only_right_answer_of_four() -> None:
