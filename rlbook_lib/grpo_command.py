@@ -45,6 +45,7 @@ from rlbook_lib.training import TrainingError
 __all__ = ["main"]
 
 SAMPLES = 4  # answers kept a checkpoint
+LARGEST = 1e18  # a reward: its square is a number in float32
 EXTRA = "training needs an extra: pip install -e '.[engine]' in the book's folder (trl, transformers, peft)"
 Paid = Callable[[str, str, str], float]  # prompt, completion, right answer
 
@@ -89,6 +90,8 @@ def _train(options: argparse.Namespace, folder: _Folder) -> bool:
     if config.prompts > (there := len(task.by_split["train"])):
         raise ValueError(f"prompts is {config.prompts}; expected at most {there}, the file's for training")
     rewards = [_reward(text, task) for text in options.reward or ["rule"]]
+    if len({name for name, _, _ in rewards}) < len(rewards):
+        raise ValueError("--reward: two have the same name, under which each is written into metrics.jsonl")
     given = engines.trl_arguments(config, processes, [weight for _, _, weight in rewards])
     given |= engines.other_arguments(options.trl)
     if config.vllm and given["top_p"] != 1.0:  # TRL issue 6789
@@ -149,14 +152,12 @@ def _trainer(
         tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     except Exception as error:  # its kind depends on what is missing or damaged
-        raise ValueError(f"--model {options.model}: {str(error).strip().partition(chr(10))[0]}") from error
+        words = " ".join(str(error).split())[:300]
+        raise ValueError(f"--model {options.model}: {words}") from error
     longest = _require_room(options.task, task, tokenizer, model, config, given.get("chat_template_kwargs") or {})
     cpu = options.device == "cpu" or not torch.cuda.is_available()
     arguments = trl.GRPOConfig(output_dir=str(options.output), use_cpu=cpu, disable_tqdm=True, **given)
     first, steps = arguments.process_index == 0, gradient_steps(config)
-    if first:
-        folder.open(_described(options, config, arguments.world_size))
-    arguments.distributed_state.wait_for_everyone()  # the folder is there
     base: Any = trl.GRPOTrainer
 
     class Trainer(base):  # type: ignore[misc]
@@ -183,21 +184,27 @@ def _trainer(
         return datasets.Dataset.from_dict({"prompt": said, "plain": prompts})
 
     eos: set[int] = set()
-    trainer = Trainer(
-        model=model,
-        args=arguments,
-        processing_class=tokenizer,
-        train_dataset=shown("train", None),
-        eval_dataset=shown("eval", options.evaluation_prompts),
-        reward_funcs=[_called(task, name, paid, eos) for name, paid, _ in rewards],
-        peft_config=engines.adapters(config),
-    )
+    try:
+        trainer = Trainer(
+            model=model,
+            args=arguments,
+            processing_class=tokenizer,
+            train_dataset=shown("train", None),
+            eval_dataset=shown("eval", options.evaluation_prompts),
+            reward_funcs=[_called(task, name, paid, eos) for name, paid, _ in rewards],
+            peft_config=engines.adapters(config),
+        )
+    except RuntimeError as error:  # a package that is wanted by ``--trl report_to=...``, say
+        raise ImportError(str(error)) from error
     eos |= set(trainer.eos_token_ids)  # every one that the model declares, not only the tokenizer's
     said = [*_message("?"), {"role": "assistant", "content": "!"}]
     if config.chat and not eos & set(tokenizer.apply_chat_template(said)["input_ids"]):
         raise ValueError(
             "--chat: the template ends a turn with no eos_token_id of generation_config.json; name it there"
         )
+    if first:
+        folder.open(_described(options, config, arguments.world_size))
+    arguments.distributed_state.wait_for_everyone()  # the folder is there
 
     def watched(trainer_state: Any, log_metric: Callable[[str, float], None], **sampled: Any) -> list[float]:
         right = _called(task, "strict", lambda p, text, _: task.strict(p, text, True), eos)(**sampled)
@@ -224,17 +231,22 @@ def _reward(text: str, task: PromptFile) -> tuple[str, Paid, float]:
     try:
         weight = float(number) if sign else 1.0
     except ValueError:
-        raise ValueError(f"--reward {text}: the weight is {number!r}; expected a number") from None
+        weight = math.nan
+    if not math.isfinite(weight):
+        raise ValueError(f"--reward {text}: the weight is {number!r}; expected a number")
     if source == "rule":
         return "rule", lambda prompt, completion, answer: task.reward(prompt, completion, True), weight
     path, _, name = source.rpartition(":")
-    if not Path(path).is_file():
-        wrong = f"{path} is no file; " if path else ""
+    if not (path.endswith(".py") and Path(path).is_file()):
+        wrong = f"{path} is no file of Python; " if path else ""
         raise ValueError(f"--reward {text}: {wrong}expected rule, or file.py:function")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"--reward {text}: {path} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(paid := getattr(module, name, None)):
         raise ValueError(f"--reward {text}: {path} has no function {name!r}")
     try:
@@ -254,11 +266,12 @@ def _called(task: PromptFile, name: str, paid: Paid, eos: set[int]) -> Callable[
             where = f"prompt in line {task.lines[prompt]}, {prompt!r}, completion {text!r}"
             try:
                 reward = paid(prompt, text, task.answers[prompt])
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise RewardError(f"the reward {name!r} raised {type(error).__name__}: {error} ({where})") from error
-            if not isinstance(reward, (int, float)) or not math.isfinite(reward):
+            number = getattr(reward, "item", lambda: reward)()  # of numpy and of torch, too
+            if not isinstance(number, (int, float)) or not abs(number) < LARGEST:
                 raise RewardError(f"the reward {name!r} returned {reward!r}; expected a finite number ({where})")
-            found.append(float(reward) if tokens and tokens[-1] in eos else min(0.0, float(reward)))
+            found.append(float(number) if tokens and tokens[-1] in eos else min(0.0, float(number)))
         return found
 
     return call
@@ -300,7 +313,11 @@ def _require_room(
     if config.chat:
         read = lambda prompt: tokenizer.apply_chat_template(_message(prompt), add_generation_prompt=True, **template)
     for prompt in task.answers:
-        if (tokens := len(read(prompt)["input_ids"])) + config.max_new_tokens > room:
+        try:
+            tokens = len(read(prompt)["input_ids"])
+        except Exception as error:  # a template is a program
+            raise ValueError(f"{path}: the prompt {prompt[:80]!r}: {type(error).__name__}: {error}") from error
+        if tokens + config.max_new_tokens > room:
             both = f"{tokens} tokens and its answer may have {config.max_new_tokens} (--max-new-tokens)"
             raise ValueError(f"{path}: the prompt {prompt[:80]!r} has {both}; expected at most {room} together")
         longest = max(longest, tokens)

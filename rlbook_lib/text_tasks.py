@@ -246,7 +246,7 @@ class PromptFile:
         self.lines: dict[str, int] = {}  # of the file, from 1: what an error names
         self.by_split: dict[str, list[str]] = {"train": [], "eval": []}
         try:
-            lines = Path(path).read_text("utf-8").split("\n")  # splitlines would also split at what a text may hold
+            lines = Path(path).read_text("utf-8-sig").split("\n")  # splitlines would also split at what a text may hold
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not a text in UTF-8: {error}; expected JSON lines") from error
         for number, line in enumerate(lines, start=1):
@@ -260,6 +260,10 @@ class PromptFile:
             shown = prompt if template is None else template(prompt)
             if shown not in self.answers:
                 self.by_split[split_of(prompt)].append(shown)
+            elif self.answers[shown] != answer:
+                raise ValueError(
+                    f"{path}, line {number}: the prompt of line {self.lines[shown]} with another answer; expected one"
+                )
             self.answers[shown], self.lines[shown] = answer, number
         for split, prompts in self.by_split.items():
             if not prompts:

@@ -12,6 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,6 +52,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "import math, os\n"
         "def digits(prompt, completion, answer):\n    return len(set(completion)) / 3\n"
         "def raises(prompt, completion, answer):\n    return 1 / 0\n"
+        "def exits(prompt, completion, answer):\n    raise SystemExit\n"
+        "def text(prompt, completion, answer):\n    return '1'\n"
+        "def huge(prompt, completion, answer):\n    return 1e300\n"
         "def nan(prompt, completion, answer):\n    return math.nan\n"
         "def infinite(prompt, completion, answer):\n    return math.inf\n"
         "def later(prompt, completion, answer, calls=[]):\n"  # eight evaluations, then updates of sixteen
@@ -224,7 +228,7 @@ def test_a_folder_of_another_run_or_in_use_is_left_alone(whole, llama, task, own
     with pytest.raises(SystemExit, match="other settings \\(config\\)"):
         main([*words, "--group", "2"])
     with pytest.raises(SystemExit, match="other settings \\(reward\\)"):
-        main([*words, "--reward", "rule"])
+        main([*words, "--reward", f"{own}:nan"])
     other = grpo_command._Folder(whole)
     other.open(json.loads((whole / "settings.json").read_text()))
     with pytest.raises(SystemExit, match="whole is in use: another command writes there"):
@@ -246,12 +250,14 @@ def test_a_folder_of_another_run_or_in_use_is_left_alone(whole, llama, task, own
         ("--prompts 90", "prompts is 90; expected at most"),
         ("--checkpoint-every 0", "checkpoint_every is 0"),
         ("--reward own.py", "--reward own.py: expected rule, or file.py:function"),
-        ("--reward nowhere.py:own", "nowhere.py is no file; expected rule, or file.py:function"),
+        ("--reward nowhere.py:own", "nowhere.py is no file of Python; expected rule, or file.py:function"),
         (
             f"--reward {__file__}:lines",
             "lines takes (path: pathlib.Path) -> list[dict]; expected lines(prompt, completion",
         ),
         ("--reward rule=much", "the weight is 'much'"),
+        ("--reward rule=inf", "the weight is 'inf'"),
+        ("--reward rule --reward rule=2", "two have the same name"),
     ],
 )
 def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(task, tmp_path, more, words):
@@ -281,6 +287,12 @@ def test_what_the_engine_or_the_model_cannot_do_is_said_at_once(command, tmp_pat
     with pytest.raises(SystemExit, match=re.escape(words)):
         command("run", *more.split())
     assert not (tmp_path / "run").exists()
+
+
+def test_a_package_that_an_argument_wants_is_named_and_the_folder_stays_free(command):
+    with pytest.raises(SystemExit, match="^grpo_command: .*swanlab"):
+        command("run", "--trl", "report_to=swanlab")
+    command("run")
 
 
 @pytest.mark.parametrize(
@@ -313,7 +325,32 @@ def test_a_damaged_file_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("raises", "raised ZeroDivisionError"), ("nan", "returned nan"), ("infinite", "returned inf")]
+    ("program", "words"),
+    [("def f(:", "SyntaxError"), ("import nowhere", "ModuleNotFoundError"), ("import sys; sys.exit()", "SystemExit")],
+)
+def test_a_file_of_rewards_that_does_not_run_is_named(tmp_path, program, words):
+    path = tmp_path / "own.py"
+    path.write_text(program)
+    with pytest.raises(ValueError, match=rf"own.py cannot be loaded: {words}"):
+        grpo_command._reward(f"{path}:f", None)
+
+
+def test_numbers_of_numpy_and_torch_are_rewards(task):
+    prompts, row = PromptFile(task), {"plain": ["1+2="], "completions": ["3"], "completion_ids": [[5, 1]]}
+    for number in (True, 1, np.float32(1), np.int64(1), torch.tensor(1.0)):
+        assert grpo_command._called(prompts, "own", lambda p, c, a, paid=number: paid, {1})(**row) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("raises", "raised ZeroDivisionError"),
+        ("exits", "raised SystemExit"),
+        ("nan", "returned nan"),
+        ("infinite", "returned inf"),
+        ("huge", "returned 1e\\+300"),
+        ("text", "returned '1'"),
+    ],
 )
 def test_a_reward_that_is_no_number_names_the_prompt_by_its_line(task, own, name, words):
     prompts = PromptFile(task)

@@ -396,6 +396,11 @@ def test_a_prompt_file_may_hold_empty_lines_and_any_character_and_must_be_text(t
     path.write_text("\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", "utf-8")
     task = PromptFile(path)
     assert len(task.answers) == 27
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as some editors begin a file
+    assert PromptFile(path).answers == task.answers
+    path.write_text("\n".join(json.dumps(row) for row in [*rows, rows[2] | {"answer": "2"}]))
+    with pytest.raises(ValueError, match="line 28: the prompt of line 3 with another answer"):
+        PromptFile(path)
     path.write_bytes(b"\xff\xfe{")
     with pytest.raises(ValueError, match="task.jsonl is not a text in UTF-8: .*; expected JSON lines"):
         PromptFile(path)
