@@ -307,11 +307,7 @@ def effective_sample_size(weights: Floats[Array, "n ...", Range(0)]) -> Array:
 
     Equation: eq-effective-sample-size
 
-    Returns:
-        A float, or one number for each of the other axes; a factor on all weights cancels.
-
-    Raises:
-        ValueError: weights that are all 0.
+    There is one number for each of the other axes; a factor on all weights cancels. Weights that are all 0 are a ValueError.
 
     Source: Kish (1965); Owen (2013), section 9.3.
     """
@@ -330,17 +326,11 @@ def importance_variance(
 
     Equation: eq-importance-variance
 
-    Args:
-        p: the target.
-        q: the proposal, positive wherever p f is not 0 (the support condition).
-        values: f(x) of each outcome. All ones give the variance of the weights.
-
-    Returns:
-        The variance, a float (or a 0-d tensor); that of a mean of n samples is n times smaller. With q = p
-        it is the variance of f.
+    p is the target, q the proposal, ``values`` are f(x) of each outcome: all ones give the variance of the weights, and
+    q = p that of f. A mean of n samples has an n-th of it.
 
     Raises:
-        ValueError: a proposal without the support (the estimate would have the wrong mean).
+        ValueError: a proposal that is 0 where p f is not (the estimate would have the wrong mean).
 
     Source: Owen (2013), section 9.1.
     """
@@ -358,13 +348,8 @@ def trajectory_ratio(log_prob: LogProbs[Array, "T N?"], log_prob_old: Floats[Arr
 
     Equation: eq-trajectory-ratio
 
-    The start and the transitions are the same under both policies, and cancel.
-
-    Args:
-        log_prob, log_prob_old: log pi(a_t | s_t) under the policy asked about and the one that acted, time first.
-
-    Returns:
-        A float, or (N,): one ratio for each path.
+    The start and the transitions are the same under both policies, and cancel. The arguments are log pi(a_t | s_t) under
+    the policy asked about and the one that acted, time first; there is one ratio for each path.
 
     Source: Sutton & Barto (2018), equation 5.3.
     """

@@ -403,11 +403,8 @@ def maximization_bias(
     Equation: eq-maximization-bias
 
     Exact, for independent estimates with finitely many outcomes: the chance that all estimates are at most v
-    is the product of their chances.
-
-    Args:
-        outcomes: (A, K), the K values that the estimate of each action can take.
-        probabilities: None makes the K values equally likely.
+    is the product of their chances. ``outcomes`` are the K values that the estimate of each action can take;
+    ``probabilities`` of None make them equally likely.
 
     Source: Thrun & Schwartz (1993); van Hasselt (2010).
     """

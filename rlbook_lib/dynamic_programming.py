@@ -469,14 +469,10 @@ def span_bound(
 
     With change = V_{k+1} - V_k every entry of V* - V_{k+1} lies between gamma / (1 - gamma) min(change) and
     gamma / (1 - gamma) max(change). Adding the middle to V_{k+1} leaves an error of at most half the width.
-    Terminal states count with their change of 0, and stay at 0.
+    Terminal states count with their change of 0, and stay at 0. Where the rows of P add up to almost 1 only, ``gamma`` is
+    the discount times the smallest sum, and ``largest_gamma`` times the largest.
 
     Equation: eq-span-bound
-
-    Args:
-        change: V_{k+1} - V_k over all states, (S,).
-        gamma: discount in [0, 1); if the rows of P add up to almost 1 only, times the smallest sum.
-        largest_gamma: and times the largest sum; default: gamma.
 
     Source: Puterman (1994), theorem 6.6.6 and section 8.5.
     """

@@ -57,16 +57,7 @@ class VectorEnvironment:
 
     The subclasses below add ``reset``, ``step``, ``state``, ``load_state``. Arrays that ``reset`` and
     ``step`` hand out are never written to again. They are numpy arrays, unless ``in_tensors`` says that the
-    environment works with tensors on its ``device``.
-
-    Args:
-        name: what error messages call the environment.
-        copies: N, at least 1.
-        observation_space: of one copy, Box or Discrete.
-        action_space: of one copy, Box or Discrete.
-
-    Raises:
-        ValueError: a space of another kind.
+    environment works with tensors on its ``device``. The spaces are those of one copy: a Box or Discrete, else a ValueError.
     """
 
     observations: Any
@@ -276,15 +267,10 @@ _HIGH = np.array([2 * POSITION_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], dtype=np
 
 
 def cartpole_change(state: Any, actions: Any, cos: Any, sin: Any) -> tuple[Any, Any, Any, Any]:
-    """How fast position, speed, angle and angular speed change: the equations of motion.
+    """How fast position (m), speed (m/s), angle (rad) and angular speed (rad/s) change: the equations of motion.
 
-    Args:
-        state: (4, N) position (m), speed (m/s), angle (rad), angular speed (rad/s); an array or a tensor.
-        actions: (N,) floats, 0 push left, 1 push right.
-        cos, sin: of the angles, (N,).
-
-    Returns:
-        Four time derivatives, (N,) each.
+    ``state`` holds the four, (4, N), and their four time derivatives come back, (N,) each. Actions are (N,) floats, 0 pushes
+    left, 1 right; ``cos`` and ``sin`` are of the angles. All are arrays, or tensors.
 
     Source: Barto, Sutton & Anderson (1983); Gymnasium's CartPole-v1.
     """
@@ -522,14 +508,12 @@ class GymnasiumEnvironments(VectorEnvironment):
         self._actions: list[list[Any]] = [[] for _ in self.environments]  # of the episodes under way
 
     def reset(self) -> Array:
-        """Start a new episode in every copy: (N, d) float32 observations."""
         self._forget_episodes()
         self.observations = self._encode([self._start_next(copy) for copy in range(self.copies)])
         self._require_finite("the first observation", self.observations)
         return self.observations
 
     def step(self, actions: Any) -> VectorStep:
-        """Take one action in every copy; where an episode ends, start the next one."""
         actions = self._usable_actions(actions)
         rewards, terminated, truncated = np.empty(self.copies), *np.zeros((2, self.copies), dtype=bool)
         seen = []
@@ -573,7 +557,6 @@ class GymnasiumEnvironments(VectorEnvironment):
             )
 
     def close(self) -> None:
-        """Close the environments."""
         for environment in self.environments:
             environment.close()
 
@@ -659,7 +642,6 @@ class GymnasiumVector(VectorEnvironment):
             )
 
     def reset(self) -> Array:
-        """Start a new episode in every copy: (N, d) float32 observations."""
         self._forget_episodes()
         observations, _ = self.environment.reset(seed=None if hasattr(self, "observations") else self._seed)
         self.observations = self._encode(observations)
@@ -667,7 +649,6 @@ class GymnasiumVector(VectorEnvironment):
         return self.observations
 
     def step(self, actions: Any) -> VectorStep:
-        """Take one action in every copy; where an episode ends, start the next one."""
         actions, space = self._usable_actions(actions), self.action_space
         if isinstance(space, Discrete):
             actions = actions.astype(np.int64) + int(space.start)
@@ -700,7 +681,6 @@ class GymnasiumVector(VectorEnvironment):
         self.state()
 
     def close(self) -> None:
-        """Close the environment."""
         self.environment.close()
 
     def _reset_masked(self, ended: Array) -> Any:

@@ -144,13 +144,8 @@ def policy_gradient_exact(mdp: MDP, logits: Logits) -> FloatArray:
 
     Equation: eq-policy-gradient-theorem
 
-    At gamma = 1, d(s) / (1 - gamma) is the expected number of visits.
-
-    Returns:
-        (S, A): the gradient by the logits, reward units; zero in terminal states.
-
-    Raises:
-        ValueError: gamma = 1 and a policy that never ends.
+    At gamma = 1, d(s) / (1 - gamma) is the expected number of visits, and a policy that never ends a ValueError. The gradient
+    is by the logits, (S, A), in reward units; zero in terminal states.
 
     Source: Sutton et al. (2000), theorem 1.
     """
@@ -354,13 +349,8 @@ def optimal_baseline(
 
     Equation: eq-optimal-baseline
 
-    Args:
-        squared_scores: |grad log pi|^2 of each of K actions or samples.
-        returns: their returns or action values, reward units.
-        probabilities: None means 1/K each.
-
-    Returns:
-        (...): b, reward units; a float where there is one. The mean return where all scores are 0.
+    ``squared_scores`` are |grad log pi|^2 of K actions or samples, ``returns`` their returns or action values (b is in their
+    units), ``probabilities`` of None 1/K each. Where all scores are 0, b is the mean return.
 
     Source: Greensmith, Bartlett & Baxter (2004); Weaver & Tao (2001).
     """

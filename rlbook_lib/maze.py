@@ -127,17 +127,10 @@ class Maze(gymnasium.Env[Any, Any]):
 
     @checked
     def reset(self, *, seed: Seed | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Start an episode.
+        """Start an episode: (state, info), with an empty info.
 
-        Args:
-            seed: seeds the environment's own generator (the slips); None keeps the generator as it is.
-            options: {"start": state} starts in another cell than "S".
-
-        Returns:
-            (state, info) with an empty info.
-
-        Raises:
-            ValueError: an unknown option, or a start on a wall or a terminal cell.
+        ``seed`` is of the slips; None keeps the generator as it is. ``options={"start": state}`` starts in another cell than
+        "S", which is no wall and not terminal.
         """
         super().reset(seed=seed)
         options = options or {}
@@ -154,18 +147,13 @@ class Maze(gymnasium.Env[Any, Any]):
         return start, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Make one move.
-
-        Args:
-            action: 0 up, 1 down, 2 left, 3 right.
+        """Make one move, 0 up, 1 down, 2 left, 3 right.
 
         Returns:
             (state, reward, terminated, truncated, info); truncated is always False, info["direction"] names
             the direction of the move after a possible slip.
 
         Raises:
-            ValueError: an action out of range.
-            TypeError: an action that is not an integer.
             EpisodeOver: no episode runs; a ValueError and Gymnasium's ResetNeeded.
         """
         action = index("action", action, self.n_actions)

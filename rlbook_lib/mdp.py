@@ -82,13 +82,9 @@ class MDP:
     @classmethod
     @checked
     def from_gymnasium(cls, env_or_id: Environment, gamma: UnitInterval) -> MDP:
-        """Read the model of a Gymnasium environment that publishes its transition table ``P``.
+        """Read the model of a Gymnasium environment, or its id, that publishes its transition table ``P``.
 
-        Args:
-            env_or_id: an environment or a registered id, for example ``"FrozenLake-v1"``. Wrappers are ignored.
-
-        Returns:
-            The MDP with sparse transitions. States that an episode cannot reach keep their table rows.
+        Wrappers are ignored; transitions are sparse. States that an episode cannot reach keep their table rows.
 
         Raises:
             ValueError: the environment has no table, or enters a state both with and without ending.
@@ -155,17 +151,7 @@ class MDP:
         return float(self.reward_table[state, action, next_state])
 
     def sample(self, state: int, action: int, rng: np.random.Generator) -> tuple[int, float]:
-        """Draw one transition.
-
-        Args:
-            state: a state that is not terminal.
-
-        Returns:
-            The next state and the reward.
-
-        Raises:
-            ValueError: a terminal state, or a state or action out of range.
-        """
+        """Draw one transition, from a state that is not terminal: the next state and the reward."""
         states, probabilities = self.successors(state, action)
         if self.terminal[state]:
             raise ValueError(f"state is {state}, a terminal state; expected one in which the episode goes on")
@@ -356,13 +342,7 @@ def enumerate_trajectories(mdp: MDP, policy: Policy, horizon: Natural) -> list[T
     """List every trajectory of positive probability that ends, or that has run for ``horizon`` steps.
 
     The number of trajectories grows exponentially with the horizon: this is for small processes, to check
-    by brute force what the rest of the library computes cleverly.
-
-    Args:
-        horizon: number of steps after which a trajectory is cut, at least 0.
-
-    Returns:
-        Trajectories whose probabilities sum to one.
+    by brute force what the rest of the library computes cleverly. The probabilities sum to one.
     """
     rows = mdp.policy_rows(policy)
     unfinished = [Trajectory((int(s),), (), (), float(mdp.start[s])) for s in np.flatnonzero(mdp.start)]

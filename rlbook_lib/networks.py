@@ -489,14 +489,8 @@ class SharedPolicyValue(nn.Module):
 
     ``.policy`` and ``.value`` are a policy and a value network like any other, with the same hidden layers.
     Train with the parameters of this module, which are counted once.
-
-    Args:
-        policy: a policy with at least one hidden layer; its hidden layers become the trunk.
-        seed: of the value head's weights.
-        scale: of the values, as in ``ValueNetwork``.
-
-    Raises:
-        ValueError: the policy has no hidden layer.
+    The hidden layers of ``policy``, one at least, become the trunk; ``seed`` is of the value head's weights, and ``scale``
+    that of a ``ValueNetwork``.
     """
 
     @checked

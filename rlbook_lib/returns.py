@@ -207,11 +207,10 @@ def lambda_returns(
 
     Equation: eq-lambda-return
 
+    With lam = 0 it is the one-step target; lam = 1 counts all rewards.
+
     Computed backward: G_t = r_t + gamma [(1 - lam) V(s_{t+1}) + lam G_{t+1}] inside an episode,
     r_t + gamma V(s_{t+1}) at a truncation or at the end of the buffer, r_t at a termination.
-
-    Args:
-        lam: mixing weight, in [0, 1]; 0 is the one-step target, 1 counts all rewards.
 
     Source: Sutton & Barto (2018), equations 12.2 and 12.3.
     """
@@ -268,11 +267,8 @@ def gae_weights(gamma: UnitInterval, lam: UnitInterval, horizon: Count) -> Float
 def mixture_weights(lam: UnitInterval, horizon: Count) -> FloatArray:
     """The weight of each k-step advantage in the mixture: (1 - lam) lam^(k-1); what is left, to the longest.
 
-    Args:
-        horizon: number of steps to the end of the episode or of the buffer.
-
-    Returns:
-        (horizon,) weights that sum to one; entry k - 1 belongs to k steps, the last is lam^(horizon - 1).
+    The horizon is the number of steps to the end of the episode or of the buffer. The weights, (horizon,), sum to one; entry
+    k - 1 belongs to k steps, the last is lam^(horizon - 1).
 
     Source: Sutton & Barto (2018), section 12.1, where the same weights mix returns.
     """
@@ -318,11 +314,8 @@ def return_bound(reward_bound: NotNegative, gamma: UnitInterval) -> float:
 
     Equation: eq-return-bound
 
-    Args:
-        reward_bound: r_max, reward units.
-
-    Returns:
-        r_max / (1 - gamma); inf at gamma = 1, where no finite bound holds for every length (0 if r_max is 0).
+    r_max / (1 - gamma), with ``reward_bound`` as r_max; inf at gamma = 1, where no finite bound holds for every length (0 if
+    r_max is 0).
 
     Source: the geometric series; Sutton & Barto (2018), section 3.3.
     """

@@ -63,9 +63,7 @@ class RLHFConfig:
     lam: UnitInterval = 0.95  #: of the generalized advantages
     beta: NotNegative = 0.02  #: price of a nat of divergence from the reference, in reward units; 0.01 to 0.3
     kl_target: Positive | None = None  #: nats a completion that ``adapt_beta`` steers beta to; None leaves it alone
-    step_kl_limit: Positive | None = (
-        0.05  #: nats a token (k3) from the sampling policy that end a pass; None never does
-    )
+    step_kl_limit: Positive | None = 0.05  #: nats a token (k3) from the sampling policy that end a pass; None for never
     entropy_coefficient: NotNegative = 0.0  #: weight of the entropy bonus
     pretraining_coefficient: NotNegative = 0.0  #: weight of the demonstrations' log-likelihood, the pretraining mix
     temperature: Positive = 1.0  #: of the sampling, and of the policy that is trained
@@ -90,12 +88,8 @@ def shape_rewards(
 
     Equation: eq-shaped-reward
 
-    Args:
-        scores: one a completion; it goes to the last unmasked position.
-        log_prob: of the policy that sampled: NOT of the one that is being trained.
-        log_prob_ref: of the frozen reference.
-        mask: no row empty.
-        beta: price of a nat.
+    ``log_prob`` is of the policy that sampled, NOT of the one that is being trained; ``log_prob_ref`` of the frozen
+    reference; ``beta`` the price of a nat. The last position is the last unmasked one.
 
     Returns:
         (B, N); 0 where masked. A row's sum is its score minus beta times its ``sequence_kl``.
@@ -195,11 +189,8 @@ def total_loss(
 
     Equation: eq-pretraining-mix
 
-    Args:
-        policy_loss: of the clipped objective.
-        entropy: mean over tokens, nats; a bonus, so it is subtracted.
-        pretraining_loss: mean negative log-probability of text that the policy should not forget.
-        pretraining_coefficient: gamma_ptx of the source.
+    The entropy, a mean over tokens in nats, is a bonus, so it is subtracted. ``pretraining_loss`` is the mean negative
+    log-probability of text that the policy should not forget; its coefficient is gamma_ptx of the source.
 
     Source: Ouyang et al. (2022), equation 2, as a loss.
     """

@@ -376,15 +376,8 @@ def fisher_matrix(
     In one state it is diag(p) - p p'. It is the Hessian of KL(old || new) at new = old, exactly, and singular: a
     constant on all logits of a state changes nothing.
 
-    Args:
-        logits: (K,) for one state, or (S, K).
-        weights: how often each state is visited; default: each 1 / S. Only beside (S, K).
-
-    Returns:
-        (K, K), or (S*K, S*K): one block per state, times its weight.
-
-    Raises:
-        ValueError: weights beside logits (K,).
+    Logits (K,) give (K, K). Logits (S, K) give (S*K, S*K): one block per state, times its weight, by default 1 / S: how
+    often the state is visited. Weights beside logits (K,) are a ValueError.
 
     Source: Amari (1998); Kakade (2001).
     """
