@@ -58,19 +58,20 @@ OPTIONS = {
 }
 # how a lab looks before it is touched; lab.css comes with the touch
 CLOSED = """<style>.lab{margin:.5rem 0}.lab-bar{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center;margin:0;max-width:none;border:1px solid color-mix(in srgb,currentColor 22%,transparent);border-radius:6px;padding:.5rem .8rem}
-.lab-bar button{font:inherit;color:inherit;background:none;border:1px solid;border-radius:4px;padding:.15rem .6rem;min-height:2.1rem;cursor:pointer}.lab-bar+.lab-status{margin:0}@media print{.lab button{display:none}}</style>"""
+.lab-bar button{font:inherit;color:inherit;background:none;border:1px solid;border-radius:4px;padding:.15rem .6rem;min-height:2.5rem;cursor:pointer}.lab-bar+.lab-status{margin:0}@media print{.lab button{display:none}}</style>"""
 
 
-def opening(name: str, options: dict[str, str] | None = None) -> str:
-    """The frame of a lab before it is touched."""
+def opening(name: str, options: dict[str, str] | None = None, number: int = 1) -> str:
+    """The frame of a lab before it is touched; ``number`` counts those of its kind on the page, for links."""
     options = options or {}
     title, run, look = LABS[name][options.get("mode", "")]
     sides = [options[side] for side in ("left", "right") if side in options]
+    place = "-".join(["lab", name, *filter(None, [options.get("mode")]), *([str(number)] if number > 1 else [])])
     # of several labs on a page each has its name
     named = html.escape(": ".join(["Lab", title, *([" and ".join(sides)] if sides else [])]))
     settings = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
     return (
-        f'<section class="lab" data-lab="{name}"{settings} data-state="stopped" aria-label="{named}">'
+        f'<section class="lab" id="{place}" data-lab="{name}"{settings} data-state="stopped" aria-label="{named}">'
         f'<p class="lab-bar"><b>Lab: {html.escape(title)}</b> <button type="button" class="lab-run">{html.escape(run)}</button> '
         f'<button type="button" class="lab-open">{look}</button></p>'
         '<p class="lab-status" role="status"></p>'
@@ -101,11 +102,16 @@ class LabDirective(SphinxDirective):
             raise self.error(f"lab {name} has no option {sorted(unknown)[0]}; expected one of {sorted(OPTIONS[name])}")
         if (mode := self.options.get("mode", "")) not in LABS[name]:
             raise self.error(f"mode is {mode!r}; expected one of {sorted(LABS[name])[1:]}")
-        return [*self.parse_content_to_nodes(), lab("", name=name, options=self.options)]
+        kinds = self.env.temp_data.setdefault("labs", [])
+        kinds.append((name, mode))
+        return [
+            *self.parse_content_to_nodes(),
+            lab("", name=name, options=self.options, number=kinds.count((name, mode))),
+        ]
 
 
 def visit_html(self: Any, node: lab) -> None:
-    self.body.append(opening(node["name"], node["options"]))
+    self.body.append(opening(node["name"], node["options"], node["number"]))
     raise nodes.SkipNode
 
 

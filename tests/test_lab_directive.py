@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "_ext"))
 
 from labs import LABS, loading, opening  # noqa: E402
+from test_lab_parity import scripts_of  # noqa: E402
 
 CONF = """
 import sys
@@ -76,11 +78,15 @@ def test_a_lab_a_mode_and_an_option_that_are_unknown_are_named(tmp_path: Path) -
     assert "lab maze has no option seeds; expected one of ['gamma', 'layout', 'mode', 'slip']" in warnings
 
 
+def test_labs_of_one_kind_have_names_of_their_own(tmp_path: Path) -> None:
+    out, _ = built(tmp_path, "\n".join([LAB, LAB, LAB.replace("plan", "learn")]))
+    names = re.findall(r'<section class="lab" id="([^"]*)"', (out / "chapters" / "page.html").read_text("utf-8"))
+    assert names == ["lab-maze-plan", "lab-maze-plan-2", "lab-maze-learn"]
+
+
 @pytest.mark.parametrize("name", LABS)
 def test_every_lab_has_its_scripts(name: str) -> None:
-    """What lab.js lists for a lab is there, and its page module is the last of it."""
-    text = (ROOT / "_static" / "lab" / "lab.js").read_text("utf-8")
-    listed = text.partition(f"  {name}: [")[2].partition("]")[0].replace('"', "").replace(",", " ").split()
-    assert listed[-1] == f"lab_{name}" and len(set(listed)) == len(listed)
-    for module in listed:
-        assert (ROOT / "_static" / "lab" / f"{module}.js").is_file()
+    """They are there, and a lab brings no other lab's and no weights before these are wanted."""
+    found = scripts_of(name)
+    assert {"page", "random"} < set(found) and not any(script.startswith("weights") for script in found)
+    assert {script for script in found if script.startswith("lab_")} <= {f"lab_{name}", "lab_walks"}

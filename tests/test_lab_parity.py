@@ -123,6 +123,7 @@ const calls = {
     const t = lab.use("tabular");
     return plain([t.monteCarloPrediction(nStates, walks, gamma), t.tdPrediction(nStates, walks, { gamma, alpha })]);
   },
+  madeOf: (walks, updates, gamma, s) => { const t = lab.use("tabular"); return [t.returnsAfter(walks, gamma, s), [...t.tdShares(updates, s)]]; },
   cartpole(state, actions) {
     const pole = new (lab.use("cartpole").CartPole)(() => 0.5);
     pole.state.set(state);
@@ -291,6 +292,14 @@ const calls = {
 @functools.cache
 def source(name: str) -> str:
     return (LAB / f"{name}.js").read_text("utf-8")
+
+
+def scripts_of(lab: str) -> list[str]:
+    """The scripts that lab.js brings for a lab: its own and, as their texts say, what they use."""
+    found = [f"lab_{lab}"]
+    for name in found:
+        found += [used for used in dict.fromkeys(re.findall(r' use\("(\w+)"', source(name))) if used not in found]
+    return found
 
 
 class Engine:
@@ -520,6 +529,21 @@ def check_prediction(engine: Engine) -> None:
     ends = [k + 1 for k, row in enumerate(world.rows) if row["terminated"]]
     walks = [world.rows[i:j] for i, j in zip([0, *ends], ends)]
     near(engine("predict", 6, walks, 0.9, 0.1)[0]["values"], table, TABLE)
+    # what the numbers are made of: returns whose mean is the library's value, and shares by their closed form
+    alphas = np.random.default_rng(0).choice([0.1, 0.5], len(world.rows))
+    updates = [
+        {"state": row["state"], "nextState": row["nextState"], "alpha": float(a)} for row, a in zip(world.rows, alphas)
+    ]
+    for s in range(4):
+        returns, shares = engine("madeOf", walks, updates, 0.9, s)
+        near(np.mean([G for _, G in returns]), table[s], TABLE)
+        assert [k for k, _ in returns] == [k for k, walk in enumerate(walks, 1) if any(r["state"] == s for r in walk)]
+        mine = [row for row in updates if row["state"] == s]
+        left = np.append(np.cumprod([1 - row["alpha"] for row in mine][::-1])[::-1], 1)  # of what stood there before
+        for target, share in shares:
+            weights = [row["alpha"] * left[k + 1] for k, row in enumerate(mine) if row["nextState"] == target]
+            near(share, left[0] if target < 0 else sum(weights), TABLE)
+        near(sum(share for _, share in shares), 1, TABLE)
 
 
 # ------------------------------------------------------------------------------------- networks, environment, returns
@@ -1173,6 +1197,8 @@ MUTANTS = [
     ("maze", "this.slip / 2, to(SIDES[a][1])", "this.slip / 2, to(SIDES[a][0])", "planners"),
     ("maze", 'return this.cells[target] === "#" ? s : target;', "return target;", "planners"),
     ("tabular", "if (maze.terminal(s)) return 0;", "", "planners"),
+    ("tabular", "walk.findIndex(", "walk.findLastIndex(", "prediction"),
+    ("tabular", "(1 - alpha) * share", "share", "prediction"),
     ("tabular", "row[next] -= gamma * p", "row[next] -= p", "planners"),
     ("tabular", "this.gamma * best(this.Q, nextState)", "this.gamma * this.Q[4 * nextState]", "learners"),
     ("tabular", "this.Q[4 * nextState + nextAction]", "best(this.Q, nextState)", "learners"),

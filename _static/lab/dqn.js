@@ -81,6 +81,7 @@ lab.define("dqn", function (use) {
     const environments = Array.from({ length: config.copies }, () => new CartPole(rng));
     const windows = environments.map(() => new NStepWindow(config.nStep, config.gamma));
     for (let steps = 0, updates = 0; steps < config.totalSteps;) {
+      Object.assign(config, config.live);
       const fresh = [];
       for (let k = 0; k < config.stepsPerUpdate; k++) {
         const epsilon = epsilonAt(steps, config);

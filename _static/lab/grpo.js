@@ -39,7 +39,8 @@ lab.define("grpo", function (use) {
 
   /**
    * Add one group's part of the gradient of GRPO's loss: the mean over all tokens (`denominator` of them) of
-   * -min(rho A, clip(rho) A). Returns how many of the group's tokens had a ratio out of range.
+   * -min(rho A, clip(rho) A). Returns how many of the group's tokens had a ratio outside 0.8 to 1.2,
+   * whatever the clip, so that settings compare.
    */
   function grpoBackward(model, { prompt, answers, advantages }, clip, denominator) {
     if (advantages.every(A => A === 0)) return 0;
@@ -50,7 +51,7 @@ lab.define("grpo", function (use) {
     let outside = 0;
     answers.forEach((answer, k) => answer.tokens.forEach((token, n) => {
       const at = rows[k][n] * V, A = advantages[k], ratio = Math.exp(logProbs[at + token] - answer.logProbs[n]);
-      outside += Math.abs(ratio - 1) > clip;
+      outside += Math.abs(ratio - 1) > 0.2;
       if (A > 0 && ratio > 1 + clip || A < 0 && ratio < 1 - clip) return;      // nothing to gain: no gradient
       for (let v = 0; v < V; v++) dLogits[at + v] -= A * ratio / denominator * ((v === token) - Math.exp(logProbs[at + v]));
     }));
@@ -76,7 +77,7 @@ lab.define("grpo", function (use) {
   /** One group: answers to a prompt, the rewards that a rule gives them, less the price of their tokens and of their distance from a reference, and advantages. */
   function sampleGroup(model, task, prompt, config, rule, rng, reference = null) {
     const answers = generate(model, prompt, config.group, task.maxNewTokens, rng);
-    const nats = reference ? sequenceKl(reference, prompt, answers) : answers.map(() => 0);
+    const nats = reference && config.nat ? sequenceKl(reference, prompt, answers) : answers.map(() => 0);
     const rewards = answers.map((answer, k) => score(task, prompt, answer, rule) - config.price * answer.tokens.length - config.nat * nats[k]);
     return { prompt, answers, rewards, advantages: groupAdvantages(rewards, config.scale) };
   }
@@ -103,14 +104,16 @@ lab.define("grpo", function (use) {
 
   /** A whole run; yields null where it may pause, and a record after each evaluation. Its first `honest` updates are paid by what is right; the model after them is the reference. */
   function* train(settings) {
-    const config = { ...GRPO, ...settings }, rng = generator(config.seed + 1), rule = readRule(config.rule), honest = readRule(GRPO.rule);
+    const config = { ...GRPO, ...settings }, rng = generator(config.seed + 1), honest = readRule(GRPO.rule);
     const task = TASKS[config.digits], model = new Transformer(MODELS[config.digits], fromHalf(config.weights));
     const adam = new Adam(model.theta.length, { betas: [0.9, 0.99] });
     const some = (seed, count) => { const draw = generator(seed); return Array.from({ length: count }, () => task.prompt(draw, "eval")); };
     const held = some(12345, config.held), shown = some(777, 6);
-    let metrics = {}, reference = null;
+    let metrics = {}, reference = null, rule;
     for (let update = 0; ; update++) {
-      if (update === config.honest && config.nat) reference = new Transformer(MODELS[config.digits], model.theta.slice());
+      Object.assign(config, config.live);
+      rule = readRule(config.rule);
+      if (update === config.honest && (config.nat || config.honest)) reference = new Transformer(MODELS[config.digits], model.theta.slice());
       if (update % config.evaluateEvery === 0 || update === config.updates)
         yield { update, ...(yield* evaluate(model, task, held, shown, rule, rng)), metrics };
       if (update === config.updates) return;

@@ -5,16 +5,17 @@ lab.define("lab_agent", function (use) {
   const { el, button, choice, runs, group, code, still, Panel } = use("page");
   const { nameOf, kindOf, two, drawMaze, mazePicture } = use("maze_picture");
 
-  const { GAMMA, LONG, WORLDS, memory, standIn } = use("walks");
-
+  const { GAMMA, LONG, WORLDS, memory, standIn } = use("walks"), { Tables, build: learn } = use("lab_walks");
   const returnOf = walk => walk.reduceRight((G, { reward }) => reward + GAMMA * G, 0);
 
   function build(root) {
     const { mode } = root.dataset, early = mode === "walk";  // in lesson 1 nobody has heard of values yet
-    if (mode && !early) return use("lab_walks").build(root, mode);
+    if (mode && !early) return learn(root, mode);
     let maze, met, state, walk, over, timer, lifted, strange = 0, lent = [];
-    const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => strangerStep() });
-    const world = choice("Maze", Object.keys(WORLDS), { onchange: () => { pause(); load(); } });
+    const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => strangerStep(), reset: pause });
+    memory.read();
+    const names = Object.keys(WORLDS), world = choice("Maze", names, { value: memory.last, onchange: () => { pause(); load(); } });
+    const another = button("Another maze", () => { world.input.value = names[(names.indexOf(world.value) + 1) % names.length]; pause(); load(); });
     const runButton = button("Let someone else walk", stranger, { class: "lab-run" });
     const picture = mazePicture({ tabindex: 0, "data-first": "", role: "application", "aria-roledescription": "maze in fog" });
     const pad = el("div", { class: "lab-pad" }, ...["↑", "←", "↓", "→"].map((sign, k) => {
@@ -25,15 +26,13 @@ lab.define("lab_agent", function (use) {
         if (detail) picture.focus({ preventScroll: true });  // after a click the arrow keys walk, too
       }, { "aria-label": ACTIONS[a] });
     }));
-    const maps = ["Monte Carlo", "TD"].map(name => ({ name, svg: mazePicture({}), line: el("p", { class: "lab-small" }) }));
-    const verdict = el("p"), best = el("p"), lift = button("Lift the fog", () => { lifted = !lifted; draw(); });
+    const tables = new Tables(), verdict = el("p"), best = el("p"), lift = button("Lift the fog", () => { lifted = !lifted; draw(); });
     const said = el("details", { ontoggle: draw }, el("summary", {}, early ? "Is there a shorter way?" : "What do the walks say each cell is worth?"), best,
-      ...early ? [] : [el("div", { class: "lab-pair" }, ...maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, name), svg, line)))]);
+      ...early ? [] : [tables.node]);
 
-    root.replaceChildren(runs("Walk", pad, button("Back to the start", () => { pause(); begin(); draw(); say("You are back at the start; this walk does not count."); }), runButton), panel.node, picture, verdict, said,
+    root.replaceChildren(runs("Walk", pad, button("Back to the start", () => { pause(); begin(); draw(); say("You are back at the start; this walk does not count."); }), another, runButton), panel.node, picture, verdict, said,
       group("The maze", world.node, lift, button("Forget my walks", () => { pause(); memory.forget(); load(); panel.say("All walks are forgotten."); })),
       code(...early ? [Maze.prototype.step] : [monteCarloPrediction, tdPrediction]));
-    memory.read();
     load();
 
     function load() {
@@ -81,26 +80,22 @@ lab.define("lab_agent", function (use) {
       const fog = maze.cells.map((_, s) => !lifted && !met.has(s));
       lift.setAttribute("aria-pressed", lifted);
       drawMaze(picture, maze, { fog, walker: state, label: `Maze in fog: you are in ${nameOf(maze, state)}; ${fog.filter(x => x).length} of ${maze.nStates} cells are unknown. Arrow keys walk.` });
-      const reached = own.filter(walk => walk.at(-1).reward > 0).map(walk => walk.length);
-      said.hidden = !(early ? reached : walks).length;       // before that there is nothing to say
+      said.hidden = !(early ? own.filter(walk => walk.at(-1).reward > 0) : walks).length;  // before that there is nothing to say
       if (said.open) tell(walks, fog);                       // and what the walks say is said when it is asked for
-      verdict.textContent = early ? own.length ? `Walks so far: ${own.length}. ${reached.length ? `Your shortest way to the goal took ${Math.min(...reached)} steps.` : "None has found the goal yet."}`
-        : "You have not walked here yet. You may also watch someone who knows nothing."
-        : own.length ? `Walks so far: ${own.length}. The best was worth ${two(Math.max(...own.map(returnOf)))} at the start.`
-        : lent.length ? "You have not walked here yet. The walks that you watched stand in for yours."
-          : "You have not walked here yet. What your walks say will stand below; you may also watch someone who knows nothing, and use their walks.";
-      if (reached.length && world.value === "six cells" && !memory.walks["sixteen cells"]?.length) verdict.append(" Now choose the sixteen cells: no picture of this page has shown you those.");
+      const best = walks.filter(walk => walk.at(-1).reward > 0), whose = own.length ? "Your walks" : "The walks that you watched";
+      verdict.textContent = !walks.length ? `You have not walked here yet. ${early ? "" : "What your walks say will stand below. "}You may also watch someone who knows nothing.`
+        : `${whose} so far: ${walks.length}. ${!best.length ? "None has found the goal yet."
+          : early ? `The shortest way to the goal took ${Math.min(...best.map(walk => walk.length))} steps.`
+            : `The best was worth ${two(Math.max(...walks.map(returnOf)))} at the start.`}${own.length ? "" : " Now walk yourself."}`;
     }
     function tell(walks, fog) {
       const top = valueIteration(maze, GAMMA).values[maze.start];
       best.textContent = early ? `The shortest way there is takes ${1 + Math.round(Math.log(top / 10) / Math.log(GAMMA))} steps.`
         : `The best walk there is is worth ${two(top)} at the start. TD went through the walks ten times, with steps of 0.2.`;
       if (early) return;
-      const tables = [monteCarloPrediction(maze.nStates, walks, GAMMA).values, tdPrediction(maze.nStates, walks, { gamma: GAMMA, alpha: 0.2, passes: 10 })];
-      maps.forEach(({ name, svg, line }, k) => {
-        line.textContent = `The start seems worth ${two(tables[k][maze.start])}.`;
-        drawMaze(svg, maze, { values: tables[k], fog, label: `${name}: ${line.textContent}` });
-      });
+      const alpha = 0.2, passes = 10, both = [monteCarloPrediction(maze.nStates, walks, GAMMA).values, tdPrediction(maze.nStates, walks, { gamma: GAMMA, alpha, passes })];
+      tables.show({ maze, tables: both, walks, updates: Array(passes).fill(walks.flat()).flat().map(step => ({ ...step, alpha })), fog });
+      tables.maps.forEach(({ line }, k) => { line.textContent = `The start seems worth ${two(both[k][maze.start])}.`; });
     }
     // ---------------------------------------------------------------- someone else walks
     let rng = generator(1);

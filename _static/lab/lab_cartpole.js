@@ -5,22 +5,20 @@ lab.define("lab_cartpole", function (use) {
   const { DQN, nStepTargets, dqnBackward } = use("dqn"), { PPO, clipGradient, ppoBackward } = use("ppo");
   const { TRPO, fisherVectorProduct, trpoStep } = use("trpo");
   const { launch } = use("worker");
-  const { el, button, knob, choice, runs, group, code, still, nice, curves, figure, Panel } = use("page");
+  const { el, button, choice, seeds, runs, group, code, still, nice, curves, figure, Panel } = use("page");
 
-  const RATE = ["learningRate", "learning rate", { min: 1e-5, max: 0.2, step: 0.0005 }];
-  const LAMBDA = ["lambda", "λ of the advantages", { min: 0, max: 1, step: 0.01 }];
-  const REWARDS = ["nStep", "rewards before the guess", { min: 1, max: 10, step: 1 }];
+  const RATES = [1e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 7e-3, 1e-2, 2e-2, 5e-2, 0.1], RATE = ["learningRate", "learning rate", RATES];
+  const LAMBDA = ["lambda", "λ of the advantages", [0, 0.5, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 1]];
+  const REWARDS = ["nStep", "rewards before the guess", [1, 2, 4, 8]], EPISODES = ["episodes", "episodes an update", [1, 2, 4, 8, 16, 32]];
+  const LATER = ["method", "nStep", "episodes"];             // what a run is made with; all else may change on the way
   /** Each method: its module, what it sets besides its defaults, and the knobs that it offers. */
   const METHODS = {
-    PPO: { module: "ppo", defaults: PPO, knobs: [["clip", "clip ε", { min: 0.01, max: 0.95, step: 0.05 }], ["epochs", "epochs", { min: 1, max: 40, step: 1 }],
-      ["minibatches", "minibatches", { min: 1, max: 16, step: 1 }], RATE, LAMBDA] },
-    TRPO: { module: "trpo", defaults: TRPO, knobs: [["delta", "radius δ in nats", { min: 0.001, max: 1, step: 0.001 }],
-      ["valueLearningRate", "learning rate of the values", { min: 1e-5, max: 0.2, step: 0.0005 }], LAMBDA] },
-    "plain step": { module: "trpo", defaults: { ...TRPO, rate: 10 }, knobs: [["rate", "rate of the step", { min: 0.1, max: 50, step: 0.1 }]] },
+    PPO: { module: "ppo", defaults: PPO, knobs: [["clip", "clip ε", [0.05, 0.1, 0.2, 0.3, 0.5, 0.9, 0.95]], ["epochs", "epochs", [1, 3, 6, 10, 20, 40]], ["minibatches", "minibatches", [1, 2, 4, 8, 16]], RATE, LAMBDA] },
+    TRPO: { module: "trpo", defaults: TRPO, knobs: [["delta", "radius δ in nats", [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5]], ["valueLearningRate", "learning rate of the values", RATES], LAMBDA] },
+    "plain step": { module: "trpo", defaults: { ...TRPO, rate: 10 }, knobs: [["rate", "rate of the step", [0.1, 0.5, 1, 2, 5, 10, 20, 50]]] },
     A2C: { module: "policy_gradient", fixed: { method: "a2c" }, defaults: A2C, knobs: [RATE, LAMBDA] },
-    REINFORCE: { module: "policy_gradient", fixed: { method: "reinforce", baseline: "none", normalize: false }, defaults: REINFORCE,
-      knobs: [["episodes", "episodes an update", { min: 1, max: 32, step: 1 }], RATE] },
-    "REINFORCE with a baseline": { module: "policy_gradient", fixed: { method: "reinforce" }, defaults: REINFORCE, knobs: [["episodes", "episodes an update", { min: 1, max: 32, step: 1 }], RATE] },
+    REINFORCE: { module: "policy_gradient", fixed: { method: "reinforce", baseline: "none", normalize: false }, defaults: REINFORCE, knobs: [EPISODES, RATE] },
+    "REINFORCE with a baseline": { module: "policy_gradient", fixed: { method: "reinforce" }, defaults: REINFORCE, knobs: [EPISODES, RATE] },
     DQN: { module: "dqn", defaults: DQN, knobs: [RATE, REWARDS] },
     "DQN without its memory": { module: "dqn", fixed: { replay: false }, defaults: DQN, knobs: [RATE, REWARDS] },
     "DQN without its target network": { module: "dqn", fixed: { target: "none" }, defaults: DQN, knobs: [RATE, REWARDS] },
@@ -32,7 +30,7 @@ lab.define("lab_cartpole", function (use) {
   function diagnosis({ kl, clipFraction, backtracks, entropy, explainedVariance, targetValue }) {
     const parts = [];
     if (kl !== undefined) parts.push(`KL ${kl.toFixed(4)}`);
-    if (clipFraction !== undefined) parts.push(`${percent(clipFraction)} of the ratios out of range`);
+    if (clipFraction !== undefined) parts.push(`${percent(clipFraction)} of the ratios outside 0.8 to 1.2`);
     if (backtracks !== undefined) parts.push(`step shortened ${backtracks} times`);
     if (entropy !== undefined) parts.push(`entropy ${entropy.toFixed(2)}`);
     if (explainedVariance !== undefined) parts.push(`values explain ${percent(explainedVariance)}`);
@@ -89,14 +87,15 @@ lab.define("lab_cartpole", function (use) {
       this.line = el("p", { class: "lab-small" }, "Not trained yet.");
       this.panels = el("p", { class: "lab-small" });
       this.knobsNode = el("div", { style: "display: contents" });
-      this.method = choice("Method", Object.keys(METHODS), { value: method, onchange: () => this.offer({}) });
+      this.preset = [method, changes];
+      this.method = choice("Method", Object.keys(METHODS), { value: method, key: `${name}-method`, onchange: () => this.offer() });
       this.setting = group(`${name === "left" ? "Left" : "Right"} setting`, this.method.node, this.knobsNode);
       this.node = el("div", {}, this.cart.svg, this.line, this.panels);
-      this.offer(changes);
+      this.offer();
     }
-    offer(changes) {
-      const { defaults, knobs } = METHODS[this.method.value];
-      this.knobs = knobs.map(([key, label, range]) => ({ key, label, control: knob(label, { ...range, value: changes[key] ?? defaults[key] }) }));
+    offer() {
+      const { defaults, knobs } = METHODS[this.method.value], changes = this.method.value === this.preset[0] ? this.preset[1] : {};
+      this.knobs = knobs.map(([key, label, values]) => ({ key, label, control: choice(label, values, { value: changes[key] ?? defaults[key], key: `${this.name}-${key}` }) }));
       this.knobsNode.replaceChildren(...this.knobs.map(({ control }) => control.node));
     }
     /** The method, and what is set otherwise than in the book. */
@@ -104,15 +103,12 @@ lab.define("lab_cartpole", function (use) {
       const { defaults } = METHODS[this.method.value], other = this.knobs.filter(({ key, control }) => control.value !== defaults[key]);
       return [this.method.value, ...other.map(({ key, label, control }) => `${label} ${control.value}`)].join(", ");
     }
-    settings(seed) {
-      const { fixed = {}, defaults } = METHODS[this.method.value], set = { ...fixed, seed };
-      for (const { key, control } of this.knobs) set[key] = control.value;
-      if (set.minibatches) while (defaults.copies * defaults.steps % set.minibatches) set.minibatches--;
-      return set;
-    }
     start(seeds, report) {
+      const { module, fixed = {} } = METHODS[this.method.value];
+      Object.assign(this, { module, ran: this.title, settings: { ...fixed, ...Object.fromEntries(this.knobs.map(({ key, control }) => [key, control.value])) } });
       this.runs = seeds.map(seed => ({ seed, points: [[0, 0]], moves: [], mean: 0, solved: false }));
       this.at = -1;
+      this.changes = [];
       this.report = report;
       this.next();
     }
@@ -123,7 +119,7 @@ lab.define("lab_cartpole", function (use) {
       this.job = null;
       if (++this.at >= this.runs.length) return this.report(this);
       const run = this.run;
-      this.job = launch(METHODS[this.method.value].module, this.settings(run.seed), ({ record, over, error }) => {
+      this.job = launch(this.module, { ...this.settings, seed: run.seed }, ({ record, over, error }) => {
         if (record) {
           run.points.push([record.steps, record.mean]);
           if (record.metrics.kl !== undefined) run.moves.push([record.steps, record.metrics.kl]);
@@ -138,18 +134,28 @@ lab.define("lab_cartpole", function (use) {
       });
     }
     all(order) { this.job?.[order](); }
+    /** Take a changed knob into the run that is under way, if it can. */
+    change(key) {
+      const knob = this.knobs.find(knob => knob.key === key);
+      if (!this.job || LATER.includes(key) || !knob) return "";
+      const { value } = knob.control, what = `${knob.label} ${value}`;
+      this.job.set({ [key]: this.settings[key] = value });
+      this.ran += `, then ${what}`;
+      this.changes.push({ at: this.run.points.at(-1)[0], what });
+      return `${this.name[0].toUpperCase()}${this.name.slice(1)}: ${what} from here on, and in the seeds that follow.`;
+    }
     stop() { this.job?.stop(); this.job = null; }
   }
 
   function build(root) {
-    const { left = "PPO", right = "PPO, clip=0.9, epochs=20", seeds = "3" } = root.dataset;
+    const { left = "PPO", right = "PPO, clip=0.9, epochs=20", seeds: many = "3" } = root.dataset;
     const sides = [new Side("left", ...readSetting(left)), new Side("right", ...readSetting(right))];
-    const seed = knob("First seed", { min: 0, max: 9999, step: 1, value: 1 }), count = knob("Seeds", { min: 1, max: 5, step: 1, value: +seeds });
+    const seed = seeds("First seed"), count = choice("Seeds", [1, 2, 3, 4, 5], { value: +many });
     const runButton = button("Train both", press, { class: "lab-run" }), chart = figure();
     const stepButton = button("One round", step), stopButton = button("Stop", stop), lengths = figure();
     const panel = new Panel(root, { sleep: () => sides.forEach(side => side.all("pause")), wake: () => { sides.forEach(side => side.all("go")); animate(); },
-      begun: () => begun, again: "Stop, then Train both" });
-    let begun = false, drawn = 0;
+      reset: stop, begun: () => begun, again: "Stop, then Train both", live: ({ dataset: { key } }) => { const [side, ...knob] = key.split("-"); return sides.find(({ name }) => name === side)?.change(knob.join("-")); } });
+    let begun = false, drawn = 0, before = [];               // before: the lines of the last run, which stay in gray
 
     lengths.node.hidden = true;
     root.replaceChildren(runs("Run", runButton, stepButton, stopButton, seed.node, count.node), el("div", { class: "lab-two" }, ...sides.map(side => side.setting)),
@@ -161,21 +167,23 @@ lab.define("lab_cartpole", function (use) {
     draw();
 
     function draw() {
-      const all = sides.flatMap(side => (side.runs ?? []).map(run => ({ ...run, side: side.name })));
-      const most = Math.max(20000, ...all.map(run => run.points.at(-1)[0]));
-      const words = sides.map(side => `${side.name}, ${side.title}: ${(side.runs ?? []).filter(run => run.points.length > 1).map(run =>
+      const all = sides.flatMap(side => (side.runs ?? []).map(run => ({ ...run, side: side.name, ran: side.ran })));
+      const most = Math.max(20000, ...[...before, ...all].map(run => run.points.at(-1)[0]));
+      const words = sides.map(side => `${side.name}, ${side.ran ?? side.title}: ${(side.runs ?? []).filter(run => run.points.length > 1).map(run =>
         `seed ${run.seed} ${run.solved ? "solved after" : "at"} ${run.mean.toFixed(0)} of ${LIMIT} after ${run.steps} steps`.replace(/solved after .* after/, "solved after")).join(", ") || "not begun"}`);
-      curves(chart, all.map((run, k) => ({ points: run.points, tone: TONES[run.side], dash: DASHES[run.side],
-        name: all.findIndex(other => other.side === run.side) === k ? `${run.side}: ${sides.find(side => side.name === run.side).title}` : "" })),
-        { xMax: nice(most), yMax: LIMIT, x: "environment steps", y: "mean length of the last 20 episodes", marks: [{ at: 475, what: "475: solved" }], words: `${words.join("; ")}.` });
-      const moved = all.filter(run => run.moves.length), longest = Math.max(1e-6, ...moved.flatMap(run => run.moves.map(([, kl]) => kl)));
+      curves(chart, before.concat(all.map((run, k) => ({ points: run.points, tone: TONES[run.side], dash: DASHES[run.side],
+        name: all.findIndex(other => other.side === run.side) === k ? `${run.side}: ${run.ran}` : "" }))),
+        { xMax: nice(most), yMax: LIMIT, splits: sides.flatMap(side => side.changes ?? []), x: "environment steps", y: "mean length of the last 20 episodes", marks: [{ at: 475, what: "475: solved" }], words: `${words.join("; ")}.` });
+      const moved = all.filter(run => run.moves.length), moves = moved.flatMap(run => run.moves.map(([, kl]) => Math.max(1e-6, kl))), ten = (x, round) => 10 ** round(Math.log10(x));
       lengths.node.hidden = !moved.length;                   // how far each update went, where the method measures it
       if (moved.length) curves(lengths, moved.map(run => ({ points: run.moves, tone: TONES[run.side], dash: DASHES[run.side] })),
-        { xMax: nice(most), yMax: nice(longest), x: "environment steps", y: "KL of each update, nats", words: `KL of each update: the longest ${["left", "right"].map(side =>
+        { xMax: nice(most), log: true, yMin: ten(Math.min(1e-3, ...moves), Math.floor), yMax: ten(Math.max(0.1, ...moves), Math.ceil), x: "environment steps", y: "KL of each update, nats (log scale)", words: `KL of each update: the longest ${["left", "right"].map(side =>
           [side, Math.max(0, ...moved.filter(run => run.side === side).flatMap(run => run.moves.map(([, kl]) => kl)))]).filter(([, kl]) => kl).map(([side, kl]) => `${side} ${kl.toFixed(3)}`).join(", ")} nats.` });
     }
     function begin() {
       const seeds = Array.from({ length: count.value }, (_, k) => seed.value + k);
+      before = sides.flatMap(({ name, ran, runs = [] }) => runs.filter(run => run.points.length > 1).map((run, k) =>
+        ({ points: run.points, tone: "gray", dash: DASHES[name], name: k ? "" : `before, ${name}: ${ran}` })));
       begun = true;
       panel.later.textContent = "";
       sides.forEach(side => side.start(seeds, report));

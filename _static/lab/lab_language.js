@@ -3,7 +3,7 @@ lab.define("lab_language", function (use) {
   const { TASKS, MODELS, GRPO, groupAdvantages, grpoBackward, sampleGroup, sequenceKl } = use("grpo");
   const { RULES, readRule } = use("text_tasks"), { FEATURES, featuresOf, fitJudge, pairFor } = use("reward_model");
   const { launch } = use("worker"), { generator } = use("random");
-  const { el, button, knob, choice, frame, runs, group, code, nice, curves, figure, Panel } = use("page");
+  const { el, button, choice, seeds, frame, runs, group, code, nice, curves, figure, Panel } = use("page");
   const OWN = "one of your own", HONEST = 25;                // so many updates teach the model what is right before a judge pays it
   /** Each model: how many digits its numbers have, its weights' file, how many weights, and how many starts there are. */
   const FILES = { "5 digits, 27,648 weights": { digits: 5, file: "weights", starts: 2 }, "12 digits, 104,448 weights (0.2 MB more)": { digits: 12, file: "weights_twelve", starts: 1 } };
@@ -38,30 +38,30 @@ lab.define("lab_language", function (use) {
     const { mode, digits = "5", price = "0", rule: paid = mode === "judge" ? OWN : Object.keys(RULES)[0] } = root.dataset;
     const sizes = Object.keys(FILES), size = choice("Model", sizes, { value: sizes.find(name => FILES[name].digits === +digits), onchange: () => bring() });
     const rule = choice("Rewarded is", [...Object.keys(RULES), OWN], { value: paid, onchange: () => { own.hidden = rule.value !== OWN; } });
-    const text = el("textarea", { "aria-label": "The rule, as an expression in JavaScript", spellcheck: "false" });
-    text.value = "right - (text.length > 6 ? 0.3 : 0)";
+    const text = el("textarea", { "aria-label": "The rule, as an expression in JavaScript", spellcheck: "false" }, "right - (text.length > 6 ? 0.3 : 0)");
     const own = el("div", { style: "width: 100%", hidden: true }, text, el("p", { class: "lab-small" },
       "An expression in prompt, text (the answer), ended (true if the model ended it), digit (the right one), right (0 or 1) and tokens (how many)."));
     const knobs = {
-      group: knob("Group", { min: 2, max: 16, step: 1, value: GRPO.group }),
-      clip: knob("Clip ε", { min: 0.01, max: 0.95, step: 0.05, value: GRPO.clip }),
-      epochs: knob("Passes", { min: 1, max: 4, step: 1, value: GRPO.epochs }),
-      learningRate: knob("Learning rate", { min: 1e-5, max: 1e-2, step: 1e-4, value: GRPO.learningRate }),
-      price: knob("Price of a token", { min: 0, max: 0.3, step: 0.01, value: +price }),
-      nat: knob("Price of a nat", { min: 0, max: 1, step: 0.1, value: 0 }),
+      group: choice("Group", [2, 4, 8, 16], { value: GRPO.group }),
+      clip: choice("Clip ε", [0.05, 0.1, 0.2, 0.3, 0.5, 0.95], { value: GRPO.clip }),
+      epochs: choice("Passes", [1, 2, 3, 4], { value: GRPO.epochs }),
+      learningRate: choice("Learning rate", [5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3], { value: GRPO.learningRate }),
+      price: choice("Price of a token", [0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3], { value: +price }),
+      nat: choice("Price of a nat", [0, 0.1, 0.2, 0.3, 0.5, 1]),
     };
     const scale = choice("Advantages", ["divided by the deviation", "not divided"]);
-    const start = choice("Starting weights", ["A", "B"]), seed = knob("Seed", { min: 0, max: 9999, step: 1, value: 0 });
+    const start = choice("Starting weights", ["A", "B"]), seed = seeds("Seed", 0);
     const runButton = button("Train", press, { class: "lab-run" });
     const body = el("tbody"), chart = figure();
-    const table = el("table", {}, el("thead", {}, el("tr", {}, ...(mode === "judge" ? ["prompt", "before your judge", "now", "right?"] : ["prompt", "at first", "now", "right?", "P(answer at once)", "its work and digit"]).map(name => el("th", { scope: "col" }, name)))), body);
-    let job = null, points = [], previous = [], first = null, began = 0, reached = null;
-    const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go(), begun: () => job, again: "Stop, then Train" });
+    const table = el("table", {}, el("thead", {}, el("tr", {}, ...(mode === "judge" ? ["prompt", "before your judge", "now", "right?"] : ["prompt", "at first", "now", "right?", "at once", "its work"]).map(name => el("th", { scope: "col" }, name)))), body);
+    let job = null, points = [], previous = [], changes = [], first = null, began = 0, reached = null;
+    const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go(), reset: stop, begun: () => job, again: "Stop, then Train", live });
 
-    const judging = mode === "judge" ? thumbs(rule => { text.value = rule; }) : null;
+    const judging = mode === "judge" ? thumbs(rule => { text.value = rule; job?.set({ rule }); }) : null;
     const training = group(judging ? "How it is trained: GRPO, of chapter 13" : "Model and GRPO", size.node, start.node, seed.node, knobs.group.node, scale.node, knobs.clip.node, knobs.epochs.node, knobs.learningRate.node);
     root.replaceChildren(...judging ? [judging.node] : [], runs("Run", runButton, button("Five updates", step), button("Stop", stop)),
-      judging ? frame("Leaving the model that was right", knobs.nat.node) : group("Reward", rule.node, knobs.price.node, own), training, panel.node, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table), chart.node,
+      judging ? frame("Leaving the model that was right", knobs.nat.node) : group("Reward", rule.node, knobs.price.node, own), training, panel.node, el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "What the model writes" }, table),
+      ...judging ? [] : [el("p", { class: "lab-small" }, "At once: the chance that the model answers without any work. Its work: what would be right.")], chart.node,
       code(sampleGroup, ...judging ? [sequenceKl] : [], groupAdvantages, grpoBackward));
     if (judging) training.open = false;
     panel.state = "stopped";
@@ -73,7 +73,7 @@ lab.define("lab_language", function (use) {
     async function bring() {
       const { digits, file, starts } = FILES[size.value];
       stop();
-      points = previous = [];
+      points = previous = changes = [];
       body.replaceChildren();
       start.node.hidden = starts === 1;
       runButton.disabled = true;
@@ -89,13 +89,27 @@ lab.define("lab_language", function (use) {
       const { digits, starts } = FILES[size.value];
       return { ...set, digits, honest: judging ? HONEST : 0, weights: lab.weights[digits][starts === 1 ? 0 : "AB".indexOf(start.value)].weights };
     }
+    function readable(rule) {
+      try { return readRule(rule); } catch (error) { panel.say(`The rule cannot be read: ${error.message}.`); return null; }
+    }
+    /** What is changed during a run counts from the next update on; the curve has a mark there. */
+    function live(control) {
+      if ([size.input, start.input, seed.input].includes(control)) return "";
+      const set = settings(), update = points.at(-1)?.[0] ?? 0, name = control.parentNode.firstChild.textContent;
+      if (!readable(set.rule)) return "The rule stays as it was.";
+      job.set(set);
+      const what = control === text || control.value === OWN ? "your rule" : control === rule.input || control === scale.input ? control.value : `${name} ${control.value}`;
+      changes.push({ at: update, what });
+      draw();
+      return `From update ${update} on: ${what}.`;
+    }
     function begin() {
       if (points.length > 1) previous = points;
-      points = []; first = null; reached = null; began = performance.now();
+      points = []; changes = []; first = null; reached = null; began = performance.now();
       judging?.fit();
       panel.later.textContent = "";
       const set = settings();
-      try { readRule(set.rule); } catch (error) { panel.say(`The rule cannot be read: ${error.message}.`); return false; }
+      if (!readable(set.rule)) return false;
       job = launch("grpo", set, show);
       return true;
     }
@@ -118,10 +132,10 @@ lab.define("lab_language", function (use) {
         reached = { update, seconds: ((performance.now() - began) / 1000).toFixed(1) };
         if (panel.running) { panel.state = "solved"; panel.running = true; }
       }
-      const more = metrics.clipped === undefined ? "" : `; ${Math.round(100 * metrics.equal)} % of the groups all equal, ${(100 * metrics.clipped).toFixed(1)} % of the tokens out of range`;
+      const more = metrics.clipped === undefined ? "" : `; ${Math.round(100 * metrics.equal)} % of the groups all equal, ${(100 * metrics.clipped).toFixed(1)} % of the ratios outside 0.8 to 1.2`;
       panel.say(`Update ${update}${judging ? update < HONEST ? ", paid for right answers" : ", paid by your judge" : ""}: ${Math.round(100 * right)} % right, reward ${reward.toFixed(2)}, ${length.toFixed(1)} tokens${more}.`, false);
       body.replaceChildren(...answers.map((answer, k) => el("tr", {}, ...[answer.prompt, first[k].text,
-        answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", ...judging ? [] : [answer.atOnce.toFixed(2), `${TASKS[FILES[size.value].digits].work(answer.prompt)}=${answer.digit}`]].map(cell => el("td", {}, cell)))));
+        answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", ...judging ? [] : [`${Math.round(100 * answer.atOnce)} %`, `${TASKS[FILES[size.value].digits].work(answer.prompt)}=${answer.digit}`]].map(cell => el("td", {}, cell)))));
       draw();
     }
     function draw() {
@@ -131,7 +145,7 @@ lab.define("lab_language", function (use) {
         { name: "share right", points: column(1), tone: "blue" },
         ...(chosen ? [{ name: `what the ${judging ? "judge" : "rule"} pays`, points: column(2), tone: "green", dash: "2 3" }] : []),
         { name: `length / ${room} tokens`, points: points.map(p => [p[0], p[3] / room]), tone: "red", dash: "7 4" }],
-        { splits: judging ? [{ at: HONEST, what: "your judge from here" }] : [], xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: judging ? [] : [{ at: 0.8, what: "0.8" }],
+        { splits: judging ? [{ at: HONEST, what: "your judge from here" }, ...changes] : changes, xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: judging ? [] : [{ at: 0.8, what: "0.8" }],
           words: `After ${last[0]} updates: share right ${last[1].toFixed(2)}, reward ${last[2].toFixed(2)}, ${last[3].toFixed(1)} tokens an answer.` });
     }
     function press() {

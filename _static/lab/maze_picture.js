@@ -63,5 +63,18 @@ lab.define("maze_picture", function (use) {
     return column < 0 || row < 0 || column >= maze.columns || row >= maze.rows ? -1 : row * maze.columns + column;
   }
 
-  return { nameOf, kindOf, two, drawMaze, bestActions, mazePicture, cellAt };
+  /** Choose cells by pointer and by arrow keys: `choose` gets the cell, or -1, and the event. */
+  function choosable(svg, maze, looked, choose) {
+    svg.addEventListener("pointerdown", event => { svg.focus({ preventScroll: true }); choose(cellAt(svg, maze(), event), event); });
+    svg.addEventListener("keydown", event => {
+      const direction = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].indexOf(event.key), { rows, columns } = maze();
+      if (direction < 0) return;
+      event.preventDefault();
+      if (looked() < 0) return choose(maze().start, event);
+      const row = Math.floor(looked() / columns) + MOVES[direction][0], column = looked() % columns + MOVES[direction][1];
+      if (column >= 0 && row >= 0 && column < columns && row < rows) choose(row * columns + column, event);
+    });
+  }
+
+  return { choosable, nameOf, kindOf, two, drawMaze, bestActions, mazePicture, cellAt };
 });

@@ -16,17 +16,41 @@ lab.define("page", function (use) {
 
   const button = (text, onclick, attributes = {}) => el("button", { type: "button", onclick, ...attributes }, text);
 
-  /** A number that the reader may set; `.value` is always within its range. */
-  function knob(name, { min, max, step, value, onchange }) {
-    const input = el("input", { type: "number", min, max, step, value, inputmode: "decimal", onchange });
-    return { node: el("label", { class: "lab-knob" }, name, " ", input), input,
-      get value() { return input.value === "" || Number.isNaN(+input.value) ? value : Math.min(max, Math.max(min, +input.value)); } };
+  /** One of several words or numbers; `key` is its name in a link. A preset number that is not among them joins them. */
+  function choice(name, options, { value = options[0], onchange, key = keyOf(name) } = {}) {
+    const isNumber = typeof value === "number", all = options.includes(value) ? options : [...options, value].sort((a, b) => a - b);
+    const select = el("select", { onchange, "data-key": key, "aria-label": name || null }, ...all.map(option => el("option", { value: option, selected: option === value }, option)));
+    return { node: el("label", { class: "lab-knob" }, name, " ", select), input: select, get value() { return isNumber ? +select.value : select.value; } };
   }
+  const keyOf = name => name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || name;
+  const seeds = (name = "Seed", value = 1, onchange) => choice(name, Array.from({ length: 20 }, (_, k) => k), { value, onchange });
 
-  /** One of several words. */
-  function choice(name, options, { value = options[0], onchange } = {}) {
-    const select = el("select", { onchange }, ...options.map(option => el("option", { value: option, selected: option === value }, option)));
-    return { node: el("label", { class: "lab-knob" }, name, " ", select), input: select, get value() { return select.value; } };
+  // A setting in a link: what differs from the page's own, "slip=0.4&run". Whoever follows it finds all else as the page has it.
+  const controls = root => [...root.querySelectorAll("[data-key]")];
+  const first = node => node.options ? [...node.options].find(option => option.defaultSelected).value : node.defaultValue;
+  const linkOf = root => `#${root.id}:${new URLSearchParams(controls(root).filter(node => node.value !== first(node)).map(node => [node.dataset.key, node.value]))}`;
+  function put(node, value) {
+    if (node.value === value) return;
+    node.value = value;
+    if (node.selectedIndex === -1) node.value = first(node);
+    node.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+  function follow(root, wanted) {
+    if (wanted.has("run")) root.reset();
+    for (const node of controls(root)) if (!wanted.has(node.dataset.key)) put(node, first(node));
+    for (const [key, value] of wanted) controls(root).filter(node => node.dataset.key === key).forEach(node => put(node, value));
+    if (wanted.has("run")) root.querySelector(".lab-run").click();
+  }
+  /** The link itself, at the foot of a lab. */
+  function share(root) {
+    const link = el("a", { href: "#", onclick: event => {
+      event.preventDefault();
+      link.href = linkOf(root);
+      history.replaceState(null, "", link.hash);
+      navigator.clipboard?.writeText(link.href).catch(() => {});
+      link.textContent = "The link stands in the address bar, and is copied";
+    } }, "A link to these settings");
+    root.append(el("p", { class: "lab-small" }, link));
   }
 
   /** The same as a row of buttons, for a word that is changed often. */
@@ -70,19 +94,19 @@ lab.define("page", function (use) {
     if (!figure.draw) requestAnimationFrame(() => { const { draw } = figure; figure.draw = null; draw(); });
     figure.draw = figure.again = () => drawCurves(figure, lines, axes);
   }
-  function drawCurves(figure, lines, { xMax, yMin = 0, yMax, x, y, marks = [], splits = [] }) {
+  function drawCurves(figure, lines, { xMax, yMin = 0, yMax, x, y, marks = [], splits = [], log = false }) {
     const W = Math.max(300, Math.min(640, figure.width || 640)), H = 220, L = 48, R = 12, T = 26, B = 40, round = v => v.toFixed(1);
-    const px = v => L + (W - L - R) * Math.min(1, v / xMax), py = v => H - B - (H - B - T) * (v - yMin) / (yMax - yMin);
+    const px = v => L + (W - L - R) * Math.min(1, v / xMax), scale = log ? Math.log10 : v => v;
+    const low = scale(yMin), py = v => H - B - (H - B - T) * (scale(Math.max(yMin, Math.min(yMax, v))) - low) / (scale(yMax) - low);
     const text = (at, v, what, anchor) => `<text x="${round(at)}" y="${round(v)}" text-anchor="${anchor}">${what}</text>`;
     let out = "";
-    for (const k of [0, 0.5, 1]) {
-      const v = yMin + k * (yMax - yMin);
-      out += `<path class="lab-grid" d="M${L} ${round(py(v))}H${W - R}"/>` + text(L - 6, py(v) + 4, short(v), "end") + text(px(k * xMax), H - B + 16, short(k * xMax), k === 1 ? "end" : "middle");
-    }
+    const heights = log ? Array.from({ length: Math.round(scale(yMax) - low) + 1 }, (_, k) => yMin * 10 ** k) : [0, 0.5, 1].map(k => yMin + k * (yMax - yMin));
+    for (const v of heights) out += `<path class="lab-grid" d="M${L} ${round(py(v))}H${W - R}"/>` + text(L - 6, py(v) + 4, log ? +v.toPrecision(1) : short(v), "end");
+    for (const k of [0, 0.5, 1]) out += text(px(k * xMax), H - B + 16, short(k * xMax), k === 1 ? "end" : "middle");
     for (const { at, what } of marks) out += `<path class="lab-mark" d="M${L} ${round(py(at))}H${W - R}"/>` + text(W - R, py(at) - 5, what, "end");
     for (const { at, what } of splits) out += `<path class="lab-mark" d="M${round(px(at))} ${T}V${H - B}"/>` + text(px(at) + 5, H - B - 6, what, "start");
     for (const { points, tone, dash = "" } of lines)
-      out += `<polyline class="lab-${tone}" stroke-dasharray="${dash}" points="${points.map(p => `${round(px(p[0]))},${round(py(Math.max(yMin, Math.min(yMax, p[1]))))}`).join(" ")}"/>`;
+      out += `<polyline class="lab-${tone}" stroke-dasharray="${dash}" points="${points.map(p => `${round(px(p[0]))},${round(py(p[1]))}`).join(" ")}"/>`;
     out += text((L + W - R) / 2, H - 6, x, "middle") + text(L, 14, y, "start");
     figure.svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
     figure.svg.innerHTML = out;
@@ -105,16 +129,17 @@ lab.define("page", function (use) {
 
   /**
    * The state of a lab as its page shows it: a sentence, a score, and running, stopped or solved. A lab that is out of
-   * sight pauses: `sleep` and `wake` are called only while it runs. Where settings count from the next run, `begun` says
-   * whether one is under way, and `again` how to begin the next.
+   * sight pauses: `sleep` and `wake` are called only while it runs; `reset` ends a run. While one is under way (`begun`),
+   * `live` takes a change into it and says so; what it does not take counts from the next run, which `again` begins.
    */
   class Panel {
-    constructor(root, { sleep = () => {}, wake = () => {}, begun = () => false, again = "" } = {}) {
+    constructor(root, { sleep = () => {}, wake = () => {}, reset = sleep, begun = () => false, live = () => "", again = "" } = {}) {
       this.root = root;
+      root.reset = reset;
       this.status = el("p", { class: "lab-status", role: "status" });
       this.later = el("p", { class: "lab-small", role: "status" });
       this.node = el("div", {}, this.later, this.status);
-      root.addEventListener("change", () => { if (begun()) this.later.textContent = `What you changed counts from the next run: ${again}.`; });
+      root.addEventListener("change", ({ target }) => { if (begun()) this.later.textContent = live(target) || `What you changed counts from the next run: ${again}.`; });
       root.addEventListener("click", event => this.show(event.target.closest(".lab-go button")));
       this.running = false;
       let seen = true;
@@ -152,5 +177,5 @@ lab.define("page", function (use) {
     }
   }
 
-  return { el, button, knob, choice, palette, frame, runs, group, code, still, nice, curves, figure, Panel };
+  return { el, button, choice, seeds, follow, share, palette, frame, runs, group, code, still, nice, curves, figure, Panel };
 });

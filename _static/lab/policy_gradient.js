@@ -86,6 +86,7 @@ lab.define("policy_gradient", function (use) {
     const reinforce = settings.method === "reinforce", config = { ...(reinforce ? REINFORCE : A2C), ...settings };
     const actors = open(config, reinforce ? config.episodes : config.copies);
     for (let steps = 0; steps < config.totalSteps;) {
+      Object.assign(config, config.live);
       const rollout = reinforce ? actors.collectEpisodes() : actors.collect(config.steps);
       yield null;
       const metrics = (reinforce ? reinforceUpdate : a2cUpdate)(actors, rollout, config), record = progress(actors.lengths);

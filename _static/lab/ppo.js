@@ -80,11 +80,12 @@ lab.define("ppo", function (use) {
   function* train(settings) {
     const config = { ...PPO, ...settings }, actors = open(config, config.copies);
     for (let steps = 0; steps < config.totalSteps;) {
+      Object.assign(config, config.live);
       const rollout = actors.collect(config.steps);
       yield null;
       const batch = prepareBatch(actors, rollout, config);
       yield* ppoUpdate(actors, batch, config, size => permutation(actors.rng, size));
-      const metrics = diagnose(actors, batch, config.clip), record = progress(actors.lengths);
+      const metrics = diagnose(actors, batch, 0.2), record = progress(actors.lengths);  // one range for all settings, so that they compare
       steps += rollout.size;
       yield { steps, ...record, metrics, sizes: actors.policy.sizes, activation: config.activation, theta: actors.policy.theta.slice() };
       if (record.solved) return;

@@ -188,6 +188,24 @@ lab.define("tabular", function (use) {
     return values;
   }
 
+  /** What Monte Carlo's V(s) is the mean of: [walk, return] of each walk's first visit, walks counted from 1. */
+  function returnsAfter(walks, gamma, s) {
+    return walks.flatMap((walk, k) => {
+      const at = walk.findIndex(({ state }) => state === s);
+      return at < 0 ? [] : [[k + 1, walk.slice(at).reduceRight((G, { reward }) => reward + gamma * G, 0)]];
+    });
+  }
+
+  /** What V(s) is made of after TD's updates, [{state, nextState, alpha}]: a share of each next state's targets, and of the first guess (-1). */
+  function tdShares(updates, s) {
+    const shares = new Map([[-1, 1]]);
+    for (const { nextState, alpha } of updates.filter(({ state }) => state === s)) {
+      for (const [next, share] of shares) shares.set(next, (1 - alpha) * share);
+      shares.set(nextState, (shares.get(nextState) ?? 0) + alpha);
+    }
+    return shares;
+  }
+
   return { qFromValues, qTable, best, greedy, backup, sweep, largestChange, valueIteration, policyEvaluation, policyImprovement,
-    policyIteration, epsilonGreedy, QLearning, Sarsa, MonteCarlo, SarsaLambda, LEARNERS, Run, monteCarloPrediction, tdPrediction };
+    policyIteration, epsilonGreedy, QLearning, Sarsa, MonteCarlo, SarsaLambda, LEARNERS, Run, monteCarloPrediction, tdPrediction, returnsAfter, tdShares };
 });

@@ -112,6 +112,7 @@ lab.define("trpo", function (use) {
   function* train(settings) {
     const config = { ...TRPO, ...settings }, actors = open(config, config.copies);
     for (let steps = 0; steps < config.totalSteps;) {
+      Object.assign(config, config.live);
       const rollout = actors.collect(config.steps);
       yield null;
       const metrics = trpoUpdate(actors, rollout, config, radiusAt(steps, config), size => permutation(actors.rng, size));

@@ -1,26 +1,39 @@
 "use strict";
 lab.define("walks", function (use) {
-  const { generator, below } = use("random"), { Maze, LAYOUTS, ACTIONS } = use("maze");
+  const { generator, below, permutation } = use("random"), { Maze, LAYOUTS, ACTIONS } = use("maze"), { valueIteration } = use("tabular");
 
   const KEY = "rlbook-walks", KEPT = 50, LONG = 60, GAMMA = 0.9;
-  const WORLDS = { "six cells": LAYOUTS.L1, "sixteen cells": ["S...", ".#T.", "...#", "#..G"] };
+  /** A random maze of sixteen cells with three walls and a trap: there is a way to the goal, of five moves or more. */
+  function randomMaze(rng) {
+    for (;;) {
+      const cells = Array(16).fill("."), places = permutation(rng, 16);
+      [..."SGT###"].forEach((kind, k) => { cells[places[k]] = kind; });
+      const layout = [0, 4, 8, 12].map(at => cells.slice(at, at + 4).join("")), maze = new Maze(layout), worth = valueIteration(maze, GAMMA).values[maze.start];
+      if (worth > 0 && worth < 10 * GAMMA ** 3.5) return layout;
+    }
+  }
+  const WORLDS = { ...Object.fromEntries([1, 2, 3, 4, 5, 6, 7, 8].map(k => [`sixteen cells, no. ${k}`, randomMaze(generator(k))])), "six cells": LAYOUTS.L1 };
 
   /** The reader's walks, {world: [walk]}, on this machine only; where nothing can be kept they last as long as the page. */
   const memory = {
     walks: {},
     read() {
       try {
-        const kept = JSON.parse(localStorage.getItem(KEY)) ?? {}, isCell = (world, s) => s in [...WORLDS[world].join("")];
+        const kept = JSON.parse(localStorage.getItem(KEY)) ?? {}, worlds = Object.keys(kept).filter(world => WORLDS[world]), isCell = (world, s) => s in [...WORLDS[world].join("")];
         const whole = (world, walk) => walk.length && walk.every(({ state, action, reward, nextState }) =>
           action in ACTIONS && isCell(world, state) && isCell(world, nextState) && Number.isFinite(reward));
-        this.walks = Object.fromEntries(Object.keys(WORLDS).map(world => [world, (kept[world] ?? []).filter(walk => whole(world, walk))]));
+        this.walks = Object.fromEntries(worlds.map(world => [world, kept[world].filter(walk => whole(world, walk))]));
       } catch { /* then those of this page */ }
       return this.walks;
     },
     keep(world, walk) {
-      this.walks[world] = [...(this.walks[world] ?? []), walk].slice(-KEPT);
+      const own = this.walks[world] ?? [];
+      delete this.walks[world];
+      this.walks[world] = [...own, walk].slice(-KEPT);
       try { localStorage.setItem(KEY, JSON.stringify(this.walks)); } catch { /* then for this page */ }
     },
+    /** The world in which the reader walked last. */
+    get last() { return Object.keys(this.walks).findLast(world => this.walks[world].length); },
     forget() { this.walks = {}; try { localStorage.removeItem(KEY); } catch { /* there was nothing */ } },
   };
 

@@ -3,8 +3,9 @@ lab.define("worker", function () {
   // A run is a generator of a module's `train`: it yields null where it may pause, and records. It works in a worker
   // where there is one, so that the page never waits, and else on the page itself, in slices of a few milliseconds.
 
-  /** Work a generator off in slices; it can be told to pause, to go on, and to go on to its next record only. */
-  function work(generator, report, slice) {
+  /** Work a run off in slices; it can be told to pause, to go on, to go on to its next record only, and to take other settings, which it finds in `live`. */
+  function work(train, settings, report, slice) {
+    const live = {}, generator = train({ ...settings, live });
     let timer, paused = false, single = false;
     function go() {
       for (const end = performance.now() + slice; performance.now() < end;) {
@@ -24,6 +25,7 @@ lab.define("worker", function () {
       go() { if (paused) { paused = false; timer = setTimeout(go); } },
       step() { single = true; this.go(); },
       stop() { paused = true; clearTimeout(timer); },
+      set(changes) { Object.assign(live, changes); },
     };
   }
 
@@ -31,8 +33,8 @@ lab.define("worker", function () {
   function serve(use) {
     let job;
     onmessage = ({ data: [order, module, settings] }) => {
-      if (order === "train") job = work(use(module).train(settings), record => postMessage(record), 100);
-      else job?.[order]();
+      if (order === "train") job = work(use(module).train, settings, record => postMessage(record), 100);
+      else job?.[order](module);
     };
   }
 
@@ -48,12 +50,12 @@ lab.define("worker", function () {
       worker = new Worker(address);
       URL.revokeObjectURL(address);
     } catch { worker = null; }
-    if (!worker) return work(lab.use(module).train(settings), report, 8);
+    if (!worker) return work(lab.use(module).train, settings, report, 8);
     worker.onmessage = ({ data }) => report(data);
     worker.onerror = event => report({ error: event.message });
     worker.postMessage(["train", module, settings]);
-    const send = order => () => worker.postMessage([order]);
-    return { pause: send("pause"), go: send("go"), step: send("step"), stop: () => worker.terminate() };
+    const send = order => changes => worker.postMessage([order, changes]);
+    return { pause: send("pause"), go: send("go"), step: send("step"), set: send("set"), stop: () => worker.terminate() };
   }
 
   return { work, serve, launch };

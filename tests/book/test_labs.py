@@ -149,7 +149,7 @@ def test_nothing_but_one_script_and_a_sheet_is_loaded_before_a_lab_is_touched(br
     with opened(browser, page_of_labs) as seen:
         seen.page.wait_for_timeout(300)
         assert sorted(url.rsplit("/", 1)[1] for url in seen.asked) == ["index.html", "lab.js"]
-        assert len(gzip.compress((LAB / "lab.js").read_bytes())) < 2_000
+        assert len(gzip.compress((LAB / "lab.js").read_bytes())) < 1_450
         seen.open("maze")
         loaded = {url.rsplit("/", 1)[1] for url in seen.asked}
         assert "tabular.js" in loaded and not loaded & {"weights.js", "network.js", "ppo.js"}
@@ -170,14 +170,12 @@ def test_the_maze_is_solved_and_its_equation_shows_the_numbers(browser: Any, pag
             lab.get_by_role("button", name="One sweep").click()
             assert float(lab.get_attribute("data-score")) == pytest.approx(worth)
             assert f"Sweep {sweeps}:" in seen.status("maze")
-        lab.get_by_role("spinbutton", name="Slip").fill("0.2")
-        lab.get_by_role("spinbutton", name="Slip").blur()
+        lab.get_by_label("Slip").select_option("0.2")
         lab.locator("svg.lab-maze").first.focus()
         seen.page.keyboard.press("ArrowLeft")
         equation = lab.locator(".lab-equation").inner_text()  # up from A, or a slip to its left, is up against the edge
         assert "up    0.90 (0.00 + 0.90 × 8.10 [A]) + 0.10 (0.00 + 0.90 × 9.00 [B]) = 7.37" in equation
-        lab.get_by_role("spinbutton", name="Slip").fill("0")
-        lab.get_by_role("spinbutton", name="Slip").blur()
+        lab.get_by_label("Slip").select_option("0")
         lab.get_by_role("button", name="Forget the values").click()
         seen.run("maze")
         assert "Sweep 5 changes nothing: the values stood after 4, counted from zeros." in seen.status("maze")
@@ -203,7 +201,7 @@ def test_the_maze_is_painted_by_mouse_touch_and_keyboard(browser: Any, page_of_l
         assert seen.status("maze").startswith("E is now free")
         assert seen.run("maze") == pytest.approx(8.1, abs=1e-4)  # around the wall: down, right, right
         lab.get_by_text("The maze", exact=True).tap()
-        lab.get_by_role("spinbutton", name="Reward to set").fill("-1")
+        lab.get_by_label("Reward to set").select_option("-1")
         lab.get_by_role("button", name="sets its reward to").click()
         picture.focus()
         for key in ("ArrowUp", "ArrowLeft", "ArrowDown", "Enter"):  # E, then to D over B and A
@@ -248,8 +246,8 @@ def test_four_learners_find_the_value_side_by_side(browser: Any, page_of_labs: s
 def test_cartpole_is_solved_in_a_worker_that_leaves_the_page_free(browser: Any, page_of_labs: str) -> None:
     with opened(browser, page_of_labs) as seen:
         lab = seen.open("cartpole")
-        lab.get_by_label("Seeds", exact=True).fill("1")
-        lab.get_by_label("epochs").nth(1).fill("6")
+        lab.get_by_label("Seeds", exact=True).select_option("1")
+        lab.get_by_label("epochs").nth(1).select_option("6")
         spent = processor_ms(browser, seen, lambda: seen.run("cartpole"))
         is_free(browser, seen, spent)
         assert 475 <= float(lab.get_attribute("data-score")) <= 500
@@ -351,6 +349,13 @@ def test_the_reader_walks_by_keys_swipes_and_buttons_and_is_remembered_until_tol
     with opened(browser, page_of_labs, viewport=NARROW, has_touch=True) as seen:
         lab = seen.open("agent")
         picture = lab.locator("svg.lab-maze").first
+        assert "15 of 16 cells are unknown" in picture.get_attribute(
+            "aria-label"
+        )  # real fog: no picture shows this maze
+        lab.get_by_text("The maze", exact=True).click()
+        lab.get_by_label("Maze", exact=True).select_option("six cells")
+        lab.get_by_text("The maze", exact=True).click()
+        picture.focus()
         assert "5 of 6 cells are unknown" in picture.get_attribute("aria-label")
         assert "not walked here yet" in lab.inner_text()
         seen.page.keyboard.press("ArrowRight")  # the maze has the keys as soon as the lab is open
@@ -368,7 +373,7 @@ def test_the_reader_walks_by_keys_swipes_and_buttons_and_is_remembered_until_tol
         seen.page.mouse.move(x, y + 90)
         seen.page.mouse.up()  # a swipe down, from C to the goal
         assert float(lab.get_attribute("data-score")) == pytest.approx(8.1, abs=1e-4)
-        assert lab.get_attribute("data-state") == "solved" and "Walks so far: 1" in lab.inner_text()
+        assert lab.get_attribute("data-state") == "solved" and "Your walks so far: 1." in lab.inner_text()
         assert "seems worth" not in lab.inner_text()
         lab.get_by_text("The maze", exact=True).click()
         for unknown in (2, 0, 2):  # one walks on in fog; the map is shown when it is asked for
@@ -383,7 +388,7 @@ def test_the_reader_walks_by_keys_swipes_and_buttons_and_is_remembered_until_tol
         assert "The start seems worth -0.45." in lab.inner_text()  # Monte Carlo: the mean of 8.1 and -9
         seen.page.reload()
         seen.open("agent")
-        assert "Walks so far: 2" in lab.inner_text()
+        assert "Your walks so far: 2." in lab.inner_text()  # where one walked last, there one stands
         assert seen.page.evaluate("Object.keys(localStorage)") == ["rlbook-walks"]
         lab.get_by_text("The maze", exact=True).click()
         lab.get_by_role("button", name="Forget my walks").click()
@@ -393,7 +398,8 @@ def test_the_reader_walks_by_keys_swipes_and_buttons_and_is_remembered_until_tol
 def test_someone_else_walks_to_the_goal_and_is_not_taken_for_the_reader(browser: Any, page_of_labs: str) -> None:
     with opened(browser, page_of_labs) as seen:
         assert 0 < seen.run("agent") <= 8.1
-        assert "The walks that you watched" in seen.lab("agent").inner_text()
+        assert "The walks that you watched so far" in seen.lab("agent").inner_text()
+        assert "not walked here yet" not in seen.lab("agent").inner_text()
         assert seen.page.evaluate("localStorage.length") == 0
 
 
@@ -420,9 +426,10 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
         walker = lab("agent", "walk")
         walker.locator(".lab-open").click()
         seen.ready(walker)
+        walker.get_by_label("Maze", exact=True).select_option("six cells")
         for move in ("right", "right", "down"):
             walker.get_by_role("button", name=move).click()
-        assert "Your shortest way to the goal took 3 steps." in walker.inner_text()
+        assert "The shortest way to the goal took 3 steps." in walker.inner_text()
         assert "shortest way there is" not in walker.inner_text()
         walker.get_by_text("Is there a shorter way?").click()
         walker.get_by_text("The shortest way there is takes 3 steps.").wait_for()
@@ -432,6 +439,15 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
         walks = lab("agent", "learn")
         mean = solved("agent", "learn")  # a stranger's walks, always the same
         assert "Six walks of a stranger" in walks.inner_text() and -9 < mean < 8.1
+        for _ in range(2):  # the start, and then B: what its numbers were made of
+            walks.locator("svg.lab-maze").nth(0).press("ArrowRight")
+        made = walks.inner_text()
+        returns = [float(G) for G in re.findall(r"walk \d: (-?[\d.]+\d)", made)]
+        shown = re.search(r"B (-?[\d.]+),", walks.locator("svg.lab-maze").nth(0).get_attribute("aria-label"))
+        assert "Cell B. Monte Carlo: the mean of" in made and float(shown[1]) == pytest.approx(
+            np.mean(returns), abs=0.02
+        )
+        assert sum(int(share) for share in re.findall(r"(\d+) %", made)) == pytest.approx(100, abs=2)
         before = walks.locator("svg.lab-maze").nth(0).get_attribute("aria-label")
         once = walks.locator("svg.lab-maze").nth(1).get_attribute("aria-label")
         assert solved("agent", "learn") == mean  # the same walks again: Monte Carlo stays, TD goes on
@@ -464,7 +480,10 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
             "walk => localStorage.setItem('rlbook-walks', walk)", f'{{"six cells":[[{walk}],[{{"state":99}}]]}}'
         )
         seen.page.reload()
-        assert solved("agent", "learn") == pytest.approx(8.1) and "One walk of yours" in walks.inner_text()
+        assert (
+            solved("agent", "learn") == pytest.approx(8.1)
+            and "One walk of yours, in the maze of six cells" in walks.inner_text()
+        )
         pull = lab("agent", "pull")
         pull.locator(".lab-open").click()
         seen.ready(pull)
@@ -500,6 +519,14 @@ def test_on_a_phone_run_shows_what_it_does(browser: Any, tmp_path: Path, mode: t
         seen.ready(lab)
         seen.page.wait_for_timeout(300)
         assert lab.locator(".lab-fold[open]").count() == 0
+        lab.evaluate("node => node.querySelectorAll('.lab-fold').forEach(fold => { fold.open = true; })")
+        low = (
+            "nodes => nodes.filter(n => n.offsetParent && n.getBoundingClientRect().height < 40).map(n => n.outerHTML)"
+        )
+        assert lab.locator("button, select, summary, input").evaluate_all(low) == []  # for a finger
+        lab.evaluate("node => node.querySelectorAll('.lab-fold').forEach(fold => { fold.open = false; })")
+        wide = "nodes => nodes.filter(n => n.scrollWidth > n.clientWidth).length"
+        assert lab.locator(".lab-scroll").evaluate_all(wide) == 0
         for part in (".lab-run", ".lab-status", ".lab-maze, .lab-pair svg, .lab-scroll"):
             box = lab.locator(part).locator("visible=true").first.bounding_box()
             assert 0 <= box["y"] and box["y"] + box["height"] <= NARROW["height"], (part, box)
@@ -517,6 +544,101 @@ def test_the_focus_stays_where_enter_was_pressed(browser: Any, page_of_labs: str
                     if button.is_visible() and button.is_enabled():
                         button.press("Enter")
                         assert button.evaluate("node => node === document.activeElement"), button.inner_text()
+
+
+def test_the_mazes_of_the_walks_are_sound(browser: Any, page_of_labs: str) -> None:
+    """Sixteen cells, three walls, a trap, and a way to the goal of at least five moves: by breadth first, not by values."""
+    with opened(browser, page_of_labs) as seen:
+        seen.open("agent")
+        worlds = seen.page.evaluate("lab.use('walks').WORLDS")
+    assert len(worlds) == 9 and len({"/".join(rows) for rows in worlds.values()}) == 9
+    for name, rows in worlds.items():
+        world = {(i, j): kind for i, row in enumerate(rows) for j, kind in enumerate(row)}
+        if name == "six cells":
+            continue
+        assert sorted(world.values()) == sorted("###.......STG" + "...")
+        reached = [next(cell for cell, kind in world.items() if kind == "S")]
+        moves = {reached[0]: 0}
+        for i, j in reached:
+            for there in ((i + 1, j), (i - 1, j), (i, j + 1), (i, j - 1)):
+                if world.get(there, "#") in ".G" and there not in moves:
+                    moves[there] = moves[(i, j)] + 1
+                    if world[there] == ".":
+                        reached.append(there)
+        goal = next(cell for cell, kind in world.items() if kind == "G")
+        assert moves.get(goal, 0) >= 5, name
+
+
+def test_a_link_opens_a_lab_sets_it_and_runs_it(browser: Any, page_of_labs: str) -> None:
+    cells = "cells=S../.TG 0:-20 1:-20 2:-20 3:-20"
+    with opened(browser, f"{page_of_labs}#lab-maze:{cells}&discount=0.9&run") as seen:
+        assert seen.wait("maze") == pytest.approx(-29, abs=1e-4)  # into the trap: a price, then ten, discounted
+        lab = seen.lab("maze")
+        lab.get_by_label("Slip").select_option("0.2")
+        lab.get_by_text("A link to these settings").click()
+        link = seen.page.url
+        assert (
+            "slip=0.2" in link and "cells=" in link and "discount" not in link
+        )  # only what differs from the page's own
+        seen.page.goto("about:blank")
+        seen.page.goto(link)
+        seen.page.wait_for_function("() => document.querySelector('[data-lab=maze] [data-key=slip]')?.value === '0.2'")
+        seen.page.evaluate("location.hash = '#lab-maze:slip=7&layout=nowhere&cells=S<b>&run'")  # what nobody can choose
+        assert seen.wait("maze") == pytest.approx(8.1, abs=1e-4)
+        assert lab.get_by_label("Slip").input_value() == "0"
+
+
+def test_a_change_counts_at_once_and_the_run_before_stays_in_gray(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.open("cartpole")
+        lab.get_by_label("Seeds", exact=True).select_option("1")
+        lab.get_by_label("epochs").nth(1).select_option("6")
+        lab.get_by_label("clip ε").nth(1).select_option("0.3")  # now both sides are the same
+        lab.get_by_role("button", name="One round").click()
+        steps = "n => [...document.querySelectorAll('.lab-pair .lab-small')].filter(p => p.textContent.includes(n)).length > 1"
+        seen.page.wait_for_function(steps, arg="1,024 steps", timeout=WAIT)
+        lengths = lambda: [float(kl) for kl in re.findall(r"KL ([\d.]+),", lab.inner_text())]
+        assert len(lengths()) == 2 and len(set(lengths())) == 1
+        lab.get_by_label("learning rate", exact=True).first.select_option("0.1")
+        assert "Left: learning rate 0.1 from here on" in lab.inner_text()
+        lab.get_by_role("button", name="One round").click()
+        seen.page.wait_for_function(steps, arg="2,048 steps", timeout=WAIT)
+        assert len(kl := lengths()) == 2 and kl[0] > 1.1 * kl[1]  # the left side's rate was fourteen times the right's
+        assert lab.locator(".lab-curves .lab-gray").count() == 0
+        lab.get_by_role("button", name="Stop").click()
+        lab.get_by_role("button", name="One round").click()
+        lab.get_by_text("before, left: PPO, then learning rate 0.1").wait_for()
+        assert lab.locator(".lab-curves .lab-gray").count() == 2
+        lab.get_by_role("button", name="Stop").click()
+
+        lab = seen.open("language")
+        lab.get_by_role("button", name="Five updates").click()
+        lab.get_by_label("Rewarded is").select_option("minus its length")
+        assert "From update 0 on: minus its length." in lab.inner_text()
+        for _ in range(5):
+            lab.get_by_role("button", name="Five updates").click()
+            seen.page.wait_for_timeout(400)
+        seen.page.wait_for_function(
+            "() => [...document.querySelectorAll('[data-lab=language] tbody tr')].filter(r => r.children[2].textContent.length <= 3).length >= 5",
+            timeout=WAIT,
+        )
+        lab.get_by_role("button", name="Stop").click()
+
+
+def test_learners_go_on_in_a_maze_that_changes(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, page_of_labs) as seen:
+        lab = seen.open("maze")
+        lab.get_by_label("Speed").select_option("very quick")
+        lab.get_by_role("button", name="Let all four learn").click()
+        found = "x => Math.abs(+document.querySelector('[data-lab=maze]').dataset.score - x) < 0.05"
+        seen.page.wait_for_function(found, arg=8.1, timeout=WAIT)
+        picture = lab.locator("svg.lab-maze").first
+        box = picture.bounding_box()
+        lab.get_by_role("button", name="sets a goal").click()
+        picture.click(position={"x": box["width"] / 2, "y": box["height"] / 4})  # B, next to the start
+        seen.page.wait_for_function(found, arg=10, timeout=WAIT)
+        assert lab.get_by_role("button", name="Pause the learners").count() == 1
+        lab.get_by_role("button", name="Pause the learners").click()
 
 
 PRESS_ANYTHING = """([name, seed]) => {
@@ -550,8 +672,8 @@ def test_without_a_worker_the_page_works_itself_in_slices(browser: Any, page_of_
     with opened(browser, page_of_labs) as seen:
         seen.page.evaluate("window.Worker = undefined")
         lab = seen.open("cartpole")
-        lab.get_by_label("Seeds", exact=True).fill("1")
-        lab.get_by_label("epochs").nth(1).fill("6")
+        lab.get_by_label("Seeds", exact=True).select_option("1")
+        lab.get_by_label("epochs").nth(1).select_option("6")
         assert 475 <= seen.run("cartpole") <= 500
 
 

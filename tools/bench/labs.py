@@ -18,7 +18,6 @@ import argparse
 import gzip
 import json
 import os
-import re
 import shutil
 import statistics
 import sys
@@ -35,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "_ext"), str(ROOT / "tools"), str(ROOT / "tests")]
 
 from lab_weights import SIZE, TASK  # noqa: E402
-from labs import loading, opening  # noqa: E402
+from labs import LABS, loading, opening  # noqa: E402
 
 from rlbook_lib.dynamic_programming import bellman_optimality_backup  # noqa: E402
 from rlbook_lib.grpo import GRPOConfig, iterate_grpo  # noqa: E402
@@ -165,17 +164,12 @@ def main() -> None:
     if options.phone:
         with sync_playwright() as play:
             return on_a_phone(play, options.seeds)
-    from test_lab_parity import model
+    from test_lab_parity import model, scripts_of
 
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
     few = seeds[: max(1, options.seeds // 3)]
     found: dict[str, dict[str, list[Any]]] = {name: {"page": [], "library": []} for name in WORKS}
-    lists = re.findall(
-        r"(\w+): \[(.*?)\]",
-        re.search(r"lab\.needs = \{(.*?)\n\};", (LAB / "lab.js").read_text(), re.DOTALL)[1],
-        re.DOTALL,
-    )
-    needs = {name: re.findall(r'"(\w+)"', words) for name, words in lists}
+    needs = {name: scripts_of(name) for name in LABS}
     scripts = [script for names in needs.values() for script in names] + ["weights", "weights_twelve"]
     engine = [name for name in dict.fromkeys(scripts) if not name.startswith(("lab_", "page", "maze_picture"))]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
