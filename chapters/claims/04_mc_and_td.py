@@ -1,5 +1,7 @@
+import json
+
 import numpy as np
-from claims import cells
+from claims import CHAPTERS, cells
 
 from rlbook_lib.evaluation import bootstrap_interval
 from rlbook_lib.maze import Maze
@@ -108,3 +110,39 @@ def the_crossing_is_joined(seed):
     alpha = rng.uniform(0.36, 0.85)  # so that Monte Carlo's second step outweighs its first
     before, after = (watch("TD(0)", alpha=alpha)[k][0][10] for k in (8, 9))
     return after > before and watch("Monte Carlo", alpha=alpha)[-1][0][6] < 0 < watch("TD(0)", alpha=alpha)[-1][0][6]
+
+
+def the_next_prediction_is_nearer_over_forty_rides(seed):
+    """now the left app is nearer"""
+    forty = cells(PAGE, "mt-ride00")["forty"]
+    left, right = (np.abs(forty(waits, seed=seed) - 33).mean() for waits in (False, True))
+    return left < right - 0.1
+
+
+def sarsa_comes_to_rest_near_its_own_table(seed):
+    """With $\\alpha = 0.1$ and 2000 episodes its walks come within 2 of $-21$."""
+    settings = dict(episodes=2000, gamma=1.0, alpha=0.1, epsilon=0.1, seed=seed, runs=30)
+    return abs(sarsa("CliffWalking-v1", **settings).returns[:, -200:].mean() + 20.7) < 2
+
+
+def one_line_makes_it_sarsa(seed):
+    """Q-learning's nine run along the edge. SARSA's leave it"""
+    lines = {
+        cell["id"]: "".join(cell["source"])
+        for cell in json.loads((CHAPTERS / f"{PAGE}.ipynb").read_text("utf-8"))["cells"]
+    }
+    found = []
+    for best in ("max(Q[after])", "Q[after][later]"):
+        page = cells(PAGE, "mt-pr01", "mt-on5a").copy()
+        exec(lines["mt-on5c"].partition("\n\n\ntables")[0].replace("max(Q[after])", best), page)
+        tables, late = zip(*[page["train"](9 * seed + k) for k in range(9)])
+        along = 0  # greedy paths that pass above the middle of the cliff
+        for Q in tables:
+            cell, seen = (3, 0), set()
+            while cell not in seen and cell != (3, 11):
+                seen.add(cell)
+                cell = page["cliff_step"](cell, Q[cell].index(max(Q[cell])))[0]
+            along += (2, 6) in seen
+        found.append((along, sum(late) / 9))
+    (edge, paid), (kept, less) = found
+    return edge == 9 and kept <= 3 and less > paid + 8

@@ -65,6 +65,24 @@ def test_the_crossing_by_hand() -> None:
     assert abs(33 - (30 + 0.5 * (28 - 30))) > abs(33 - (30 + 0.5 * (33 - 30))) and truth("04_mc_and_td", 0) == "right"
 
 
+def test_the_crossing_with_traces_by_hand() -> None:
+    """5 at the first goal; 2.25 at the cell below; then two more errors reach it through its trace, the last is the fall."""
+    trace, lower, V, below = 0.0, 0.0, 5.0, 0.0
+    for here, there in (("below", "V"), ("V", "below"), ("below", "T")):
+        pays, after = (-10.0, 0.0) if there == "T" else (0.0, V if there == "V" else below)
+        trace, lower = 0.72 * trace + (here == "V"), 0.72 * lower + (here == "below")
+        delta = pays + 0.9 * after - (below if here == "below" else V)
+        V, below = V + 0.5 * delta * trace, below + 0.5 * delta * lower
+    assert V == pytest.approx(-0.51, abs=5e-3) and truth("04_mc_and_td", 2) == "less than 0"
+
+
+def test_the_luck_of_four_rooms_by_draws() -> None:
+    """A door's entry is the mean of its coins, weighed 0.1 * 0.9^k; each of the four rooms behind adds the largest of ten of them."""
+    coins = np.random.default_rng(0).choice([-1.0, 1.0], size=(4000, 10, 60))
+    largest = (coins @ (0.1 * 0.9 ** np.arange(60))).max(axis=1).mean()
+    assert truth("05_dqn", 2) == pytest.approx(4 * largest, abs=0.05)
+
+
 def test_the_best_baseline_of_two_doses() -> None:
     """For pays 1 and 0 the squared scores weigh the good dose by p (1 - p)^2 and the bad one by (1 - p) p^2: b* = 1 - p."""
     assert truth("06_policy_gradients", 2) == pytest.approx(1 - 1 / (1 + exp(-2)), abs=1e-4)
