@@ -39,3 +39,22 @@ def a_still_target_lets_the_news_travel_one_cell_a_copy(seed):
     values = network(page["one_hot"]).detach().numpy()[:24].max(axis=1)
     exact = 10 * 0.95 ** np.arange(23, -1, -1)
     return 11 <= (values > exact / 2).sum() <= 12  # cells behind the front
+
+
+def the_maximum_adds_up_and_an_older_judge_takes_it_away(seed):
+    """the maximum adds a little in every room, and the sum is believed. A judge with errors of its own takes most of it away."""
+    page = cells(PAGE, "dqn-c045")
+    highest, fair = (
+        [page["rooms"](double, C, seed=seed)[-25:].mean() for C in page["COPIES"]] for double in (False, True)
+    )
+    return min(highest) > 1.2 and fair[0] == highest[0] and max(fair[2:]) < 0.3
+
+
+def some_starts_draw_the_wave_and_some_do_not(seed):
+    """Other starts do better"""
+    page = cells(PAGE, "dqn-fit-explore")
+    x, wave, errors = page["position"].numpy(), 8 * np.sin(np.arange(1, 24) / 2), []
+    for start in range(100 * seed, 100 * seed + 10):
+        w, b, v, c = page["fit"](32, torch.tensor(wave), start)[-1]
+        errors.append(np.sqrt(np.mean((c + np.maximum(0, x * w + b) @ v - wave) ** 2)))
+    return min(errors) < 1.2 and max(errors) > 1.9
