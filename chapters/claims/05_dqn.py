@@ -45,7 +45,7 @@ def the_maximum_adds_up_and_an_older_judge_takes_it_away(seed):
     """the maximum adds a little in every room, and the sum is believed. A judge with errors of its own takes most of it away."""
     page = cells(PAGE, "dqn-c045")
     highest, fair = (
-        [page["rooms"](double, C, seed=seed)[-10:].mean() for C in page["COPIES"]] for double in (False, True)
+        [page["rooms"](double, C, seed=seed)[-15:].mean() for C in page["COPIES"]] for double in (False, True)
     )
     return min(highest) > 1.2 and fair[0] == highest[0] and max(fair[2:]) < 0.3
 
