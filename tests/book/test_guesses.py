@@ -17,6 +17,7 @@ from stored_figures import data_of, is_interactive
 
 from rlbook_lib.evaluation import stored_runs
 from rlbook_lib.reward_model import bradley_terry_newton
+from rlbook_lib.text_tasks import CheckDigit
 
 
 @cache
@@ -93,6 +94,12 @@ def test_the_words_of_a_code_that_is_a_little_wrong() -> None:
     assert truth("08_entropy_kl", 0) == ("longer" if cost[1] > cost[0] else "shorter")
 
 
+def test_what_the_loosest_leash_earns() -> None:
+    """At so small a price only the trick and the best honest answer are left, in the ratio of their weights."""
+    trick = 0.002 / 0.098 * exp((1.2 - 0.9) / 0.03)
+    assert truth("08_entropy_kl", 1) == pytest.approx((0.9 - trick) / (1 + trick), abs=2e-3)
+
+
 def test_what_a_policy_that_looks_no_more_finds_after_the_swap() -> None:
     """One agent after the other, by softmax of its logits: few of 100 earn more than 0.9 at the end."""
     rng, rich, means = np.random.default_rng(5), 0, np.array([1.0, 0.6, 0.3, 0.0])
@@ -105,7 +112,7 @@ def test_what_a_policy_that_looks_no_more_finds_after_the_swap() -> None:
             z += 0.1 * (now[a] + 0.3 * rng.standard_normal()) * ((np.arange(4) == a) - pi)
         rich += pi @ now > 0.9
     assert rich < 0.4 * 40
-    assert truth("08_entropy_kl", 1) == "fewer than 40"
+    assert truth("08_entropy_kl", 2) == "fewer than 40"
 
 
 def test_new_actions_in_the_old_mix_of_cells_by_long_walks() -> None:
@@ -120,7 +127,7 @@ def test_new_actions_in_the_old_mix_of_cells_by_long_walks() -> None:
             total += weight * sum(new[way] * pays.get((cell, way), 0.0) for way in range(4))
             cell, weight = moves[cell][rng.integers(4)], 0.9 * weight
         found.append(total)
-    assert np.mean(found) < -3.93 - 1 and truth("08_entropy_kl", 2) == "worse"
+    assert np.mean(found) < -3.93 - 1 and truth("08_entropy_kl", 3) == "worse"
 
 
 def test_the_top_of_the_ledge() -> None:
@@ -161,17 +168,33 @@ def test_the_favorite_of_many_and_the_price_of_nothing() -> None:
     assert truth("12_rlhf", 4) == middles.index(max(middles))
 
 
+def test_the_least_likely_letter_and_the_first_line_that_stays_right() -> None:
+    """Letters by their numbers less 2; a push on a letter of one answer is the larger the less likely the letter was."""
+    runs = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")
+    tokens, chances = (runs["healthy"][name][1].reshape(7, 8, 17)[2] for name in ("group_tokens", "group_chances"))
+    right = [row for row in range(8) if tokens[row][:15].tolist() == [int(x) + 2 for x in "908808003024"] + [13, 8, 1]]
+    assert [int(np.argmin(chances[row][:14])) for row in right] == [0] and truth("13_grpo", 0) == "the 9 at the front"
+    answers = runs["grpo"]["answers"][1].astype(int).reshape(15, 6, 17)
+    prompts = CheckDigit().prompts(5, np.random.default_rng(3), "eval")
+    since = []
+    for line, prompt in enumerate(["978026203924:", *prompts]):
+        digit = -sum((1, 3)[place % 2] * int(x) for place, x in enumerate(prompt[:-1])) % 10
+        good = [[13, digit + 2, 1] == [x for x in row.tolist() if x][-3:] for row in answers[:, line]]
+        since.append(max(frame for frame, fine in enumerate(good) if not fine))
+    assert truth("13_grpo", 1) == f"line {np.argmin(since) + 1}"
+
+
 def test_the_advantage_of_the_only_right_answer_of_four() -> None:
-    assert truth("13_grpo", 0) == pytest.approx((1 - 1 / 4) / sqrt(1 / 4 * 3 / 4), abs=1e-3)
+    assert truth("13_grpo", 2) == pytest.approx((1 - 1 / 4) / sqrt(1 / 4 * 3 / 4), abs=1e-3)
 
 
 def test_who_learns_and_who_writes_by_what_is_right_and_how_long_in_the_end() -> None:
     runs = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")
     starts = ("never shown", "taught, then hidden", "never taught, 3 % shown")
     assert max(np.median(runs[name]["right"][:, 55:60]) for name in starts) < 0.2
-    assert truth("13_grpo", 1) == "none of them"
+    assert truth("13_grpo", 3) == "none of them"
     divided, plain = (np.median(runs[f"price 0.06{end}"]["length"][:, -5:]) for end in ("", ", no division"))
-    assert plain < 5 < 10 < divided and truth("13_grpo", 2) == "only with division"
+    assert plain < 5 < 10 < divided and truth("13_grpo", 4) == "only with division"
 
 
 def test_the_ill_run_by_its_first_update() -> None:
@@ -179,7 +202,12 @@ def test_the_ill_run_by_its_first_update() -> None:
     runs = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")
     causes = {"learning rate 1e-2": "the learning rate is too high", "KL price 3": "the KL price is too high"}
     (case,) = [name for name in causes if runs[name]["clipped"][:, 0].min() > 0.1]
-    assert truth("13_grpo", 3) == causes[case]
+    assert truth("13_grpo", 5) == causes[case]
+
+
+def test_what_is_right_where_length_is_paid() -> None:
+    late = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")["a point a token"]["right"][:, -5:]
+    assert late.max() < 0.1 and truth("13_grpo", 6) == "hardly any"
 
 
 LESSON = "chapters/10_ppo.html"

@@ -67,7 +67,7 @@ CASES: dict[str, dict[str, Any]] = {
     "another form asked for": {"updates": 40, "rule": "another form"},
     "KL price 3": {"updates": 40, "beta": 3.0},
     "room for 10 tokens": {"updates": 40, "room": 10},
-    "a point a token": {"updates": 40, "price": -1.0},
+    "a point a token": {"updates": 80, "price": -1.0, "texts": True},
     "the neighbor's reward": {"updates": 40, "rule": "the neighbor's"},
     "samples 4 updates old": {"updates": 40, "behind": 4},
 }
@@ -119,6 +119,7 @@ def run(
     room: int = ROOM,
     behind: int = 0,
     groups: bool = False,
+    texts: bool = False,
     all_of_it: bool = False,
     **settings: Any,
 ) -> dict[str, list[float]]:
@@ -145,7 +146,7 @@ def run(
         began = time.process_time()
     if behind:
         write_with(model, model)
-    names = ("right", "length", "worked", "length_wrong", "entropy", "zero_variance", "paid", "kl")
+    names = ("right", "length", "worked", "worked_right", "length_wrong", "entropy", "zero_variance", "paid", "kl")
     names += ("cut_off", "from_start", "clipped", "gradient_norm")
     curves = {name: [row[name] for row in rows] for name in names if all(name in row for row in rows)}
     curves |= {"tokens": tokens, "train_seconds": [seconds], "once": np.mean(once, 1).tolist()}
@@ -155,11 +156,10 @@ def run(
         for tokens, chances in eight:
             curves["group_tokens"] += tokens
             curves["group_chances"] += chances
+    if texts or all_of_it:
+        curves |= {"answers": np.concatenate(answers).ravel().tolist()}
     if all_of_it:
-        curves |= {
-            "answers": np.concatenate(answers).ravel().tolist(),
-            "once_watched": np.array(once)[:, :6].ravel().tolist(),
-        }
+        curves |= {"once_watched": np.array(once)[:, :6].ravel().tolist()}
         half = Transformer(CharTokenizer(TASK.alphabet), seed=seed)
         half.load_state_dict(torch.load(Path(tempfile.gettempdir()) / "rlbook_check_digit" / f"{seed}_{taught}.pt"))
         for name, which in (("half_taught", half), ("before", before), ("after", model)):
@@ -202,11 +202,13 @@ def iterate(
 
     def watch(batch: Completions, paid: torch.Tensor) -> dict[str, float]:
         wrong = batch.lengths[reward.right == 0].float()
+        worked = torch.tensor([not text.startswith("=") for text in batch.texts])
         return {
             "right": float(reward.right.mean()),
             "paid": float(paid.mean()),
             "length": float(batch.lengths.float().mean()),
-            "worked": float(np.mean([not text.startswith("=") for text in batch.texts])),
+            "worked": float(worked.float().mean()),
+            "worked_right": float((reward.right * worked).mean()),
             "length_wrong": float(wrong.mean()) if len(wrong) else float("nan"),
             "cut_off": float(1 - batch.finished.float().mean()),
             "from_start": nats_from(before, batch),
