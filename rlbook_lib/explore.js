@@ -14,6 +14,17 @@
     }
   });
 
+  // A guess is kept by the book's page (book.js); in JupyterLab, which has none, until its tab is closed.
+  const kept = (question, found) => {
+    if (window.bookGuess) return bookGuess(question, found);
+    if (!document.body.dataset.jpThemeName) return;
+    try {
+      const all = JSON.parse(sessionStorage.getItem("rlbook-guesses")) ?? {};
+      if (found !== undefined) sessionStorage.setItem("rlbook-guesses", JSON.stringify({...all, [question]: found}));
+      return all[question];
+    } catch { /* nothing is kept */ }
+  };
+
   function start(root) {
     const svg = root.querySelector(".rlx-picture > svg");
     if (!svg || root.dataset.ready) return;
@@ -188,7 +199,7 @@
         if (value !== null && !choices) mark("rlx-yours", value);
         if (before) return lay();
         const off = choices ? value === truth : (value - truth) / (high - low);
-        window.bookGuess?.(question, value === null ? null : [value, say(value), say(truth), off]);
+        kept(question, value === null ? null : [value, say(value), say(truth), off]);
         at.forEach((to, index) => { if (index !== player || !plays) write(index, state[index] = to); });
         draw();
         if (held) (button ?? boxes[0].querySelector("input, select")).focus();
@@ -235,7 +246,7 @@
       offer("Just show", () => null);
       root.querySelector(".rlx-picture").after(row, told);
       root.classList.add("rlx-asks");
-      const before = window.bookGuess?.(question);
+      const before = kept(question);
       if (before !== undefined) answer(before && before[0], true);
     }
     if (data.guess) ask(data.guess);

@@ -39,7 +39,8 @@ lab.define("page", function (use) {
     if (wanted.has("run")) root.reset();
     for (const node of controls(root)) if (!wanted.has(node.dataset.key)) put(node, first(node));
     for (const [key, value] of wanted) controls(root).filter(node => node.dataset.key === key).forEach(node => put(node, value));
-    if (wanted.has("run")) root.querySelector(".lab-run").click();
+    const run = root.querySelector(".lab-run"), press = () => run.disabled ? setTimeout(press, 100) : run.click();  // weights may be on their way
+    if (wanted.has("run")) press();
   }
   /** The link itself, at the foot of a lab. */
   function share(root) {

@@ -16,17 +16,22 @@ from page_visit import Visit, opened, served
 from stored_figures import data_of, is_interactive
 
 from rlbook_lib.evaluation import stored_runs
+from rlbook_lib.explore import dressed
 from rlbook_lib.reward_model import bradley_terry_newton
 from rlbook_lib.text_tasks import CheckDigit
 
 
 @cache
-def guesses(chapter: str) -> list[dict[str, Any]]:
-    """The questions of a lesson's stored figures, in their order."""
+def asking(chapter: str) -> list[str]:
+    """A lesson's stored figures that ask, in their order."""
     cells = json.loads((ROOT / "chapters" / f"{chapter}.ipynb").read_text("utf-8"))["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     figures = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
-    return [data_of(figure)["guess"] for figure in figures if is_interactive(figure) and "guess" in data_of(figure)]
+    return [figure for figure in figures if is_interactive(figure) and "guess" in data_of(figure)]
+
+
+def guesses(chapter: str) -> list[dict[str, Any]]:
+    return [data_of(figure)["guess"] for figure in asking(chapter)]
 
 
 def truth(chapter: str, number: int) -> Any:
@@ -316,3 +321,20 @@ def test_a_choice_on_a_phone(site: Path, browser: Any) -> None:
         assert figure.locator(".rlx-told").inner_text() == f"Your guess: {wrong}. The truth: {right}."
         assert page.locator(".own-errors tbody").inner_text().split()[-1] == "wrong"
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("lab", [True, False])
+def test_in_jupyterlab_a_guess_outlives_a_reload(browser: Any, tmp_path: Path, lab: bool) -> None:
+    """There no script of the book keeps it; other pages without one ask again."""
+    figure, asked = next((f, g) for f, g in zip(asking("09_trpo"), guesses("09_trpo")) if "choices" in g)
+    body = '<body data-jp-theme-name="JupyterLab Light">' if lab else "<body>"
+    (tmp_path / "page.html").write_text(f'<!doctype html><meta charset="utf-8">{body}{dressed(figure)}', "utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    page.locator(".rlx-guess button").first.click()
+    page.reload()
+    page.locator("rlx-figure[data-ready]").wait_for()
+    assert page.locator(".rlx-asks").count() == (not lab)
+    assert (f"Your guess: {asked['choices'][0]}." in page.locator(".rlx-told").inner_text()) == lab
+    page.close()
