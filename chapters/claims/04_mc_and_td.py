@@ -132,9 +132,9 @@ def one_line_makes_it_sarsa(seed):
         for cell in json.loads((CHAPTERS / f"{PAGE}.ipynb").read_text("utf-8"))["cells"]
     }
     found = []
-    for best in ("max(Q[after])", "Q[after][later]"):
+    for best in ("max(q[after])", "q[after][later]"):
         page = cells(PAGE, "mt-pr01", "mt-on5a").copy()
-        exec(lines["mt-on5c"].partition("\n\n\ntables")[0].replace("max(Q[after])", best), page)
+        exec(lines["mt-on5c"].partition("\n\n\nagents")[0].replace("max(q[after])", best), page)
         tables, late = zip(*[page["train"](9 * seed + k) for k in range(9)])
         along = 0  # greedy paths that pass above the middle of the cliff
         for Q in tables:

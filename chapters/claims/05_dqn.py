@@ -50,11 +50,11 @@ def the_maximum_adds_up_and_an_older_judge_takes_it_away(seed):
     return min(highest) > 1.2 and fair[0] == highest[0] and max(fair[2:]) < 0.3
 
 
-def some_starts_draw_the_wave_and_some_do_not(seed):
-    """Other starts do better"""
+def most_starts_draw_the_wave(seed):
+    """Most other starts draw it"""
     page = cells(PAGE, "dqn-fit-explore")
     x, wave, errors = page["position"].numpy(), 8 * np.sin(np.arange(1, 24) / 2), []
     for start in range(100 * seed, 100 * seed + 10):
         w, b, v, c = page["fit"](32, torch.tensor(wave), start)[-1]
         errors.append(np.sqrt(np.mean((c + np.maximum(0, x * w + b) @ v - wave) ** 2)))
-    return min(errors) < 1.2 and max(errors) > 1.9
+    return np.median(errors) < 1.2
