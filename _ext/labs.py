@@ -57,7 +57,7 @@ OPTIONS = {
     "agent": {"mode"},
 }
 # how a lab looks before it is touched; lab.css comes with the touch
-CLOSED = """<style>.lab{margin:.5rem 0}.lab-bar{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center;margin:0;max-width:none;border:1px solid color-mix(in srgb,currentColor 22%,transparent);border-radius:6px;padding:.5rem .8rem}
+CLOSED = """<style>.lab{margin:.5rem 0;scroll-margin-top:3.5rem}.lab-bar{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center;margin:0;max-width:none;border:1px solid color-mix(in srgb,currentColor 22%,transparent);border-radius:6px;padding:.5rem .8rem}
 .lab-bar button{font:inherit;color:inherit;background:none;border:1px solid;border-radius:4px;padding:.15rem .6rem;min-height:2.5rem;cursor:pointer}.lab-bar+.lab-status{margin:0}@media print{.lab button{display:none}}</style>"""
 
 

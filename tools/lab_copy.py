@@ -188,7 +188,7 @@ def rewritten(text: str, page: str, book: Book) -> str:
         where = _link("this page of the book", f"{site}/{path}") if site else built
         return f"{OPTION.sub('', block[3]).strip()}\n\n*Lab: {title}. It computes in a page, not in a notebook: open {where}.*"
 
-    text = LAB.sub(named, text)
+    text = re.sub(r'<a href="#lab-[^"]*">(.*?)</a>', r"\1", LAB.sub(named, text))  # what sets a lab
     text = ROLE.sub(lambda role: book.reference(role[1], role[2], page), text)
     text = MATH.sub(numbered, text)
     text = TARGET.sub(lambda target: target[0].partition("\n")[2].lstrip("\n"), text)

@@ -41,8 +41,8 @@ function joinPages() {
       if (to.protocol !== "book:") continue;
       const page = to.pathname.replace(/^\//, "");
       const target = nameOf(page, decodeURIComponent(to.hash.slice(1)));
-      if (!pages.has(page)) {
-        link.replaceWith(...link.childNodes);                              // what only the site has: source code, files
+      if (!pages.has(page) || to.hash.startsWith("#lab-")) {
+        link.replaceWith(...link.childNodes);                              // what only the site has: source code, files, settings of a lab
       } else if (document.getElementById(target)) {
         link.setAttribute("href", `#${target}`);
       } else {
