@@ -176,12 +176,8 @@ class _Perceptron(nn.Module):
         super().__init__()
         self.observation_size = observation_size
         sizes = (observation_size, *hidden, outputs)
-        self.use(mlp(sizes, activation=activation, output_gain=output_gain, seed=seed))
-
-    def use(self, network: nn.Sequential) -> None:
-        """Compute with this perceptron from now on."""
-        self.network = network
-        self._fast = NumpyForward(network)
+        self.network = mlp(sizes, activation=activation, output_gain=output_gain, seed=seed)
+        self._fast = NumpyForward(self.network)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Outputs for observations (n, d), with gradients; ``outputs_of`` says which."""
@@ -482,37 +478,6 @@ class QNetwork(_Perceptron):
         rng = _needed(rng)
         explore = rng.random(len(best)) < check("epsilon", epsilon, UnitInterval)
         return np.where(explore, rng.integers(self.n_actions, size=len(best)), best)
-
-
-class SharedPolicyValue(nn.Module):
-    """A policy and a value network that share their hidden layers: one trunk, two heads.
-
-    ``.policy`` and ``.value`` are a policy and a value network like any other, with the same hidden layers.
-    Train with the parameters of this module, which are counted once.
-    The hidden layers of ``policy``, one at least, become the trunk; ``seed`` is of the value head's weights, and ``scale``
-    that of a ``ValueNetwork``.
-    """
-
-    @checked
-    def __init__(self, policy: Policy, *, seed: Seed, scale: Positive = 1.0) -> None:
-        super().__init__()
-        if len(policy.network) < 2:
-            raise ValueError("policy has hidden=(); expected a hidden layer to share")
-        last = policy.network[-1]
-        assert isinstance(last, nn.Linear)
-        self.policy = policy
-        self.value = ValueNetwork(policy.observation_size, hidden=(), seed=seed, scale=scale)
-        head = mlp((last.in_features, 1), seed=seed)[0]
-        self.value.use(nn.Sequential(*list(policy.network)[:-1], head))
-
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Policy outputs (n, k) and values (n,) for observations (n, d); the trunk is computed once."""
-        trunk = self.policy.network[:-1]
-        features = trunk(observations)
-        return (
-            self.policy.outputs_of(self.policy.network[-1](features)),
-            self.value.outputs_of(self.value.network[-1](features)),
-        )
 
 
 # ---------------------------------------------------------------------- networks for an environment

@@ -67,7 +67,6 @@ class PPOConfig:
     max_gradient_norm: Positive | None = None  #: longer gradients are shortened to this; None leaves them; 0.5
     hidden: tuple[Count, ...] = (64,)  #: sizes of the hidden layers, of the policy as of the value network
     activation: Literal["tanh", "relu"] = "relu"  #: between the layers
-    shared: bool = False  #: policy and value share their hidden layers
     initial_log_std: Finite = 0.0  #: where a Gaussian policy's log standard deviations start
 
     @property
@@ -295,8 +294,7 @@ def diagnose(networks: Network, batch: PPOBatch, epsilon: NotNegative) -> dict[s
 
 
 def _actors(env: Any, config: PPOConfig, seed: int) -> Any:
-    seeds = split_seed(seed, 4)
-    return open_actors(env, config, seeds, copies=config.copies, steps=config.steps, shared=config.shared)
+    return open_actors(env, config, split_seed(seed, 4), copies=config.copies, steps=config.steps)
 
 
 @dataclass

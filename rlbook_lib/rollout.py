@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from rlbook_lib.checks import Actor, Array, Count, Environment, Seed, Settings, Values, checked
 from rlbook_lib.environments import VectorEnvironment, opened
-from rlbook_lib.networks import Policy, SharedPolicyValue, ValueNetwork, make_policy
+from rlbook_lib.networks import Policy, ValueNetwork, make_policy
 from rlbook_lib.training import pack, unpack
 
 
@@ -190,7 +190,7 @@ def value_estimates(rollout: Rollout, value_network: Values) -> tuple[Any, Any]:
 
 
 class SeparatePolicyValue(nn.Module):
-    """A policy and a value network that share nothing, behind the interface of ``SharedPolicyValue``."""
+    """A policy and a value network in one module, which share nothing."""
 
     @checked
     def __init__(self, policy: nn.Module, value: ValueNetwork) -> None:
@@ -215,7 +215,7 @@ class Actors(NamedTuple):
 @checked
 @contextmanager
 def open_actors(
-    env: Environment, config: Settings, seeds: Sequence[Seed], *, copies: Count, steps: Count, shared: bool = False
+    env: Environment, config: Settings, seeds: Sequence[Seed], *, copies: Count, steps: Count
 ) -> Iterator[Actors]:
     """Environments, a policy and a value network for them, and a collector: ``with open_actors(...) as actors``.
 
@@ -225,18 +225,12 @@ def open_actors(
         config: its ``hidden``, ``activation``, ``initial_log_std`` and ``scale`` are those of the networks.
         seeds: four of them: of the environments, the policy, the value network and the actions.
         steps: T, of each copy in one rollout.
-        shared: policy and value share their hidden layers.
     """
     with opened(env, copies, seed=seeds[0]) as environments:
         layers: dict[str, Any] = {"hidden": config.hidden, "activation": config.activation}
         spaces, deviation = (environments.observation_space, environments.action_space), config.initial_log_std
         policy: Any = make_policy(*spaces, seed=seeds[1], initial_log_std=deviation, env=environments.name, **layers)
-        networks: Any
-        if shared:
-            networks = SharedPolicyValue(policy, seed=seeds[2], scale=config.scale)
-        else:
-            value = ValueNetwork(environments.observation_size, seed=seeds[2], scale=config.scale, **layers)
-            networks = SeparatePolicyValue(policy, value)
-        networks.to(environments.device)
+        value = ValueNetwork(environments.observation_size, seed=seeds[2], scale=config.scale, **layers)
+        networks = SeparatePolicyValue(policy, value).to(environments.device)
         collector = Collector(environments, policy, steps, environments.generator(seeds[3]))
-        yield Actors(environments, policy, networks.value, networks, collector)
+        yield Actors(environments, policy, value, networks, collector)

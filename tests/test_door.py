@@ -55,7 +55,7 @@ FREE: dict[str, str] = {
     **dict.fromkeys(["experience.discrete_size", "experience.new_history", "experience.one_or_all"], SHARED),
     **{
         f"networks.{name}.{part}": INNER_LOOP
-        for name in ("CategoricalPolicy", "GaussianPolicy", "ValueNetwork", "QNetwork", "SharedPolicyValue")
+        for name in ("CategoricalPolicy", "GaussianPolicy", "ValueNetwork", "QNetwork")
         for part in (
             "forward",
             "outputs_of",

@@ -16,7 +16,6 @@ from rlbook_lib.networks import (
     CategoricalPolicy,
     GaussianPolicy,
     QNetwork,
-    SharedPolicyValue,
     ValueNetwork,
     gaussian_log_prob,
     make_policy,
@@ -155,7 +154,6 @@ def test_weights_are_orthogonal_and_biases_zero(sizes):
 def test_nothing_touches_the_global_generators():
     before_torch, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()
     policy = CategoricalPolicy(4, 2, seed=0)
-    SharedPolicyValue(policy, seed=1)
     GaussianPolicy(4, 2, seed=0).sample(rows(), np.random.default_rng(0))
     policy.sample(rows(), np.random.default_rng(0))
     policy.sample_torch(torch.tensor(rows()), torch.Generator().manual_seed(0))
@@ -232,7 +230,6 @@ def test_a_copied_policy_acts_with_its_own_weights():
         ),
         (lambda: GaussianPolicy(4, 3, seed=0, low=[0, 0]), ValueError, "low is .*; expected one number or 3"),
         (lambda: GaussianPolicy(4, 1, seed=0, high=math.nan), ValueError, "high is nan; expected one number or 1"),
-        (lambda: SharedPolicyValue(CategoricalPolicy(4, 2, hidden=(), seed=0), seed=0), ValueError, "hidden"),
         (lambda: CategoricalPolicy(1, 2, seed=0).act([["a"]]), TypeError, "observations has type"),
         (
             lambda: CategoricalPolicy(1, 2, seed=0).act([[0.0]], greedy=False, rng=3),
@@ -381,29 +378,6 @@ def test_action_values_and_how_they_act():
     assert np.array_equal(network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=0.0), network.act(x))
     with pytest.raises(ValueError, match="epsilon"):
         network.act(x, greedy=False, rng=np.random.default_rng(0), epsilon=1.5)
-
-
-@pytest.mark.parametrize("make", [categorical, gaussian])
-def test_policy_and_value_share_their_hidden_layers(make):
-    both = SharedPolicyValue(make(hidden=(8, 5)), seed=1, scale=3.0)
-    assert both.value.scale == 3.0
-    x = torch.tensor(rows())
-    outputs, values = both(x)
-    assert torch.equal(outputs, both.policy(x)) and torch.equal(values, both.value(x))
-    assert both.value.network[0] is both.policy.network[0]
-    trunk = 4 * 8 + 8 + 8 * 5 + 5
-    head = both.policy.network[-1]
-    own = sum(p.numel() for p in head.parameters()) + (2 if make is gaussian else 0)
-    assert sum(p.numel() for p in both.parameters()) == trunk + own + 5 + 1
-    values.sum().backward()
-    assert both.policy.network[0].weight.grad.abs().sum() > 0
-    assert head.weight.grad is None
-    twin = copy.deepcopy(both)
-    assert twin.value.network[0] is twin.policy.network[0]
-    with torch.no_grad():
-        both.policy.network[0].weight.mul_(2)
-    assert both.value.numpy(rows()) == pytest.approx(both.value(x).detach().numpy(), abs=1e-4)
-    assert twin.value.numpy(rows()) == pytest.approx(values.detach().numpy(), abs=1e-4)
 
 
 # ---------------------------------------------------------------------- spaces

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlbook_lib import ppo
 from rlbook_lib.environments import TorchCartPole
-from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, SharedPolicyValue, ValueNetwork
+from rlbook_lib.networks import CategoricalPolicy, GaussianPolicy, ValueNetwork
 from rlbook_lib.ppo import (
     PPOBatch,
     Learner,
@@ -621,16 +621,6 @@ def test_what_changes_from_update_to_update_reaches_the_update(monkeypatch):
         assert (metrics["learning_rate"], metrics["kl_coefficient"], metrics["gradient_steps"]) == (rate, beta, done)
 
 
-def test_networks_are_shared_or_separate():
-    for shared, kind in ((True, SharedPolicyValue), (False, SeparatePolicyValue)):
-        networks = Learner("CartPole-v1", dataclasses.replace(SMALL, shared=shared), 0).networks
-        assert isinstance(networks, kind)
-        policy, value = (set(map(id, x.parameters())) for x in (networks.policy, networks.value))
-        assert len(policy & value) == (2 if shared else 0)  # the hidden layer's weight and bias
-        outputs, values = networks(torch.randn(5, 4))
-        assert outputs.shape == (5, 2) and values.shape == (5,)
-
-
 # ------------------------------------------------------------------------------------------------- training
 
 
@@ -707,7 +697,7 @@ def test_bandit_is_solved():
     assert np.isfinite(result.history["explained_variance"]).all()
 
 
-@pytest.mark.parametrize("extra", [{}, {"objective": "penalty", "kl_coefficient": 0.1}, {"shared": True}])
+@pytest.mark.parametrize("extra", [{}, {"objective": "penalty", "kl_coefficient": 0.1}])
 def test_identity_is_solved(extra):
     config = PPOConfig(total_steps=12_000, copies=8, steps=32, gamma=0.5, hidden=(16,), learning_rate=2e-2, **extra)
     result = train_ppo(Identity, config, seed=0, stop=lambda record: record.metrics.get("episode_return", 0) > 9.8)

@@ -108,9 +108,7 @@ ROWS = {
     "trpo, real actions": agent(iterate_trpo, train_trpo, TRPO, "Pendulum-v1"),
     "trpo, tensors": agent(iterate_trpo, train_trpo, TRPO, tensor_poles),
     "ppo": agent(iterate_ppo, train_ppo, PPO),
-    "ppo, penalty, shared": agent(
-        iterate_ppo, train_ppo, replace(PPO, objective="penalty", shared=True, kl_target=1e-4)
-    ),
+    "ppo, penalty": agent(iterate_ppo, train_ppo, replace(PPO, objective="penalty", kl_target=1e-4)),
     "ppo, everything falls": agent(
         iterate_ppo,
         train_ppo,
