@@ -1,9 +1,10 @@
 """The same formula in half the elements: what KaTeX writes, without the boxes that draw nothing.
 
-KaTeX wraps every sign in an element that says what it is (``mord``, ``mrel``, ...), though only some of these have a rule, and a
-superscript takes seven. ``lighter`` rewrites its HTML so that every sign stays where it was:
+KaTeX wraps every sign in an element that says what it is (``mord``, ``mrel``, ...), though only some of these have a rule; spaces are
+elements of their own, and a superscript takes seven. ``lighter`` rewrites its HTML so that every sign stays where it was:
 
 * a script without fractions or other tall parts is one shifted element, two scripts of one sign are a small grid;
+* a space is a margin of what stands before it, and so are the empty delimiters around a fraction;
 * the struts that give lines their heights are drawn by their parents' ``::before``, from ``--h`` and ``--v``;
 * elements without a rule go, and the most frequent face is a ``var``;
 * MathML, which only screen readers meet, loses what says how to draw it.
@@ -39,6 +40,7 @@ SIZES = [
     ({"katex-sizing", "reset-size3", "size1"}, "script2", 5 / 7),
     (set(), "script3", 1.0),
 ]
+FACTORS = {name: factor for _, name, factor in SIZES}
 SHIFTS = {"top", "margin-left", "margin-right"}
 DRAWING_ONLY = set(
     "stretchy lspace rspace minsize maxsize fence separator rowspacing columnspacing columnalign "
@@ -127,6 +129,7 @@ def in_em(value: float) -> str:
 def lightened(box: Box) -> Box:
     """The steps in order; each leaves a formula that draws the same."""
     join_scripts(box)
+    join_spaces(box)
     join_struts(box)
     leave_out_plain(box, None)
     return box
@@ -177,6 +180,50 @@ def flat(child: Box | str) -> bool:
     return set(child.classes) <= PLAIN | FACES | {"mspace", "script2", "script3", "scripts"} and all(
         map(flat, child.children)
     )
+
+
+def join_spaces(box: Box) -> None:
+    """Spaces become margins."""
+    kept: list[Box | str] = []
+    for child in box.children:
+        before = kept[-1] if kept else None
+        if isinstance(child, Box):
+            join_spaces(child)
+            empty = not child.children and not child.markup
+            if (
+                empty
+                and set(child.classes) <= {"mspace", "mtight"}
+                and "mspace" in child.classes
+                and child.style.keys() == {"margin-right"}
+            ):
+                if isinstance(before, Box) and add_space(before, em(child.style["margin-right"])):
+                    continue
+            elif empty and child.named("mclose", "nulldelimiter") and isinstance(before, Box) and before.named("mfrac"):
+                opening = kept[-2] if len(kept) > 1 else None
+                if isinstance(opening, Box) and opening.named("mopen", "nulldelimiter") and not before.style:
+                    before.style = {"margin-left": ".12em", "margin-right": ".12em"}
+                    del kept[-2]
+                    continue
+        kept.append(child)
+    box.children = kept
+
+
+def add_space(box: Box, width: float) -> bool:
+    """Add to the right margin of what ends a box; False where that has a size or margins of its own."""
+    last = box.children[-1] if box.children else None
+    if isinstance(last, Box) and not box.style and not box.other and set(box.classes) <= PLAIN:
+        return add_space(last, width)
+    if box.markup or not set(box.classes) <= PLAIN | FACES | FACTORS.keys() | {
+        "scripts",
+        "mfrac",
+        "op-symbol",
+        "small-op",
+        "large-op",
+    }:
+        return False
+    factor = FACTORS.get(box.classes[0] if box.classes else "", 1.0)
+    box.style["margin-right"] = in_em(em(box.style.get("margin-right", "0em")) + width / factor)
+    return True
 
 
 def join_struts(box: Box) -> None:
