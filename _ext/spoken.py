@@ -111,6 +111,9 @@ def depart_container(self: HTML5Translator, node: nodes.container) -> None:
     self.body.append("</div>\n")
 
 
+WORD_ENDS = re.compile(r"(?<=[A-Za-z])[_.]+(?=[A-Za-z])(?![^<]*>)")  # in text, not inside a tag
+
+
 class BookTranslator(HTML5Translator):
     """Sphinx's own writer, with what a listener needs. What it has written is changed as a whole word or not at all."""
 
@@ -182,6 +185,14 @@ class BookTranslator(HTML5Translator):
         self.changed(super().visit_entry, node, *([("<th", "<td")] if empty else []))
         if empty:
             self.context[-1] = "</td>\n"
+
+    def visit_literal(self, node: nodes.literal) -> None:
+        start = len(self.body)
+        try:
+            super().visit_literal(node)
+        finally:
+            if isinstance(node.parent.parent, nodes.entry):  # a long name in a narrow column breaks between its words
+                self.body[start:] = [WORD_ENDS.sub(r"\g<0><wbr>", part) for part in self.body[start:]]
 
     def visit_citation(self, node: nodes.citation) -> None:
         # the list around it is plain; a role of its own may only stand inside a bibliography list

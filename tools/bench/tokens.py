@@ -218,20 +218,21 @@ def layer_speeds(repeats: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def beside_trl(seeds: range) -> list[dict[str, float]]:
-    """GRPO's tokens per CPU-second, seed by seed: ours with products only, as the library does it, on TRL's own model, and TRL's."""
+def beside_trl(seeds: range, turns: int = 3) -> list[dict[str, float]]:
+    """GRPO's tokens per CPU-second, seed by seed: as the library does it, on TRL's own model, and TRL's. They take turns; medians."""
     from language_model import _our_rate, _trl_rate
 
+    ways: dict[str, Callable[[int], float]] = {
+        "library": lambda seed: _our_rate(seed)[0],
+        "trl": lambda seed: _trl_rate(seed)[0],
+        "llama": lambda seed: _our_rate(seed, llama(ends=True))[0],
+    }
     rows = []
     for seed in seeds:
-        with products():
-            plain = _our_rate(seed)[0]
-        ours, same, theirs = _our_rate(seed)[0], _our_rate(seed, llama(ends=True))[0], _trl_rate(seed)[0]
-        row = {"products": plain, "library": ours, "llama": same, "trl": theirs}
-        rows.append(
-            {name: float(round(rate)) for name, rate in row.items()}
-            | {"ratio": round(ours / theirs, 2), "llama_ratio": round(same / theirs, 2)}
-        )
+        rates = [{name: run(seed) for name, run in ways.items()} for _ in range(turns)]
+        found = {name: float(round(statistics.median(turn[name] for turn in rates))) for name in ways}
+        ratios = {"ratio": found["library"] / found["trl"], "llama_ratio": found["llama"] / found["trl"]}
+        rows.append(found | {name: round(ratio, 2) for name, ratio in ratios.items()})
     return rows
 
 
@@ -364,6 +365,82 @@ def roofline(repeats: int, reached: dict[str, float]) -> dict[str, Any]:
     return found
 
 
+def terms(repeats: int) -> dict[str, dict[str, float]]:
+    """Where an update's time goes, in milliseconds: its parts, each alone at the update's shapes; a part that learns, both ways."""
+    from language_model import GROUP, LONGEST, PROMPTS
+
+    model, answers, width = our_model(), PROMPTS * GROUP, 160
+    blocks, steps = list(model.blocks), LONGEST - 1
+    first = generate(model, TASK.prompts(PROMPTS, np.random.default_rng(0)), max_new_tokens=1).prompt_tokens.shape[1]
+    whole = first + steps
+
+    def both_ways(run: Callable[..., torch.Tensor], *given: torch.Tensor) -> Callable[[], Any]:
+        given = tuple(x.requires_grad_() for x in given)
+
+        def timed() -> None:
+            for _ in blocks:
+                out = run(*given)
+                torch.autograd.grad(out, given, out.detach())
+
+        return timed
+
+    def heads(columns: int) -> torch.Tensor:
+        return torch.randn(answers, 4, columns, width // 4)
+
+    def writing(run: Callable[[int, int], Any]) -> Callable[[], Any]:
+        @torch.no_grad()
+        def timed() -> None:
+            for step in range(first, whole):
+                for block in range(len(blocks)):
+                    run(block, step)
+
+        return timed
+
+    one, wide, query = torch.randn(answers, 1, width), torch.randn(answers, 1, 4 * width), heads(1)
+    room = [(heads(whole + 1), heads(whole + 1)) for _ in blocks]
+    seen = torch.ones(answers, 1, 1, whole, dtype=torch.bool)
+    may_look = torch.ones(answers, 1, steps, whole, dtype=torch.bool).tril(first)
+    draws, logits = torch.Generator().manual_seed(0), torch.randn(answers, model.tokenizer.size)
+
+    def draw(_: int, __: int) -> None:  # a third of it a block
+        rows = language_model.temperature_log_probs(logits, 1.0)
+        rows.gather(1, language_model._draw(rows, draws)[:, None])
+
+    optimizer = Adam(model.parameters(), 0.0, betas=(0.9, 0.99), fused=False)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+
+    def move() -> None:
+        torch.nn.utils.clip_grad_norm_(list(model.parameters()), 1.0, foreach=True)
+        optimizer.step()
+
+    attention = language_model.causal_attention
+    cases = {
+        "write, attention": writing(
+            lambda b, s: attention(query, room[b][0][:, :, : s + 1], room[b][1][:, :, : s + 1], seen[..., : s + 1])
+        ),
+        "write, GELU and norms": writing(
+            lambda b, s: [F.gelu(wide), blocks[b].norm_attention(one), blocks[b].norm_network(one)]
+        ),
+        "write, keys and values": writing(lambda b, s: [language_model._append(part, query, s) for part in room[b]]),
+        "write, drawing": writing(lambda b, s: draw(b, s) if b == 0 else None),
+        "learn, attention": both_ways(
+            lambda q, k, v: attention(q, k, v, may_look), heads(steps), heads(whole), heads(whole)
+        ),
+        "learn, GELU": both_ways(F.gelu, torch.randn(answers, steps, 4 * width)),
+        "learn, norms": both_ways(
+            lambda x: blocks[0].norm_network(blocks[0].norm_attention(x)), torch.randn(answers, steps, width)
+        ),
+        "learn, optimizer": move,
+    }
+    seconds, _ = common.cpu_seconds(cases, repeats)
+    found: dict[str, dict[str, float]] = {"write": {}, "learn": {}}
+    for name, times in seconds.items():
+        part, _, term = name.partition(", ")
+        found[part][term] = round(1e3 * statistics.median(times), 1)
+    return found
+
+
 def rows_of(found: dict[str, dict[str, float]]) -> str:
     names = sorted(
         {name for row in found.values() for name in row},
@@ -403,7 +480,8 @@ def main() -> None:
         for name, column in (("grpo", "library"), ("trl", "trl")):
             reached[name] = statistics.median(row[column] for row in record["grpo_tokens_per_cpu_second"])
     record["roofline"] = roofline(options.repeats, reached)
-    print(json.dumps(record["roofline"], indent=1))
+    record["terms_in_milliseconds"] = terms(options.repeats)
+    print(json.dumps({key: record[key] for key in ("roofline", "terms_in_milliseconds")}, indent=1))
     common.save("tokens", record)
 
 
