@@ -156,16 +156,15 @@ def epsilon_greedy_actions(q: FloatArray, epsilon: FloatArray | float, u: FloatA
     """
     is_best = (q == np.maximum.reduce(q, axis=0)).astype(float)  # (A, n)
     passed = _lower_triangle(len(q)) @ is_best  # best actions among the first 1, 2, ..., A
-    exploit = JUST_BELOW_ONE / (1 - epsilon + (epsilon == 1))
+    _, explore, exploit = exploration(epsilon, len(q))
     rank = (u - epsilon) * exploit * passed[-1]  # which of the best, from 0, and a fraction
     action = np.add.reduce(passed <= rank, axis=0, dtype=np.int32).astype(np.int64)  # all actions before it
-    explore = JUST_BELOW_ONE * len(q) / (epsilon + (epsilon == 0))
     np.copyto(action, u * explore, where=u < epsilon, casting="unsafe")  # rounds down
     return action
 
 
-def exploration(epsilon: float, n_actions: int) -> tuple[float, float, float]:
-    """Epsilon, and the factors of ``epsilon_greedy_actions`` that turn a uniform number into an action."""
+def exploration(epsilon: Any, n_actions: int) -> tuple[Any, Any, Any]:
+    """Epsilon, one number or an array, and the factors that turn a uniform number into an action: any, or a best one."""
     return (
         epsilon,
         JUST_BELOW_ONE * n_actions / (epsilon + (epsilon == 0)),
