@@ -111,7 +111,7 @@ def depart_container(self: HTML5Translator, node: nodes.container) -> None:
     self.body.append("</div>\n")
 
 
-WORD_ENDS = re.compile(r"(?<=[A-Za-z])[_.]+(?=[A-Za-z])(?![^<]*>)")  # in text, not inside a tag
+WORD_ENDS = re.compile(r"((?<=[^\W_])_+(?=\w)|(?<=[a-zA-Z])[.=]+(?=[a-zA-Z]))(?![^<]*>)")  # in text, not in a tag
 
 
 class BookTranslator(HTML5Translator):

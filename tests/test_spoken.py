@@ -47,6 +47,7 @@ CELLS = [
         "|   | heads |",
         "|---|---|",
         "| 1 | 2 |",
+        "| 3 | `a.long_name=4`, 0.5 |",
     ),
     text("(two)=", "## $Q^*$ & more", "### Three"),
     text("````{admonition} Quiz: $Q^*$", ":class: quiz", "?", "", "```{dropdown} $Q^*$", "No $b$.", "```", "````"),
@@ -123,6 +124,10 @@ def test_the_sign_of_a_heading_is_no_stop_for_the_tab_key(page: str) -> None:
 def test_the_empty_corner_of_a_table_heads_nothing(page: str) -> None:
     head = page.partition("<thead>")[2].partition("</thead>")[0]
     assert re.findall(r"<(t[dh])\b.*?</(t[dh])>", head, re.DOTALL) == [("td", "td"), ("th", "th")]
+
+
+def test_a_long_name_in_a_table_breaks_between_its_words(page: str) -> None:
+    assert "a.<wbr>long_<wbr>name=4</span>" in page and page.count("<wbr>") == 2
 
 
 def test_code_keeps_every_letter_and_strings_have_one_color(page: str) -> None:
