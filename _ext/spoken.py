@@ -186,13 +186,12 @@ class BookTranslator(HTML5Translator):
         if empty:
             self.context[-1] = "</td>\n"
 
-    def visit_literal(self, node: nodes.literal) -> None:
+    def visit_Text(self, node: nodes.Text) -> None:
         start = len(self.body)
-        try:
-            super().visit_literal(node)
-        finally:
-            if isinstance(node.parent.parent, nodes.entry):  # a long name in a narrow column breaks between its words
-                self.body[start:] = [WORD_ENDS.sub(r"\g<0><wbr>", part) for part in self.body[start:]]
+        super().visit_Text(node)
+        name, cell = node.parent, getattr(getattr(node.parent, "parent", None), "parent", None)
+        if isinstance(name, nodes.literal) and isinstance(cell, nodes.entry):  # narrow: breaks between words only
+            self.body[start:] = [WORD_ENDS.sub(r"\g<0><wbr>", part) for part in self.body[start:]]
 
     def visit_citation(self, node: nodes.citation) -> None:
         # the list around it is plain; a role of its own may only stand inside a bibliography list
