@@ -104,6 +104,22 @@ def test_the_best_baseline_of_two_doses() -> None:
     assert truth("06_policy_gradients", 2) == pytest.approx(1 - 1 / (1 + exp(-2)), abs=1e-4)
 
 
+def test_a_critic_that_says_2_everywhere() -> None:
+    """At visit 1 its TD error sees today's pay only: 0 by a strong dose, 1 by a mild one; where V is subtracted the mean stays."""
+    p = 1 / (1 + exp(-0.5))
+    assert abs(p * (1 - p) * (0 - 1) - -0.044) > 0.1 and truth("06_policy_gradients", 3) == "TD error"
+
+
+def test_the_gap_of_a_critic_that_knows_nothing() -> None:
+    """At 1 the returns count alone; before, a part of the mean stays with a critic that says the same of both actions."""
+    assert truth("07_gae", 1) == "at 1"
+
+
+def test_one_lucky_step_in_five() -> None:
+    others = [1.388, -0.014, 1.469, 1.695]
+    assert max(others) < (sum(others) + 10) / 5 and truth("07_gae", 3) == "all four"
+
+
 def test_the_words_of_a_code_that_is_a_little_wrong() -> None:
     cost = [share * log2(1 / 0.8) + (1 - share) * log2(1 / 0.1) for share in (0.8, 0.9)]
     assert truth("08_entropy_kl", 0) == ("longer" if cost[1] > cost[0] else "shorter")

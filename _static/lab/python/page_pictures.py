@@ -247,6 +247,7 @@ def lesson_07(mine):
         return shares, sum([k * x for k, x in zip(range(1, 6), shares)]), sum([a * x for a, x in zip(ladder, shares)])
 
     _, across, up = zip(*[shared(0.05 * i) for i in range(21)])
+    edge, top = max(5.7, max(across) + 0.3), max(2.75, max(up) + 0.7)  # room for what is no mixture
 
     def at(lam):
         shares, middle, height = shared(lam)
@@ -255,15 +256,15 @@ def lesson_07(mine):
         left = [mark("line thin", "gray", list(across), list(up), "dashed")] + [
             mark("disk", "orange", [k + 1], [ladder[k]], 16 * max(0, shares[k]) ** 0.5) for k in range(5)] + [
             mark("word", "text", [k], [ladder[k - 1] + 0.3], word) for k, word in ((1, "δ₀"), (5, "G − V"))] + [
-            mark("points", "gray", range(1, 6), ladder), mark("line", "blue", [0.4, 5.7], [height] * 2, "dashed"),
+            mark("points", "gray", range(1, 6), ladder), mark("line", "blue", [0.4, edge], [height] * 2, "dashed"),
             mark("square", "blue", [middle], [height])]  # fmt: skip
         right = [mark("bar", "blue" if delta[j] > 0 else "red", [j, j], [tops[j], tops[j + 1]], 0.35) for j in range(5)]
-        right += [mark("word", "text", [j], [2.5], f"{weights[j]:.2f}") for j in range(5)]
+        right += [mark("word", "text", [j], [top - 0.25], f"{weights[j]:.2f}") for j in range(5)]
         right.append(mark("line", "blue", [-0.6, 4.6], [height] * 2, "dashed"))
         return [
             panel(
-                [0.4, 5.7],
-                [-0.15, 2.75],
+                [0.4, edge],
+                [-0.15, top],
                 "k: steps before the critic is asked",
                 "estimate of the advantage",
                 left,
@@ -272,7 +273,7 @@ def lesson_07(mine):
             ),
             panel(
                 [-0.6, 4.6],
-                [-0.15, 2.75],
+                [-0.15, top],
                 "l: steps later",
                 "",
                 right,
