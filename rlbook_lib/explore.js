@@ -15,7 +15,7 @@
   });
 
   // A guess is kept by the book's page (book.js); in JupyterLab, which has none, until its tab is closed.
-  const kept = (question, found) => {
+  function kept(question, found) {
     if (window.bookGuess) return bookGuess(question, found);
     if (!document.body.dataset.jpThemeName) return;
     try {
@@ -23,7 +23,7 @@
       if (found !== undefined) sessionStorage.setItem("rlbook-guesses", JSON.stringify({...all, [question]: found}));
       return all[question];
     } catch { /* nothing is kept */ }
-  };
+  }
 
   function start(root) {
     const svg = root.querySelector(".rlx-picture > svg");
