@@ -198,6 +198,17 @@ def leftover_faults(notebook: Notebook) -> list[str]:
     return faults
 
 
+def fence_faults(notebook: Notebook) -> list[str]:
+    """A box begins a line: behind a sentence it is no box, and its source shows on the page."""
+    return [
+        f"cell {cell['id']}: a fence stands behind text: {line[:60]!r}"
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "markdown"
+        for line in cell["source"].split("\n")
+        if re.search(r"[^\s`>] *```+\{", line)
+    ]
+
+
 def texts(cell: dict[str, Any]) -> list[str]:
     """The text outputs of a cell."""
     found = []
@@ -230,4 +241,5 @@ ALL = [
     undrawn_faults,
     silent_faults,
     leftover_faults,
+    fence_faults,
 ]

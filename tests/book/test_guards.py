@@ -71,6 +71,7 @@ FAULTY = [
     ("leftover_faults", notebook({"source": "open('/home/me/data.csv')"}), "absolute path"),
     ("leftover_faults", notebook({"source": "x", "id": "c1"}), "ids"),
     ("leftover_faults", notebook({"source": "x", "metadata": {"execution": {"time": 1}}}), "metadata"),
+    ("fence_faults", notebook({"cell_type": "markdown", "source": "So. ```{dropdown} Why"}), "behind text"),
 ]
 
 
