@@ -125,12 +125,6 @@ def test_the_words_of_a_code_that_is_a_little_wrong() -> None:
     assert truth("08_entropy_kl", 0) == ("longer" if cost[1] > cost[0] else "shorter")
 
 
-def test_what_the_loosest_leash_earns() -> None:
-    """At so small a price only the trick and the best honest answer are left, in the ratio of their weights."""
-    trick = 0.002 / 0.098 * exp((1.2 - 0.9) / 0.03)
-    assert truth("08_entropy_kl", 1) == pytest.approx((0.9 - trick) / (1 + trick), abs=2e-3)
-
-
 def test_what_a_policy_that_looks_no_more_finds_after_the_swap() -> None:
     """One agent after the other, by softmax of its logits: few of 100 earn more than 0.9 at the end."""
     rng, rich, means = np.random.default_rng(5), 0, np.array([1.0, 0.6, 0.3, 0.0])
@@ -143,7 +137,7 @@ def test_what_a_policy_that_looks_no_more_finds_after_the_swap() -> None:
             z += 0.1 * (now[a] + 0.3 * rng.standard_normal()) * ((np.arange(4) == a) - pi)
         rich += pi @ now > 0.9
     assert rich < 0.4 * 40
-    assert truth("08_entropy_kl", 2) == "fewer than 40"
+    assert truth("08_entropy_kl", 1) == "fewer than 40"
 
 
 def test_new_actions_in_the_old_mix_of_cells_by_long_walks() -> None:
@@ -158,7 +152,7 @@ def test_new_actions_in_the_old_mix_of_cells_by_long_walks() -> None:
             total += weight * sum(new[way] * pays.get((cell, way), 0.0) for way in range(4))
             cell, weight = moves[cell][rng.integers(4)], 0.9 * weight
         found.append(total)
-    assert np.mean(found) < -3.93 - 1 and truth("08_entropy_kl", 3) == "worse"
+    assert np.mean(found) < -3.93 - 1 and truth("08_entropy_kl", 2) == "worse"
 
 
 def test_the_top_of_the_ledge() -> None:
