@@ -68,6 +68,7 @@ CASES: dict[str, dict[str, Any]] = {
     "KL price 3": {"updates": 40, "beta": 3.0},
     "room for 10 tokens": {"updates": 40, "room": 10},
     "a point a token": {"updates": 80, "price": -1.0, "texts": True},
+    "a point a token, five more seeds": {"updates": 80, "price": -1.0, "later": 5},
     "the neighbor's reward": {"updates": 40, "rule": "the neighbor's"},
     "samples 4 updates old": {"updates": 40, "behind": 4},
 }
@@ -121,9 +122,11 @@ def run(
     groups: bool = False,
     texts: bool = False,
     all_of_it: bool = False,
+    later: int = 0,
     **settings: Any,
 ) -> dict[str, list[float]]:
-    """Train from a supervised start; a curve has one number an update, or is named for what it holds."""
+    """Train from a supervised start; a curve has one number an update, or is named for what it holds. ``later`` moves the seed."""
+    seed += later
     model = start(seed, taught, shown)
     before, answers, once = frozen_copy(model), [tokens_of_answers(model)], [answers_at_once(model)]
     eight = [group_of_eight(model)]
