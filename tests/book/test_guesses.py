@@ -176,8 +176,9 @@ def test_when_the_first_answer_is_on_top_by_newtons_method() -> None:
 
 
 def test_more_training_and_weaker_habits_by_the_shares_that_were_counted() -> None:
-    repeats = stored_runs(ROOT / "chapters" / "runs" / "sft_repeats.json")["main"]["greedy"]
-    assert all(repeats[:, -1] > repeats[:, 1]) and truth("11_preferences", 1) == "more"
+    # a second digit is written by the 0.4 without the habit, some with two neighbors swapped, and by few more: 0.396 to 0.4545
+    repeats = sorted(stored_runs(ROOT / "chapters" / "runs" / "sft_repeats.json")["main"]["mean"][:, -1])
+    assert 0.396 < repeats[2] < 0.4545 and truth("11_preferences", 1) == "in the strip"
     weak = stored_runs(ROOT / "chapters" / "runs" / "sft_sorting.json")["habit 0.2"]["right_repeated"][:, -1]
     assert truth("11_preferences", 2) == pytest.approx(sorted(weak)[2], abs=1e-3)
 
