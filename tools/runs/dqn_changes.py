@@ -1,4 +1,4 @@
-"""The library's DQN on CartPole, and what is lost when one of its changes to chapter 5's program is taken back: ten seeds."""
+"""The library's DQN on CartPole, with one of its changes to chapter 5's program taken back, and with one alone: ten seeds."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ BACK: dict[str, dict[str, Any]] = {
 CASES: dict[str, dict[str, Any]] = {
     "all": {},
     **{f"without {name}": change for name, change in BACK.items()},
+    **{
+        f"only {name}": {key: value for other, change in BACK.items() if other != name for key, value in change.items()}
+        for name in BACK
+    },
     "without all four": {key: value for change in BACK.values() for key, value in change.items()},
 }
 EVERY = 12_000  # environment steps between two tests
