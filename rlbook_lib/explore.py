@@ -554,7 +554,12 @@ class LiveExplore(Explore):
 
     def widget(self) -> Any:
         """The live view: an ipywidgets box whose sliders call ``update`` for every value."""
-        import ipywidgets
+        try:
+            import ipywidgets
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "live=True needs ipywidgets: pip install ipywidgets, then restart the kernel."
+            ) from error
 
         picture, line = ipywidgets.HTML(), ipywidgets.HTML()
         boxes, rows = [], []
