@@ -51,6 +51,7 @@ LEFT_OUT = (
 BLOCKS = (nodes.Body, nodes.Part, nodes.Admonition, nodes.TextElement)
 LABEL = re.compile(r"^(eq|ch|ex|sec|fig|tab)-|-+|^id\d+$")
 NAMED = (nodes.strong, nodes.emphasis)
+SOURCES = "Sources and further reading"  # names and years: the bibliography has them all
 REMARKS = re.compile(r"(?m)^\s*(//|/\*\*|\*( |/|$)).*\n?")  # lines of scripts that readers need not load
 LETTERS = re.compile(r'class="katex-html"[^>]*>(.*)', re.DOTALL)
 
@@ -112,6 +113,7 @@ def collect(app: Sphinx, doctree: nodes.document, page: str) -> None:
     for section in doctree.findall(opens_section):
         own = [child for child in section.children if not isinstance(child, nodes.title) and not opens_section(child)]
         title, top = title_of(app, section), isinstance(section.parent, nodes.document)
+        own = [] if title == SOURCES else own
         anchor = "" if top else section["ids"][0]
         number = ".".join(map(str, numbers.get("" if top else f"#{anchor}") or ()))
         weight = base * (0.4 if MINOR.search(title) and not top else 1.0)
