@@ -32,7 +32,7 @@ def four_copies_move_the_best_up(seed):
 def _best(seed):
     """The lambda of least error on windy walks drawn by lot, critics with a small and a large error, 30 and 3000 samples: (6, 2, 2)."""
     page, rng, lams = (
-        cells(PAGE, "gae-walk", "gae-moments"),
+        cells(PAGE, "gae-walk", "gae-five", "gae-moments"),
         np.random.default_rng(seed),
         (0.0, 0.3, 0.7, 0.9, 0.95, 1.0),
     )
