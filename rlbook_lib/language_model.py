@@ -228,9 +228,8 @@ def _append(past: Tensor, new: Tensor, start: int) -> Tensor:
     return past[:, :, :end]
 
 
-_Cache: TypeAlias = list[
-    tuple[Tensor, Tensor]
-]  # keys and values (B, H, columns, d) of the columns read so far, by block
+# keys and values (B, H, columns, d) of the columns read so far, by block
+_Cache: TypeAlias = list[tuple[Tensor, Tensor]]
 
 
 class Transformer(nn.Module):

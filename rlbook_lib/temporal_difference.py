@@ -71,9 +71,9 @@ def td_error(
 
 Table: TypeAlias = list[list[float]]  # Q, a row for each state
 ByVisit: TypeAlias = Callable[[int, int], float] | None  # alpha by state and action, where it depends on the visits
-Alone: TypeAlias = tuple[Table, Any, float, ByVisit]
+Learning: TypeAlias = tuple[Table, Any, float, ByVisit]  # Q, outcomes, alpha, or what gives it
 Steps: TypeAlias = Iterator[tuple[float, ...]]
-Told: TypeAlias = tuple[float, int, float, float]  # return, length, the numbers that draw the next state and action
+EpisodeEnd: TypeAlias = tuple[float, int, float, float]  # return, length, the u of the next state and action
 
 
 @checked
@@ -146,7 +146,7 @@ def iterate_q_learning(
 
 
 def _q_learning_episode(
-    run: Alone,
+    run: Learning,
     steps: Steps,
     state: int,
     _: float,
@@ -154,7 +154,7 @@ def _q_learning_episode(
     explore: float,
     exploit: float,
     expected: bool = False,
-) -> Told:
+) -> EpisodeEnd:
     """``Q(s,a) += alpha * (r + gamma * max_b Q(s',b) - Q(s,a))``; in expected SARSA a mean in place of the maximum."""
     q, outcomes, alpha, by_visit = run
     total, length, row, best = 0.0, 0, q[state], max(q[state])
@@ -183,8 +183,8 @@ def _q_learning_episode(
 
 
 def _sarsa_episode(
-    run: Alone, steps: Steps, state: int, u: float, epsilon: float, explore: float, exploit: float
-) -> Told:
+    run: Learning, steps: Steps, state: int, u: float, epsilon: float, explore: float, exploit: float
+) -> EpisodeEnd:
     """``Q(s,a) += alpha * (r + gamma * Q(s',a') - Q(s,a))``: a' is drawn before the update, and then taken."""
     q, outcomes, alpha, by_visit = run
     total, length, action = 0.0, 0, _choose(q[state], u, epsilon, explore, exploit)
@@ -208,7 +208,7 @@ def _choose(row: list[float], u: float, epsilon: float, explore: float, exploit:
     return int(u * explore) if u < epsilon else one_of(row, max(row), (u - epsilon) * exploit)
 
 
-EPISODES: dict[str, Callable[..., Told]] = {
+EPISODES: dict[str, Callable[..., EpisodeEnd]] = {
     "q_learning": _q_learning_episode,
     "sarsa": _sarsa_episode,
     "expected_sarsa": partial(_q_learning_episode, expected=True),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
-import numpy as np
-
 from rlbook_lib.dqn import DQNConfig, iterate_dqn
+from rlbook_lib.training import evaluate_policy
 
 SEEDS = range(10)
 BACK: dict[str, dict[str, Any]] = {
@@ -34,11 +32,5 @@ def run(seed: int, **changes: Any) -> dict[str, list[float]]:
     for record in iterate_dqn("CartPole-v1", DQNConfig(**changes), seed=seed):
         if record.env_steps < EVERY * (len(held) + 1):
             continue
-        env = gymnasium.make_vec("CartPole-v1", 20, vectorization_mode="vector_entry_point")
-        s, alive, steps = env.reset(seed=1000)[0], np.ones(20, dtype=bool), np.zeros(20)
-        while alive.any():
-            s, _, terminated, truncated, _ = env.step(record.policy.numpy(s).argmax(1))
-            steps += alive
-            alive &= ~(terminated | truncated)
-        held.append(float(steps.mean()))
+        held.append(float(evaluate_policy(record.policy, "CartPole-v1", episodes=20, seed=1000).mean()))
     return {"steps": held}
