@@ -74,10 +74,45 @@ def test_the_workday_by_hand() -> None:
     assert 1 + 2 + 3 > 2 * (1 + 2 / 2 + 3 / 4) and truth("02_mdps", 1) == "more than twice that"
 
 
+GO = {"A": "ADAB", "B": "BTAC", "C": "CGBC", "D": "ADDT"}  # up, down, left, right
+PAYS = {"G": 10.0, "T": -10.0}
+
+
+def test_the_arrow_that_turns_first_by_sweeps() -> None:
+    def plan(slip: float) -> dict[str, int]:
+        V = dict.fromkeys(GO, 0.0)
+
+        def worth(cell: str, action: int) -> float:
+            pushes = [PAYS.get(end, 0.9 * V.get(end, 0.0)) for end in GO[cell]]
+            return (1 - slip) * pushes[action] + slip * sum(pushes[2:] if action < 2 else pushes[:2]) / 2
+
+        for _ in range(300):
+            V = {cell: max(worth(cell, action) for action in range(4)) for cell in GO}
+        return {cell: max(range(4), key=lambda action: round(worth(cell, action), 9)) for cell in GO}
+
+    turned = next(new for k in range(1, 21) if (new := {cell for cell in GO if plan(k / 20)[cell] != plan(0)[cell]}))
+    assert truth("03_maze", 3) in turned and len(turned) == 1
+    assert 0.9 * -3.46 < 0 < 0.9**2 * 3.13 and truth("03_maze", 1) == "2"  # a random walk from B, and from C
+
+
+def test_the_first_of_the_best_by_walking() -> None:
+    policy, best = {"A": 3, "B": 3, "C": 1, "D": 0}, []
+    for _ in range(8):
+        V = {}
+        for start in GO:
+            cell = start
+            for _ in range(9):
+                cell = GO[cell][policy[cell]] if cell in GO else cell
+            V[start] = PAYS.get(cell, 0.0)
+        best.append(min(V.values()) == 10)
+        policy = {cell: max(range(4), key=lambda a: PAYS.get(GO[cell][a], V.get(GO[cell][a], 0.0))) for cell in GO}
+    assert best[0] and not any(best[1:]) and truth("03_maze", 7) == "loses it for good"
+
+
 def test_the_crossing_by_hand() -> None:
     """TD(0) learns 5 from the first walk, then 2.25 below it, and pulls the crossing toward that; Monte Carlo pulls it toward -9."""
     td, monte_carlo = 5 + 0.5 * (0.9 * 0.5 * 0.9 * 5 - 5), 5 + 0.5 * (-9 - 5)
-    assert monte_carlo < 0 < td and truth("04_mc_and_td", 1) == "to Monte Carlo only"
+    assert monte_carlo < 0 < td and truth("04_mc_and_td", 2) == "to Monte Carlo only"
     assert abs(33 - (30 + 0.5 * (28 - 30))) > abs(33 - (30 + 0.5 * (33 - 30))) and truth("04_mc_and_td", 0) == "right"
 
 
@@ -89,7 +124,7 @@ def test_the_crossing_with_traces_by_hand() -> None:
         trace, lower = 0.72 * trace + (here == "V"), 0.72 * lower + (here == "below")
         delta = pays + 0.9 * after - (below if here == "below" else V)
         V, below = V + 0.5 * delta * trace, below + 0.5 * delta * lower
-    assert V == pytest.approx(-0.51, abs=5e-3) and truth("04_mc_and_td", 2) == "less than 0"
+    assert V == pytest.approx(-0.51, abs=5e-3) and truth("04_mc_and_td", 4) == "less than 0"
 
 
 def test_the_luck_of_four_rooms_by_draws() -> None:
