@@ -21,7 +21,7 @@ def looking_one_step_ahead_never_hurts(seed):
 
 
 def each_sweep_shrinks_the_error(seed):
-    """each sweep shrinks the error by $\\gamma$, and the last change bounds what is left"""
+    """each sweep shrinks the error to $\\gamma$ times or less, and the last change bounds what is left"""
     rng = np.random.default_rng(seed)
     world = _world(rng)
     exact, old = dp.policy_iteration(world).values, rng.normal(size=8) * 10

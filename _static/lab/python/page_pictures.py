@@ -109,7 +109,7 @@ def lesson_03(mine):
         best = [
             [a for a in range(4) if abs(q[a] - max(q.data)) <= 1e-8 + 1e-5 * abs(max(q.data))] for q in found.q_values
         ]
-        cells = []
+        cells, names = [], dict(enumerate("ABCD")) if world.layout == LAYOUTS["L1"] else {here: "S"}
         for s, kind in enumerate(world.cells):
             x, y = s % world.columns + 0.5, rows - 0.5 - s // world.columns
             cells.append(mark("cell", {"G": "green", "T": "red", "#": "gray"}.get(kind, "none"), [x], [y], kind))
@@ -117,24 +117,26 @@ def lesson_03(mine):
                 cells.append(
                     mark("word", "text", [x], [y], "".join("↑↓←→"[a] for a in best[s]) + f" {found.values[s]:.2f}")
                 )
-        names = zip("ABCD", range(4)) if world.layout == LAYOUTS["L1"] else [("S", here)]
-        lowest = min(worth[0.9] + worth[0.99])
+            if s in names:
+                cells.append(mark("word", "gray", [x], [y + 0.3], names[s]))
+        lowest = min(0, min(worth[0.9] + worth[0.99]) - 0.6)
         value = found.values[here]
         return [
             panel([0, world.columns], [0, rows], "", "", cells, "values and best moves", []),
             panel(
                 [-0.03, 1.03],
-                [min(0, lowest - 0.6), 10.6],
+                [lowest, 10.6],
                 "slip p",
                 "V*(S)",
                 [
-                    mark("line", "blue", slips, worth[0.9], "γ = 0.9"),
-                    mark("line", "blue", slips, worth[0.99], "dashed: γ = 0.99"),
+                    mark("line", "blue", slips, worth[0.9]),
+                    mark("line", "blue", slips, worth[0.99], "dashed"),
+                    mark("word", "text", [0.02], [lowest + 0.5], "dashed: γ = 0.99"),
                     mark("dot", "orange", [slip], [value]),
                 ],
             ),
         ], f"V*(S) = {value:.2f}; best: " + ", ".join(
-            f"{name} " + "/".join(ACTIONS[a] for a in best[s]) for name, s in names
+            f"{name} " + "/".join(ACTIONS[a] for a in best[s]) for s, name in names.items()
         )
 
     return at
