@@ -13,7 +13,7 @@ PAGE = "04_mc_and_td"
 
 def without_exploration_stuck(seed):
     """With $\\varepsilon = 0$ the agent is stuck"""
-    world = cells(PAGE, "mt-ex1a", "mt-ex02")["two_prizes"]
+    world = cells(PAGE, "mt-walks1", "mt-ex1a", "mt-ex02")["two_prizes"]
     learned = q_learning(world, episodes=200, gamma=0.9, alpha=0.5, epsilon=0.0, seed=seed, runs=300)
     return np.mean(learned.returns[:, -1] == 1.0) > 0.85
 
@@ -23,7 +23,7 @@ def _falling(first):
 
 
 def _earned(seed, epsilon):
-    world = cells(PAGE, "mt-ex1a", "mt-ex02")["two_prizes"]
+    world = cells(PAGE, "mt-walks1", "mt-ex1a", "mt-ex02")["two_prizes"]
     learned = q_learning(world, episodes=200, gamma=0.9, alpha=0.5, epsilon=epsilon, seed=seed, runs=300)
     return (learned.returns * 0.9 ** (learned.lengths - 1)).mean()
 
