@@ -310,17 +310,15 @@ def _code(names: str) -> str:
 
 
 @checked
-def symptoms(lines: Sequence[Mapping[str, float]], over: Count = 5) -> list[str]:
-    """What is wrong with a run, in words: ``SYMPTOMS`` on the last lines of its metrics.
+def symptoms(lines: Sequence[Mapping[str, float]]) -> list[str]:
+    """What is wrong with a run, in words: ``SYMPTOMS`` on the last five lines of its metrics; fewer say nothing.
 
-    Args:
-        lines: of ``metrics.jsonl``, or of a history turned into rows.
-        over: how many; fewer say nothing.
+    The lines are those of ``metrics.jsonl``, or of a history turned into rows.
     """
     found = []
     for name, side, limit, words in SYMPTOMS:
-        values = [float(line[name]) for line in lines[-over:] if name in line]
-        if len(values) == over and (fmean(values) > limit if side == ">" else fmean(values) < limit):
+        values = [float(line[name]) for line in lines[-5:] if name in line]
+        if len(values) == 5 and (fmean(values) > limit if side == ">" else fmean(values) < limit):
             found.append(words.format(fmean(values)))
     return found
 

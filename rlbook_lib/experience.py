@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, repeat
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -203,14 +203,12 @@ def _lower_triangle(n: int) -> FloatArray:
 # ---------------------------------------------------------------------- experience, for all runs at once
 
 
-class Walk(Protocol):
+class Walk:
     """Where experience comes from. The arrays are (n,), one entry for each run that is under way.
 
     A learner draws with ``uniform``, acts with ``step``, learns, and calls ``move_on``, which files finished
-    episodes and starts the next ones. ``step`` gives next states, rewards, and two flags: ``terminated``
-    (the next state is an end, worth 0) and ``over`` (the episode is, by termination or by truncation). Runs
-    that have played all their episodes leave the arrays; ``run`` says which runs the others are, and
-    ``offset`` where their part begins in a table of all states of all runs, (R*S, A).
+    episodes and starts the next ones. Runs that have played all their episodes leave the arrays; ``run`` says which
+    runs the others are, and ``offset`` where their part begins in a table of all states of all runs, (R*S, A).
     """
 
     n_states: int
@@ -221,44 +219,46 @@ class Walk(Protocol):
     offset: IntArray
     state: IntArray
     episode: IntArray
-    returns: FloatArray
+    began: IntArray  # the clock when the episode began
+    total: FloatArray  # rewards of the episode so far
+    returns: FloatArray  # (R, episodes), as are the lengths
     lengths: IntArray
-    all_ended: bool
+    random: UniformColumns
+    all_ended = False
+    clock = 0
 
     @property
     def steps(self) -> IntArray:
         """Number of steps of the episode under way, (n,)."""
-        ...
+        return self.clock - self.began
 
     def next_step(self) -> bool:
         """On to the next step and its random numbers; false when every run has played all its episodes."""
-        ...
+        self.random.advance()
+        return self.run.size > 0
 
     def uniform(self, column: str) -> FloatArray:
         """One uniform random number for each run under way, (n,), from its column of that name."""
-        ...
+        raise NotImplementedError
 
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
-        """Take one action in each run: next states, rewards, terminated, over, each (n,)."""
-        ...
+        """Take one action in each run: next states, rewards, and two flags, each (n,).
+
+        These are ``terminated`` (the next state is an end, worth 0) and ``over`` (the episode is, by termination or by
+        truncation).
+        """
+        raise NotImplementedError
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
         """Go to the next states, or on to a new episode; returns which entries stay, None for all."""
-        ...
+        raise NotImplementedError
 
 
-class TableWalk:
+class TableWalk(Walk):
     """R runs in lockstep on one transition table; a run that ends an episode starts the next one at once.
 
     With ``together`` runs wait for each other: the next episode begins when all have ended the last.
     """
-
-    run: IntArray  # (n,) each, n runs under way
-    offset: IntArray
-    state: IntArray
-    episode: IntArray
-    began: IntArray  # the clock when the episode began
-    total: FloatArray  # rewards of the episode so far
 
     def __init__(
         self,
@@ -278,42 +278,24 @@ class TableWalk:
         self.flat_lengths = np.zeros(episodes * runs, dtype=np.int64)
         self.returns = self.flat_returns.reshape(episodes, runs).T  # (R, episodes), the same memory
         self.lengths = self.flat_lengths.reshape(episodes, runs).T
-        self.all_ended, self.clock = False, 0
         self._everyone(episode=0)
         self.random.advance()
         self.state = np.full(runs, self._first_states(self.run))
 
-    def next_step(self) -> bool:
-        """On to the next step and its random numbers; false when every run has played all its episodes."""
-        self.random.advance()
-        return self.run.size > 0
-
     def uniform(self, column: str) -> FloatArray:
-        """This step's random numbers for one purpose, (n,)."""
         return self.random.row(column, self.run)
 
-    @property
-    def steps(self) -> IntArray:
-        """Steps taken in each run's episode, (n,)."""
-        return self.clock - self.began
-
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
-        """Next states, rewards, terminated, over, (n,) each."""
         transition = self.state * self.n_actions + action
         if self.table.slots > 1:
             transition = self.table.draw(transition, self.uniform("transition"))
         reward, terminated = self.table.reward.take(transition), self.table.terminated.take(transition)
         self.clock += 1
         self.total += reward
-        return (
-            self.table.next_state.take(transition),
-            reward,
-            terminated,
-            terminated | (self.began <= self.clock - self.max_steps),
-        )
+        over = terminated | (self.began <= self.clock - self.max_steps)
+        return self.table.next_state.take(transition), reward, terminated, over
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
-        """Go to the next states, or on to a new episode; returns which entries stay, None for all."""
         self.state, self.all_ended, keep = next_state, False, None
         ended = over.nonzero()[0]
         if ended.size:
@@ -381,15 +363,8 @@ class TableWalk:
         return self.table.draw_start(self.random.row("start", run))
 
 
-class EnvironmentWalk:
+class EnvironmentWalk(Walk):
     """A real Gymnasium environment, one run after another: the arrays have one entry."""
-
-    run: IntArray  # (1,) each
-    offset: IntArray
-    state: IntArray
-    episode: IntArray
-    steps: IntArray
-    total: FloatArray
 
     def __init__(
         self,
@@ -409,28 +384,19 @@ class EnvironmentWalk:
         self.returns = np.zeros((runs, episodes))
         self.lengths = np.zeros((runs, episodes), dtype=np.int64)
         self.seeds = rng.integers(2**31, size=runs)  # each run on its own, whatever came before
-        self.all_ended = False
         self._begin(run=0)
 
-    def next_step(self) -> bool:
-        """On to the next step and its random numbers; false when every run has played all its episodes."""
-        self.random.advance()
-        return self.run.size > 0
-
     def uniform(self, column: str) -> FloatArray:
-        """This step's random number for one purpose, (1,)."""
         return self.random.row(column, np.zeros(1, dtype=np.int64))
 
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
-        """Next state, reward, terminated, over, (1,) each; both of Gymnasium's flags set means terminated."""
         observation, reward, terminated, truncated, _ = self.env.step(int(action[0]) + self.first_action)
-        self.steps = self.steps + 1
+        self.clock += 1
         self.total = self.total + float(reward)
-        over = bool(terminated or truncated or self.steps[0] >= self.max_steps)
-        return (self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]), np.array([over]))
+        over = bool(terminated or truncated or self.steps[0] >= self.max_steps)  # both flags: it terminated
+        return self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]), np.array([over])
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
-        """Go to the next state, or on to a new episode, or on to the next run."""
         self.state = next_state
         self.all_ended = bool(over[0])
         keep = None
@@ -439,7 +405,7 @@ class EnvironmentWalk:
             self.returns[run, episode], self.lengths[run, episode] = self.total[0], self.steps[0]
             if episode + 1 < self.episodes:
                 self.episode = self.episode + 1
-                self.steps, self.total = np.zeros(1, dtype=np.int64), np.zeros(1)
+                self.began, self.total = np.array([self.clock]), np.zeros(1)
                 self.state = self._reset(None)
             elif run + 1 < self.runs:
                 self._begin(run + 1)
@@ -452,8 +418,8 @@ class EnvironmentWalk:
 
     def _begin(self, run: int) -> None:
         """A new run: its own random numbers, and a reset of the environment with its own seed."""
-        self.run, self.episode, self.steps, self.offset = np.array([[run], [0], [0], [run * self.n_states]])
-        self.total = np.zeros(1)
+        self.run, self.episode, self.offset = np.array([[run], [0], [run * self.n_states]])
+        self.began, self.total = np.array([self.clock]), np.zeros(1)
         self.random = UniformColumns(np.random.default_rng(self.seeds[run]), self.columns, 1)
         self.random.advance()
         self.state = self._reset(int(self.seeds[run]))

@@ -80,12 +80,8 @@ def bradley_terry_mm_step(wins: Floats[Array, "K K", Range(0)], strengths: Float
 
 
 @checked
-def bradley_terry_mle(
-    wins: Floats[Array, "K K", Range(0)], tolerance: Positive = 1e-12, max_rounds: Count = 100_000
-) -> FloatArray:
+def bradley_terry_mle(wins: Floats[Array, "K K", Range(0)]) -> FloatArray:
     """The strengths (K,), summing to 1, under which the observed wins are most probable.
-
-    The iteration ends when no strength changes by more than the tolerance, a share.
 
     Raises:
         ValueError: no unique finite maximum, because the items fall into two groups of which one never lost to the other
@@ -96,19 +92,19 @@ def bradley_terry_mle(
     _require_games(wins)
     _require_maximum(wins)
     strengths = np.full(len(wins), 1.0 / len(wins))
-    for _ in range(max_rounds):
+    for _ in range(100_000):
         new = bradley_terry_mm_step(wins, strengths)
-        if (np.abs(new - strengths) <= tolerance * new).all():
+        if (np.abs(new - strengths) <= 1e-12 * new).all():
             return new
         strengths = new
     return strengths
 
 
 @checked
-def bradley_terry_newton(wins: Floats[Array, "K K", Range(0)], rounds: Count = 50) -> tuple[FloatArray, FloatArray]:
+def bradley_terry_newton(wins: Floats[Array, "K K", Range(0)]) -> tuple[FloatArray, FloatArray]:
     """The same maximum by logistic regression: Newton's method on the log-strengths, with their uncertainty.
 
-    There are at most ``rounds`` Newton steps, each halved until the likelihood rises.
+    Each Newton step is halved until the likelihood rises.
 
     Returns:
         (strengths that sum to 1, covariance (K, K) of the log-strengths measured from the last item: its row
@@ -118,7 +114,7 @@ def bradley_terry_newton(wins: Floats[Array, "K K", Range(0)], rounds: Count = 5
     _require_maximum(wins)
     games, free = wins + wins.T, slice(0, len(wins) - 1)  # the last log-strength is held at 0
     scores = np.zeros(len(wins))
-    for _ in range(rounds):
+    for _ in range(50):
         chances = expit(scores[:, None] - scores[None, :])
         gradient = (wins - games * chances).sum(1)
         information = _information(games, chances)

@@ -48,7 +48,10 @@ FREE: dict[str, str] = {
     **dict.fromkeys(["mdp.expected_rewards(transitions)", "mdp.expected_rewards(reward_table)"], BY_HAND),
     **dict.fromkeys(["experience.epsilon_greedy_actions", "experience.cumulative_chances"], INNER_LOOP),
     **{f"experience.{name}": INNER_LOOP for name in ("epsilon_greedy_action", "exploration", "one_of", "mean_of")},
-    **dict.fromkeys(["experience.ScheduleTable.*", "experience.TableWalk.*", "experience.EnvironmentWalk.*"], SHARED),
+    **dict.fromkeys(
+        ["experience.ScheduleTable.*", "experience.Walk.*", "experience.TableWalk.*", "experience.EnvironmentWalk.*"],
+        SHARED,
+    ),
     **dict.fromkeys(
         ["experience.UniformColumns.*", "experience.TransitionTable.*", "experience.PolicySampler.*"], SHARED
     ),
