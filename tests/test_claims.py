@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib import pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tools"))
@@ -40,6 +41,7 @@ def test_a_claim_quotes_its_page(page, claim):
 def test_a_claim_holds_on_a_seed_of_its_own(page, claim):
     if claim.__name__ not in LONG:  # the cells of the others are read below
         assert claim(16)
+    plt.close("all")  # a page's cells draw, too
 
 
 def test_the_long_claims_are_all_there():
