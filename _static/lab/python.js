@@ -289,12 +289,16 @@ const bookPython = (() => {
     for (const v of ys) out += `<path class="python-grid" d="M${L} ${py(v)}H${W - R}"/>` + text(L - 5, +py(v) + 4, v, "end");
     out += `<path class="python-frame" d="M${L} ${T}V${H - B}H${W - R}"/>` + text((L + W - R) / 2, H - 6, xlabel, "middle") + text((L + W - R) / 2, 14, title, "middle");
     if (ylabel) out += text(13, (T + H - B) / 2, ylabel, "middle", `transform="rotate(-90 13 ${(T + H - B) / 2})"`);
-    const words = [], key = [];
+    const words = [], key = [], met = [];  // met: places that the key leaves free
     let shapes = "";
     for (const [kind, tone, mx, my, more] of marks) {
       const at = mx.map((v, k) => [v, my[k]]).filter(([a, b]) => a !== null && b !== null), [what, size] = kind.split(" "), paint = color(tone);
+      const dashes = { dashed: "6 4", dotted: "2 3", dashdot: "8 3 2 3" }[/^dashed/.test(more ?? "") ? "dashed" : size], dash = dashes ? ` stroke-dasharray="${dashes}"` : "";
       if (what === "line") {
-        const dash = /^dashed/.test(more ?? "") ? ' stroke-dasharray="6 4"' : "";
+        at.forEach(([a, b], k) => {
+          const [c, d] = at[k + 1] ?? [a, b];
+          for (let t = 0; t < 1; t += 0.125) met.push([+px(a + t * (c - a)), +py(b + t * (d - b))]);
+        });
         shapes += `<polyline fill="none" stroke="${paint}" stroke-width="${{ thin: 1.1, thick: 5 }[size] ?? 2.2}"${dash} points="${at.map(([a, b]) => `${px(a)},${py(b)}`).join(" ")}"/>`;
       } else if (what === "bar" || what === "area") shapes += `<rect fill="${paint}" fill-opacity="${what === "bar" ? 0.75 : 0.22}" x="${px(mx[0] - more)}" width="${(px(mx[0] + more) - px(mx[0] - more)).toFixed(1)}" y="${py(Math.max(...my))}" height="${(py(Math.min(...my)) - py(Math.max(...my))).toFixed(1)}"/>`;
       else if (what === "cell") shapes += `<rect fill="${paint}" fill-opacity="${more === "#" ? 0.6 : 0.3}" stroke="currentColor" x="${px(mx[0] - 0.5)}" width="${(px(mx[0] + 0.5) - px(mx[0] - 0.5)).toFixed(1)}" y="${py(my[0] + 0.5)}" height="${(py(my[0] - 0.5) - py(my[0] + 0.5)).toFixed(1)}"/>` + ("GT".includes(more) ? text(px(mx[0]), +py(my[0]) + 4, more, "middle") : "");
@@ -304,11 +308,15 @@ const bookPython = (() => {
         else if (what === "tick") shapes += `<path stroke="${paint}" stroke-width="2" d="M${px(a)} ${py(b) - 6}v12"/>`;
         else shapes += `<circle fill="${paint}" cx="${px(a)}" cy="${py(b)}" r="${{ points: 1.3, disk: more }[what] ?? (size ? 3.4 : 6)}"/>`;
       }
-      if (more && typeof more === "string" && more !== "dashed" && /line|dot/.test(what)) key.push([paint, more]);
+      if (more && typeof more === "string" && more !== "dashed" && /line|dot/.test(what)) key.push([paint, more, dash]);
     }
     const shownKey = [...new Map(key.map(pair => [pair.join(), pair])).values()];
     out += `<g clip-path="url(#${clip})">${shapes}</g>${words.join("")}`;
-    shownKey.forEach(([paint, what], k) => { out += `<path stroke="${paint}" stroke-width="3" d="M${L + 10} ${T + 10 + 15 * k}h16"/>` + text(L + 31, T + 14 + 15 * k, what, "start"); });
+    const wide = 33 + 6.2 * Math.max(...shownKey.map(([, what]) => what.length)), high = 6 + 15 * shownKey.length;
+    const corners = [[L + 4, T], [W - R - wide, T], [(L + W - R - wide) / 2, T], [L + 4, H - B - high - 4], [W - R - wide, H - B - high - 4]];
+    const full = ([left, top]) => met.filter(([a, b]) => a > left && a < left + wide && b > top && b < top + high).length;
+    const [left, top] = corners.reduce((best, one) => full(one) < full(best) ? one : best);
+    shownKey.forEach(([paint, what, dash], k) => { out += `<path stroke="${paint}" stroke-width="2.4"${dash} d="M${left + 6} ${top + 10 + 15 * k}h20"/>` + text(left + 31, top + 14 + 15 * k, what, "start"); });
     return out;
   }
 

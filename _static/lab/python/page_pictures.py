@@ -292,10 +292,10 @@ def lesson_07(mine):
 def lesson_08(mine):
     nodes = [-10 + k / 20 for k in range(401)]
     mass = [math.exp(-x * x / 2) / 20 / math.sqrt(2 * math.pi) for x in nodes]
-    kinds = [("k1", "orange", lambda u: -u), ("k3", "green", lambda u: numpy.exp(u) - 1 - u)]
+    kinds = [("k1", "orange", lambda u: -u, "line"), ("k3", "green", lambda u: numpy.exp(u) - 1 - u, "line dashdot")]
     points = linspace(-4, 4, 9)
     if any([abs(x - y) > 1e-9 for x, y in zip(_stretched(array(mine(points)), (9,)), kinds[1][2](points))]):
-        kinds.append(("mine", "purple", mine))
+        kinds.append(("mine", "purple", mine, "line dashed"))
 
     def in_units_of_kl(estimate, m):
         found = _stretched(array(estimate(array([m * x - m * m / 2 for x in nodes]))), (401,))
@@ -304,13 +304,13 @@ def lesson_08(mine):
         return mean / (m * m / 2), noise / (m * m / 2)
 
     grid, ell = [0.08 + 1.97 * k / 39 for k in range(40)], linspace(-4, 4, 49)
-    curves = [mark("line", color, grid, [in_units_of_kl(f, m)[1] for m in grid], name) for name, color, f in kinds]
-    shapes = [mark("line", color, ell, _stretched(array(f(ell)), (49,)), name) for name, color, f in kinds]
+    curves = [mark(line, color, grid, [in_units_of_kl(f, m)[1] for m in grid], name) for name, color, f, line in kinds]
+    shapes = [mark(line, color, ell, _stretched(array(f(ell)), (49,)), name) for name, color, f, line in kinds]
 
     def at(m):
-        found = [in_units_of_kl(f, m) for _, _, f in kinds]
+        found = [in_units_of_kl(f, m) for _, _, f, _ in kinds]
         bell = [math.exp(-(((x + m * m / 2) / m) ** 2) / 2) for x in ell]
-        foot = mark("line", "gray", ell, [2 * y / max(bell) - 3 for y in bell], "samples fall here")
+        foot = mark("line dotted", "gray", ell, [2 * y / max(bell) - 3 for y in bell], "samples fall here")
         dots = mark("dot", "red", [m] * len(kinds), [min(noise, 8) for _, noise in found])
         off = [f"{100 * (mean - 1):.1f}%".replace("-0.0%", "0.0%") for mean, _ in found]
         return [panel([-4, 4], [-3, 6], "log u", "", shapes + [foot], "estimate"),
