@@ -306,6 +306,10 @@ def test_what_is_right_where_length_is_paid() -> None:
     assert late.max() < 0.1 and truth("13_grpo", 6) == "hardly any"
 
 
+def test_the_push_on_a_token_of_a_long_answer_by_sequence() -> None:
+    assert 1 / (2 * 8) / (1 / (2 * 2)) == 1 / 4 and truth("13_grpo", 7) == "a quarter"
+
+
 LESSON = "chapters/10_ppo.html"
 
 
