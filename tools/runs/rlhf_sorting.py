@@ -50,9 +50,11 @@ ROLLOUTS = 400
 
 CASES: dict[str, dict[str, Any]] = {
     "rule": {"part": "rule"},
+    "rule, slow start": {"part": "rule", "warmup": 25},
     "judge": {"part": "probe"},
     **{f"price {beta:g}": {"part": "judge", "beta": beta} for beta in (0.0, 0.3, 0.1, 1.0)},
     **{f"dpo {rate:g}": {"part": "dpo", "rate": rate} for rate in (3e-5, 1e-5, 1e-4, 5e-4)},
+    **{f"dpo 3e-05, price {beta:g}": {"part": "dpo", "rate": 3e-5, "beta": beta} for beta in (0.5, 2.0)},
     "credit": {"part": "credit"},
     "dpo 3e-05, 4800 pairs": {"part": "dpo", "rate": 3e-5, "count": 4800, "epochs": 2},
     **{f"{loss} 3e-05": {"part": "dpo", "rate": 3e-5, "loss": loss} for loss in ("ipo", "simpo")},
@@ -88,12 +90,13 @@ def run(seed: int, part: str, **settings: Any) -> dict[str, list[float]]:
     return parts[part](seed, start(seed), **settings)
 
 
-def rule(seed: int, model: Transformer) -> dict[str, list[float]]:
-    """PPO with the correctness rule."""
+def rule(seed: int, model: Transformer, warmup: int = 5) -> dict[str, list[float]]:
+    """PPO with the correctness rule; ``warmup`` is the number of updates until the learning rates are at their highest."""
     people, asked = np.random.default_rng(4), TASK.prompts(2000, np.random.default_rng(3), "eval")
     right = float(np.mean([TASK.demonstration(q, people) == TASK.answer(q) for q in asked]))
     accuracy, rows = [evaluate_accuracy(model, TASK)], []
-    for update in iterate_rlhf(model, TASK, RLHFConfig(updates=40, learning_rate=8e-4), seed=seed):
+    config = RLHFConfig(updates=40, learning_rate=8e-4, warmup=warmup)
+    for update in iterate_rlhf(model, TASK, config, seed=seed):
         rows.append(update.metrics)
         if update.update % 4 == 0:
             accuracy.append(evaluate_accuracy(model, TASK))
