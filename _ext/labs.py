@@ -7,7 +7,7 @@
 
 The engine and the pages of the labs lie in ``_static/lab``. A page with a lab loads one small script at first; it brings
 the rest when the lab is touched. ``LABS`` names the labs, their modes and first buttons; ``OPTIONS`` what can be set,
-which the lab finds as ``data-`` attributes. In JupyterLab ``tools/lab_copy.py`` says where the lab is.
+which the lab finds as ``data-`` attributes; ``:picture:`` shows the closed lab's picture of ``PICTURES``. In JupyterLab ``tools/lab_copy.py`` says where the lab is.
 
 Cells tagged ``runs`` are edited and run in the page, by MicroPython (``_ext/micropython``) and the Python of ``_static/lab/python``.
 """
@@ -56,9 +56,37 @@ OPTIONS = {
     "people": set(),
     "agent": {"mode"},
 }
+# On the laboratory's own page a closed lab shows a still picture and what one gets to see, where a lesson has its story.
+CELLS = "M1 1h118v78h-118zM40 1v78M80 1v78M1 40h118"
+PICTURES = {
+    ("agent", ""): (
+        "Find the goal in the fog. Then see what your own walks say each cell is worth.",
+        f'<path fill="currentColor" fill-opacity=".2" stroke="none" d="M80 1h39v78h-39zM40 40h40v39h-40z"/><path d="{CELLS}"/><circle cx="60" cy="20" r="9" fill="#2f8fd6"/><path stroke="#2f8fd6" stroke-width="3" d="M20 20h28"/><text x="100" y="27">?</text><text x="100" y="66">?</text><text x="60" y="66">?</text>',
+    ),
+    ("maze", ""): (
+        "Paint a maze and watch the goal's worth run back to the start, number by number.",
+        f'<path fill="#0a9a74" fill-opacity=".5" stroke="none" d="M80 40h39v39h-39z"/><path fill="#e0702a" fill-opacity=".5" stroke="none" d="M40 40h40v39h-40z"/><path d="{CELLS}"/><text x="20" y="26">8.1</text><text x="60" y="26">9</text><text x="100" y="26">10</text><text x="20" y="66">7.3</text><text x="60" y="66">−10</text><text x="100" y="66">+10</text>',
+    ),
+    ("cartpole", ""): (
+        "A cart learns to balance before your eyes: two settings race, and you turn the knobs.",
+        '<path d="M1 70h118"/><path fill="currentColor" fill-opacity=".4" d="M42 56h36v14h-36z"/><path stroke="#2f8fd6" stroke-width="5" d="M60 56l9-48"/><path stroke="#e0702a" stroke-width="3" d="M84 30h28m-9-7l9 7-9 7"/>',
+    ),
+    ("language", ""): (
+        "A small language model starts to write out its work, though nobody asks for it.",
+        '<text x="60" y="18">28517:</text><text x="60" y="44" fill="#e0702a">=4 ✗</text><text x="60" y="72" fill="#0a9a74">64901=9 ✓</text>',
+    ),
+    ("people", ""): (
+        "Press the better answer a few times: bars grow, and you see when the matter is settled.",
+        '<path stroke="none" fill="#2f8fd6" d="M34 8h80v14h-80z"/><path stroke="none" fill="#2f8fd6" fill-opacity=".6" d="M34 33h46v14h-46zM34 58h18v14h-18z"/><text x="16" y="21">C</text><text x="16" y="46">D</text><text x="16" y="71">A</text>',
+    ),
+    ("language", "judge"): (
+        "Ten presses make a judge. Watch a model learn to please it: what becomes of what is right?",
+        '<path d="M1 79h118M1 79v-78"/><path stroke="#0a9a74" stroke-width="3" d="M2 60q40 -4 116 -50"/><path stroke="#2f8fd6" stroke-width="3" d="M2 22q50 -8 70 20t46 30"/>',
+    ),
+}
 # how a lab looks before it is touched; lab.css comes with the touch
 CLOSED = """<style>.lab{margin:.5rem 0;scroll-margin-top:3.5rem}.lab-bar{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center;margin:0;max-width:none;border:1px solid color-mix(in srgb,currentColor 22%,transparent);border-radius:6px;padding:.5rem .8rem}
-.lab-bar button{font:inherit;color:inherit;background:none;border:1px solid;border-radius:4px;padding:.15rem .6rem;min-height:2.5rem;cursor:pointer}.lab-bar+.lab-status{margin:0}@media print{.lab button{display:none}}</style>"""
+.lab-bar button{font:inherit;color:inherit;background:none;border:1px solid;border-radius:4px;padding:.15rem .6rem;min-height:2.5rem;cursor:pointer}.lab-bar+.lab-status{margin:0}.lab-bar svg{width:8rem;flex:none;fill:none;stroke:currentColor}.lab-bar text:not([fill]){fill:currentColor}.lab-bar text{stroke:none;font-size:17px;text-anchor:middle}.lab-bar svg+span{flex:1;min-width:calc(100% - 9rem)}@media print{.lab button{display:none}}</style>"""
 
 
 def opening(name: str, options: dict[str, str] | None = None, number: int = 1) -> str:
@@ -69,10 +97,16 @@ def opening(name: str, options: dict[str, str] | None = None, number: int = 1) -
     place = "-".join(["lab", name, *filter(None, [options.get("mode")]), *([str(number)] if number > 1 else [])])
     # of several labs on a page each has its name
     named = html.escape(": ".join(["Lab", title, *([" and ".join(sides)] if sides else [])]))
-    settings = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
+    settings = "".join(
+        f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()) if key != "picture"
+    )
+    promise, picture = PICTURES[name, options.get("mode", "")] if "picture" in options else ("", "")
+    head = f"<b>Lab: {html.escape(title)}</b>"
+    if picture:
+        head = f'<svg viewBox="0 0 120 80" aria-hidden="true">{picture}</svg><span>{head}<br>{promise}</span>'
     return (
         f'<section class="lab" id="{place}" data-lab="{name}"{settings} data-state="stopped" aria-label="{named}">'
-        f'<p class="lab-bar"><b>Lab: {html.escape(title)}</b> <button type="button" class="lab-run">{html.escape(run)}</button> '
+        f'<p class="lab-bar">{head} <button type="button" class="lab-run">{html.escape(run)}</button> '
         f'<button type="button" class="lab-open">{look}</button></p>'
         '<p class="lab-status" role="status"></p>'
         "<noscript><p>This lab computes in the page and needs JavaScript, which is switched off here.</p></noscript>"
@@ -92,13 +126,15 @@ class lab(nodes.General, nodes.Element):
 class LabDirective(SphinxDirective):
     required_arguments = 1
     has_content = True
-    option_spec = {option: directives.unchanged_required for option in sorted(set().union(*OPTIONS.values()))}
+    option_spec = {option: directives.unchanged_required for option in sorted(set().union(*OPTIONS.values()))} | {
+        "picture": directives.flag
+    }
 
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
         if name not in LABS:
             raise self.error(f"lab is {name!r}; expected one of {sorted(LABS)}")
-        if unknown := set(self.options) - OPTIONS[name]:
+        if unknown := set(self.options) - OPTIONS[name] - {"picture"}:
             raise self.error(f"lab {name} has no option {sorted(unknown)[0]}; expected one of {sorted(OPTIONS[name])}")
         if (mode := self.options.get("mode", "")) not in LABS[name]:
             raise self.error(f"mode is {mode!r}; expected one of {sorted(LABS[name])[1:]}")

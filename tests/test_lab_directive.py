@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "_ext"))
 
-from labs import LABS, loading, opening  # noqa: E402
+from labs import LABS, PICTURES, loading, opening  # noqa: E402
 from test_lab_parity import scripts_of  # noqa: E402
 
 CONF = """
@@ -82,6 +83,21 @@ def test_labs_of_one_kind_have_names_of_their_own(tmp_path: Path) -> None:
     out, _ = built(tmp_path, "\n".join([LAB, LAB, LAB.replace("plan", "learn")]))
     names = re.findall(r'<section class="lab" id="([^"]*)"', (out / "chapters" / "page.html").read_text("utf-8"))
     assert names == ["lab-maze-plan", "lab-maze-plan-2", "lab-maze-learn"]
+
+
+def test_a_picture_stands_where_it_is_asked_for_and_costs_little(tmp_path: Path) -> None:
+    asked = LAB.replace(":mode: plan", ":picture:")
+    out, warnings = built(tmp_path, asked + LAB)
+    assert "lab" not in warnings.replace(str(tmp_path), ""), warnings
+    text = (out / "chapters" / "page.html").read_text("utf-8")
+    promise, picture = PICTURES["maze", ""]
+    assert text.count(picture) == text.count(promise) == 1 and "data-picture" not in text
+    chosen = [(name, {"mode": mode} if mode else {}) for name, mode in PICTURES]
+    weights = [
+        len(gzip.compress("".join(opening(name, options | more) for name, options in chosen).encode()))
+        for more in ({}, {"picture": ""})
+    ]
+    assert weights[0] < weights[1] < weights[0] + 2_000
 
 
 @pytest.mark.parametrize("name", LABS)

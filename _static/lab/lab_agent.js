@@ -2,10 +2,10 @@
 lab.define("lab_agent", function (use) {
   const { generator } = use("random"), { Maze, ACTIONS } = use("maze");
   const { monteCarloPrediction, tdPrediction, valueIteration } = use("tabular");
-  const { el, button, choice, runs, group, code, still, Panel } = use("page");
+  const { el, button, choice, guess, runs, group, code, still, Panel } = use("page");
   const { nameOf, kindOf, two, drawMaze, mazePicture } = use("maze_picture");
 
-  const { GAMMA, LONG, WORLDS, memory, standIn } = use("walks"), { Tables, build: learn } = use("lab_walks");
+  const { GAMMA, LONG, WORLDS, memory, standIn } = use("walks"), { Tables, QUESTION, higher, build: learn } = use("lab_walks");
   const returnOf = walk => walk.reduceRight((G, { reward }) => reward + GAMMA * G, 0);
 
   function build(root) {
@@ -27,8 +27,8 @@ lab.define("lab_agent", function (use) {
       }, { "aria-label": ACTIONS[a] });
     }));
     const tables = new Tables(), verdict = el("p"), best = el("p"), lift = button("Lift the fog", () => { lifted = !lifted; draw(); });
-    const said = el("details", { ontoggle: draw }, el("summary", {}, early ? "Is there a shorter way?" : "What do the walks say each cell is worth?"), best,
-      ...early ? [] : [tables.node]);
+    const asked = guess(QUESTION, higher.names, draw);        // before the tables are seen
+    const said = el("details", { ontoggle: draw }, el("summary", {}, early ? "Is there a shorter way?" : "What do the walks say each cell is worth?"), ...early ? [best] : [asked.node, best, tables.node]);
 
     root.replaceChildren(runs("Walk", pad, button("Back to the start", () => { pause(); begin(); draw(); say("You are back at the start; this walk does not count."); }), another, runButton), panel.node, picture, verdict, said,
       group("The maze", world.node, lift, button("Forget my walks", () => { pause(); memory.forget(); load(); panel.say("All walks are forgotten."); })),
@@ -39,6 +39,7 @@ lab.define("lab_agent", function (use) {
       maze = new Maze(WORLDS[world.value]);
       lent = [];
       lifted = said.open = false;
+      asked.again();
       met = new Map();
       for (const step of (memory.walks[world.value] ?? []).flat()) met.set(step.nextState, maze.cells[step.nextState]);
       begin();
@@ -89,12 +90,15 @@ lab.define("lab_agent", function (use) {
             : `The best was worth ${two(Math.max(...walks.map(returnOf)))} at the start.`}${own.length ? "" : " Now walk yourself."}`;
     }
     function tell(walks, fog) {
+      best.hidden = tables.node.hidden = !early && !asked.given;
+      if (best.hidden) return;
       const top = valueIteration(maze, GAMMA).values[maze.start];
       best.textContent = early ? `The shortest way there is takes ${1 + Math.round(Math.log(top / 10) / Math.log(GAMMA))} steps.`
         : `The best walk there is is worth ${two(top)} at the start. TD went through the walks ten times, with steps of 0.2.`;
       if (early) return;
       const alpha = 0.2, passes = 10, both = [monteCarloPrediction(maze.nStates, walks, GAMMA).values, tdPrediction(maze.nStates, walks, { gamma: GAMMA, alpha, passes })];
       tables.show({ maze, tables: both, walks, updates: Array(passes).fill(walks.flat()).flat().map(step => ({ ...step, alpha })), fog });
+      asked.told(higher(both[0][maze.start], both[1][maze.start]));
       tables.maps.forEach(({ line }, k) => { line.textContent = `The start seems worth ${two(both[k][maze.start])}.`; });
     }
     // ---------------------------------------------------------------- someone else walks

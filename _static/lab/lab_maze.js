@@ -37,7 +37,7 @@ lab.define("lab_maze", function (use) {
     const lambda = choice("λ", [0, 0.4, 0.8, 0.9, 1], { value: 0.8, onchange: retune });
     const seed = seeds("Seed", 1);
     const speed = choice("Speed", ["slow", "quick", "very quick"], { value: "quick" });
-    const learnButton = button("Let all four learn", learn, { class: has("model") ? null : "lab-run" });
+    const learnButton = button("Let all four learn", learn, { class: has("model") ? null : "lab-run", "data-run": "learners" });
     const small = Object.keys(LEARNERS).map(name => ({ name, svg: mazePicture({}), line: el("p", { class: "lab-small" }) }));
     const chart = figure();
     const learners = el("div", { class: "lab-four", hidden: true }, ...small.map(({ name, svg, line }) => el("div", {}, el("b", {}, name), svg, line)));

@@ -3,7 +3,7 @@ lab.define("lab_walks", function (use) {
   const { generator } = use("random"), { Maze, ACTIONS, MOVES } = use("maze");
   const { monteCarloPrediction, tdPrediction, returnsAfter, tdShares, valueIteration, sweep, largestChange } = use("tabular");
   const { probabilities, returnsOf, WEIGHTS, pullOf, Means } = use("tabular_policy");
-  const { el, button, choice, seeds, runs, group, code, still, nice, curves, figure, Panel } = use("page");
+  const { el, button, choice, seeds, guess, runs, group, code, still, nice, curves, figure, Panel } = use("page");
   const { choosable, nameOf, two, drawMaze, mazePicture } = use("maze_picture");
   const { GAMMA, WORLDS, memory, walkOf, lent } = use("walks");
 
@@ -17,6 +17,10 @@ lab.define("lab_walks", function (use) {
   const forgetButton = again => button("Forget my walks", () => { memory.forget(); again(); });
   const inside = v => v < 0 ? `(${two(v)})` : two(v);
   const cellsOf = (maze, walk) => [...walk.map(({ state }) => state), walk.at(-1).nextState].map(s => nameOf(maze, s)).join(" ");
+
+  const QUESTION = "Guess first: which of the two will think more of the start?";
+  const higher = (monteCarlo, td) => two(monteCarlo) === two(td) ? "both say the same" : higher.names[+(td > monteCarlo)];
+  higher.names = ["Monte Carlo", "TD"];
 
   /** Monte Carlo's table and TD's, side by side. A press on a cell says what its number was made of: walks, or neighbors. */
   class Tables {
@@ -63,10 +67,11 @@ lab.define("lab_walks", function (use) {
     const runButton = button("Learn from the walks", run, { class: "lab-run" });
     const tables = new Tables(), { maps } = tables;
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => go(), reset });
-    const whose = el("p", { class: "lab-small" });
+    const whose = el("p", { class: "lab-small" }), asked = guess(QUESTION, higher.names, () => { if (panel.state === "solved") tell(); });
+    const tell = () => asked.told(higher(mc[maze.start], td[maze.start]));
     let timer, maze, walks, seen, at, td, mc, updates;
 
-    root.replaceChildren(runs("The walks", runButton, button("One step", () => { pause(); step(); }), button("Start over", reset)), group("Settings", alpha.node, forgetButton(begin)), whose,
+    root.replaceChildren(runs("The walks", runButton, button("One step", () => { pause(); step(); }), button("Start over", reset)), group("Settings", alpha.node, forgetButton(begin)), whose, asked.node,
       panel.node, tables.node, code(monteCarloPrediction, tdPrediction, tdShares));
     begin();
 
@@ -75,6 +80,7 @@ lab.define("lab_walks", function (use) {
       pause();
       seen = at = 0; td = new Float64Array(maze.nStates); mc = new Float64Array(maze.nStates); updates = [];
       panel.score(0);
+      asked.again();
       maps.forEach(({ line }) => { line.textContent = ""; });
       draw(-1);
       panel.say("Both tables are empty. Monte Carlo waits for the end of each walk; TD learns at every step.");
@@ -106,6 +112,7 @@ lab.define("lab_walks", function (use) {
       if (Math.floor(seen / walks.length) === round) { timer = setTimeout(go, 350); return; }
       pause();
       panel.state = "solved";
+      tell();
       const rounds = seen / walks.length;
       panel.say(`${rounds === 1 ? "All walks are through" : `All walks are through ${rounds} times`}. The start: ${two(mc[maze.start])} says Monte Carlo, ${two(td[maze.start])} says TD; the best walker gets ${two(valueIteration(maze, GAMMA).values[maze.start])}. Press again: TD goes on learning from the same walks, Monte Carlo does not.`);
     }
@@ -223,5 +230,5 @@ lab.define("lab_walks", function (use) {
     function pause() { clearTimeout(timer); panel.state = "stopped"; runButton.textContent = "Let the walks pull"; }
   }
 
-  return { Tables, build: (root, mode) => ({ learn: buildLearn, pull: buildPull })[mode](root) };
+  return { Tables, QUESTION, higher, build: (root, mode) => ({ learn: buildLearn, pull: buildPull })[mode](root) };
 });

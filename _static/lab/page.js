@@ -39,8 +39,11 @@ lab.define("page", function (use) {
     if (wanted.has("run")) root.reset();
     for (const node of controls(root)) if (!wanted.has(node.dataset.key)) put(node, first(node));
     for (const [key, value] of wanted) controls(root).filter(node => node.dataset.key === key).forEach(node => put(node, value));
-    const run = root.querySelector(".lab-run"), press = () => run.disabled ? setTimeout(press, 100) : run.click();  // weights may be on their way
+    // "run" presses the lab's own button, "run=learners" the one of that name; weights may be on their way
+    const named = [...root.querySelectorAll("[data-run]")].find(node => node.dataset.run === wanted.get("run"));
+    const run = named ?? root.querySelector(".lab-run"), press = () => run.disabled ? setTimeout(press, 100) : run.click();
     if (wanted.has("run")) press();
+    named?.closest(".lab-go").scrollIntoView();
   }
   /** The link itself, at the foot of a lab. */
   function share(root) {
@@ -54,12 +57,18 @@ lab.define("page", function (use) {
     root.append(el("p", { class: "lab-small" }, link));
   }
 
-  /** The same as a row of buttons, for a word that is changed often. */
-  function palette(name, options, value = options[0]) {
+  /** The same as a row of buttons, for a word that is changed often; a guess begins with none of them pressed. */
+  function palette(name, options, { value = options[0], onpress = () => {} } = {}) {
     const press = word => { value = word; buttons.forEach(b => b.setAttribute("aria-pressed", b.textContent === word)); };
-    const buttons = options.map(word => button(word, () => press(word)));
+    const buttons = options.map(word => button(word, () => { press(word); onpress(); }));
     press(value);
-    return { node: el("span", { class: "lab-palette", role: "group", "aria-label": name }, el("span", {}, name), ...buttons), get value() { return value; } };
+    return { node: el("span", { class: "lab-palette", role: "group", "aria-label": name }, el("span", {}, name), ...buttons), get value() { return value; }, set value(word) { press(word); } };
+  }
+  /** A question before something is shown: `told` puts what is true beside what was said; who passes is told neither. */
+  function guess(question, options, onpress) {
+    const asked = palette(question, [...options, "Just show"], { value: null, onpress }), said = el("p", { class: "lab-small", role: "status" });
+    return { node: el("div", {}, asked.node, said), get given() { return asked.value !== null; }, again() { asked.value = null; said.textContent = ""; },
+      told(truth) { said.textContent = !asked.value || asked.value === "Just show" ? "" : `You guessed: ${asked.value}. It is: ${truth}.`; } };
   }
 
   const narrow = typeof matchMedia === "function" ? matchMedia("(max-width: 600px)") : { matches: false };
@@ -178,5 +187,5 @@ lab.define("page", function (use) {
     }
   }
 
-  return { el, button, choice, seeds, follow, share, palette, frame, runs, group, code, still, nice, curves, figure, Panel };
+  return { el, button, choice, seeds, follow, share, palette, guess, frame, runs, group, code, still, nice, curves, figure, Panel };
 });

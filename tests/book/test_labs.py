@@ -387,7 +387,12 @@ def test_the_reader_walks_by_keys_swipes_and_buttons_and_is_remembered_until_tol
             picture.press(key)
         assert float(lab.get_attribute("data-score")) == pytest.approx(-9.0, abs=1e-4)  # the trap, one discount later
         lab.get_by_text("What do the walks say").click()
+        assert "seems worth" not in lab.inner_text()  # a guess first
+        lab.get_by_role("button", name="Monte Carlo").click()
         lab.get_by_text("seems worth").first.wait_for()
+        start = [float(x) for x in re.findall(r"The start seems worth (-?[\d.]+\d)", lab.inner_text())]
+        higher = "TD" if start[1] > start[0] else "Monte Carlo"
+        assert start[0] != start[1] and f"You guessed: Monte Carlo. It is: {higher}." in lab.inner_text()
         assert "The start seems worth -0.45." in lab.inner_text()  # Monte Carlo: the mean of 8.1 and -9
         seen.page.reload()
         seen.open("agent")
@@ -441,6 +446,10 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
 
         walks = lab("agent", "learn")
         mean = solved("agent", "learn")  # a stranger's walks, always the same
+        walks.get_by_role("button", name="TD").click()
+        start = re.search(r"The start: (-?[\d.]+) says Monte Carlo, (-?[\d.]+) says TD", walks.inner_text())
+        higher = "TD" if float(start[2]) > float(start[1]) else "Monte Carlo"
+        assert f"You guessed: TD. It is: {higher}." in walks.inner_text()
         assert "Six walks of a stranger" in walks.inner_text() and -9 < mean < 8.1
         for _ in range(2):  # the start, and then B: what its numbers were made of
             walks.locator("svg.lab-maze").nth(0).press("ArrowRight")
@@ -589,6 +598,17 @@ def test_a_link_opens_a_lab_sets_it_and_runs_it(browser: Any, page_of_labs: str)
         seen.page.evaluate("location.hash = '#lab-maze:slip=7&layout=nowhere&cells=S<b>&run'")  # what nobody can choose
         assert seen.wait("maze") == pytest.approx(8.1, abs=1e-4)
         assert lab.get_by_label("Slip").input_value() == "0"
+
+
+def test_a_link_may_start_the_learners(browser: Any, page_of_labs: str) -> None:
+    with opened(browser, f"{page_of_labs}#lab-maze:exploration=0.5&run=learners") as seen:
+        lab = seen.lab("maze")
+        lab.get_by_role("button", name="Pause the learners").wait_for()
+        assert lab.get_by_label("Exploration").input_value() == "0.5"
+        walked = "() => [...document.querySelectorAll('.lab-four .lab-small')].every(p => parseInt(p.textContent) > 3)"
+        seen.page.wait_for_function(walked, timeout=WAIT)
+        assert 0 <= lab.get_by_role("button", name="Pause the learners").bounding_box()["y"] < WIDE["height"] / 2
+        lab.get_by_role("button", name="Pause the learners").click()
 
 
 def test_a_change_counts_at_once_and_the_run_before_stays_in_gray(browser: Any, page_of_labs: str) -> None:
