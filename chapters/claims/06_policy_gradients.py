@@ -9,13 +9,13 @@ PAGE = "06_policy_gradients"
 
 def a_gift_ruins_runs(seed):
     """The gift ruins many runs"""
-    bandit = cells(PAGE, "pg-bandit")["bandit"]
+    bandit = cells(PAGE, "pg-logtrick-code", "pg-bandit")["bandit"]
     return 0.15 < np.mean(bandit((5.0, 4.0), seed=seed)[:, -1] < 0.1) < 0.27
 
 
 def a_running_mean_mends_it(seed):
     """Subtract a running mean, and it is as good as without the gift."""
-    bandit = cells(PAGE, "pg-bandit")["bandit"]
+    bandit = cells(PAGE, "pg-logtrick-code", "pg-bandit")["bandit"]
     plain, mended = bandit((1.0, 0.0), seed=seed), bandit((5.0, 4.0), baseline=True, seed=seed)
     return abs(plain[:, 100].mean() - mended[:, 100].mean()) < 0.03 and np.mean(mended[:, -1] < 0.1) < 0.01
 

@@ -1,4 +1,7 @@
-"""The library's DQN on CartPole, with one of its changes to chapter 5's program taken back, and with one alone: ten seeds."""
+"""The library's DQN on CartPole, with one of its changes to chapter 5's program taken back, and with one alone: ten seeds.
+
+Then, with all four taken back, one setting that is another in chapter 5's program.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ BACK: dict[str, dict[str, Any]] = {
     "Huber": {"loss": "squared"},
     "double": {"double": False},
 }
+ALL_BACK = {key: value for change in BACK.values() for key, value in change.items()}
 CASES: dict[str, dict[str, Any]] = {
     "all": {},
     **{f"without {name}": change for name, change in BACK.items()},
@@ -21,7 +25,11 @@ CASES: dict[str, dict[str, Any]] = {
         f"only {name}": {key: value for other, change in BACK.items() if other != name for key, value in change.items()}
         for name in BACK
     },
-    "without all four": {key: value for change in BACK.values() for key, value in change.items()},
+    "without all four": ALL_BACK,
+    "copy every 12": ALL_BACK | {"copy_interval": 12},
+    "memory of 80,000": ALL_BACK | {"buffer_capacity": 80_000},
+    "batch of 128": ALL_BACK | {"batch_size": 128},
+    "rate of 0.001": ALL_BACK | {"learning_rate": 1e-3},
 }
 EVERY = 12_000  # environment steps between two tests
 
