@@ -8,6 +8,7 @@ from math import exp, log2, sqrt
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -131,7 +132,38 @@ def test_the_luck_of_four_rooms_by_draws() -> None:
     """A door's entry is the mean of its coins, weighed 0.1 * 0.9^k; each of the four rooms behind adds the largest of ten of them."""
     coins = np.random.default_rng(0).choice([-1.0, 1.0], size=(4000, 10, 60))
     largest = (coins @ (0.1 * 0.9 ** np.arange(60))).max(axis=1).mean()
-    assert truth("05_dqn", 2) == pytest.approx(4 * largest, abs=0.05)
+    assert truth("05_dqn", 3) == pytest.approx(4 * largest, abs=0.05)
+
+
+def test_what_a_mean_of_steps_in_a_row_is_worth() -> None:
+    """By Gymnasium's cart and other draws: how far the means of blocks of 32 scatter, against single positions."""
+    rng, positions = np.random.default_rng(5), []
+    env = gymnasium.make("CartPole-v1")
+    x, _ = env.reset(seed=5)
+    for _ in range(32_000):
+        positions.append(x[0])
+        push = rng.integers(2) if rng.random() < 0.5 else x[2] + x[3] > 0
+        x, _, fallen, cut, _ = env.step(int(push))
+        if fallen or cut:
+            x, _ = env.reset()
+    blocks = np.reshape(positions, (-1, 32)).mean(axis=1)
+    assert np.var(positions) / np.var(blocks) < 2 and truth("05_dqn", 2) == "about 1"
+
+
+def test_the_change_that_alone_does_nothing() -> None:
+    """By ranks: of all pairs of runs, one with a change alone and one without any, the share that the change wins."""
+    steps = {
+        case: run["steps"][:, -5:].mean(axis=1)
+        for case, run in stored_runs(ROOT / "chapters" / "runs" / "dqn_changes.json").items()
+    }
+    wins = lambda case: np.mean(steps[case][:, None] > steps["without all four"][None])
+    shares = {name: wins(f"only {name}") for name in ("n-step", "average", "Huber", "double")}
+    assert min(shares, key=lambda name: abs(shares[name] - 0.5)) == "Huber" == truth("05_dqn", 4)
+
+
+def test_one_step_leaves_the_range() -> None:
+    """One logit a whole unit above nine equal ones."""
+    assert truth("10_ppo", 5) == pytest.approx(10 * exp(1) / (exp(1) + 9), abs=5e-3)
 
 
 def test_a_sure_policy_hardly_moves() -> None:
