@@ -476,12 +476,9 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
             )
         assert re.search(r"After 6 thumbs your judge pays for length 0\.[3-9]", judge.inner_text())
         judge.locator(".lab-run").click()
-        share = lambda: float(re.search(r"(\d+) % right", judge.locator(".lab-status").first.inner_text())[1])
-        judge.get_by_text("Update 25, paid by your judge").wait_for()
-        assert share() > 60  # it was taught what is right first
-        judge.get_by_text("Update 60, paid by your judge").wait_for()
-        assert share() < 50
-        judge.get_by_role("button", name="Stop").click()
+        judge.get_by_text("Under your judge, 55 updates").wait_for()
+        before, after = re.search(r"right (\d+) % -> (\d+) %", judge.inner_text()).groups()
+        assert int(before) > 60 and int(after) < 50  # it was taught what is right first
 
         # one walk of the reader's own takes their place: right, right, down
         step = lambda state, action, after, pays: (
