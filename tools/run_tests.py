@@ -1,6 +1,7 @@
 """Run the tests in stages and say at the end what passed: what `make test`, `make quick`, `make test-portable` and `make test-grader` call.
 
-A stage that fails does not stop the later ones, so that one run shows all there is to see; the exit code is 1 if any
+Stages run beside each other where they can, so that none is left alone with a core that waits; each is shown when its turn
+comes. One that fails does not stop the later ones, so that one run shows all there is to see; the exit code is 1 if any
 stage failed. The output of each stage is also kept in ``_build/test-logs``.
 """
 
@@ -30,9 +31,12 @@ class Stage:
     says: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
-    ahead: bool = False  # starts with the first stage; its output is shown when its turn comes
+    after: str = ""  # the stage that must have ended before this one starts; none: it starts at once
+    pid: int = 0
+    began: float = 0.0
     seconds: float = 0.0
-    code: int = 0
+    processor: float = 0.0  # seconds of it and of all that it started and waited for
+    code: int | None = None
     closing: str = ""
 
 
@@ -60,7 +64,7 @@ def grader_stages(processes: str, workers: str) -> list[Stage]:
     ]
 
 
-def notebooks_stage(processes: str, keep_seconds: bool) -> Stage:
+def notebooks_stage(processes: str, quick: bool) -> Stage:
     found = [*(ROOT / "chapters").glob("*.ipynb"), *(ROOT / "assignments").glob("[0-9]*/*.ipynb")]
     # the later a chapter, the longer it trains: those first, so that no worker is left with one at the end
     notebooks = sorted(
@@ -69,7 +73,7 @@ def notebooks_stage(processes: str, keep_seconds: bool) -> Stage:
         reverse=True,
     )
     nbval = ["--nbval", "--nbval-current-env", "-p", "numeric_outputs"]
-    if keep_seconds:  # for the last stage, which compares them with the limit
+    if quick:  # none may take longer than its limit
         nbval += ["-p", "notebook_seconds"]
     return Stage(
         "notebooks",
@@ -79,25 +83,21 @@ def notebooks_stage(processes: str, keep_seconds: bool) -> Stage:
     )
 
 
-def stages(processes: str) -> list[Stage]:
-    """All stages in order: library, notebooks, build, pages."""
-    return [
-        unit_stage(processes, quick=False),
-        grader_stage(processes, slow=False),
-        notebooks_stage(processes, keep_seconds=True),
-        # a single process: it takes what the stages before leave of the cores
-        Stage("build", "the book, built with warnings as errors", ["nice", "-n", "19", "make", "book"], ahead=True),
-        Stage(
-            "book",
-            "the notebooks' form, the built pages, and every page in a browser",
-            [*PYTEST, "tests/book", "-n", processes, "--dist", "loadfile"],
-        ),
-    ]
+def stages(processes: str, workers: str) -> list[Stage]:
+    """In two rows that run beside each other: the build and the pages, the notebooks and the rest."""
+    grader = grader_stage(processes, slow=False)
+    grader.after = "notebooks"
+    unit = unit_stage(processes, quick=False)
+    unit.after = "grader"
+    build = Stage("build", "the book, built with warnings as errors", ["make", "book"])
+    says = "the notebooks' form, the built pages, and every page in a browser"
+    book = Stage("book", says, [*PYTEST, "tests/book", "-n", workers, "--dist", "loadfile"], after="build")
+    return [build, notebooks_stage(workers, quick=True), grader, book, unit]
 
 
 def portable_stages(processes: str) -> list[Stage]:
     """What computes numbers, as on a processor without today's vector instructions: other roundings in the sixteenth digit."""
-    found = [unit_stage(processes, quick=False), notebooks_stage(processes, keep_seconds=False)]
+    found = [unit_stage(processes, quick=False), notebooks_stage(processes, quick=False)]
     for stage in found:
         stage.environment |= plain_processor()
     return found
@@ -118,31 +118,46 @@ def plain_processor() -> dict[str, str]:
     }
 
 
-def run(stage: Stage, started: subprocess.Popen[str] | None = None) -> None:
-    """Run one stage, or wait for it if it was started before; its output goes to the terminal and to a log file."""
-    print(f"\n=== {stage.name}: {stage.says}", flush=True)
-    began = time.monotonic()
-    process = started or start(stage)
-    lines = []
-    with log(stage).open(encoding="utf-8", errors="replace") as file:
-        while True:
-            ended = process.poll() is not None
-            for line in file:
-                sys.stdout.write(line)
-                lines.append(line)
-            sys.stdout.flush()
-            if ended:
-                break
-            time.sleep(0.2)
-    stage.code = process.returncode
-    stage.seconds = time.monotonic() - began
-    closings = CLOSING_LINE.findall("".join(lines))
-    stage.closing = closings[-1] if closings else ""
+def run(done: list[Stage]) -> None:
+    """Run the stages, each as soon as it can start, and show their output one after the other."""
+    for stage in done:
+        print(f"\n=== {stage.name}: {stage.says}", flush=True)
+        while not stage.pid:
+            step(done)
+        lines = []
+        with log(stage).open(encoding="utf-8", errors="replace") as file:
+            while True:
+                ended = stage.code is not None
+                for line in file:
+                    sys.stdout.write(line)
+                    lines.append(line)
+                sys.stdout.flush()
+                if ended:
+                    break
+                step(done)
+        closings = CLOSING_LINE.findall("".join(lines))
+        stage.closing = closings[-1] if closings else ""
 
 
-def start(stage: Stage) -> subprocess.Popen[str]:
+def step(done: list[Stage]) -> None:
+    """Start what can start, and note what has ended."""
+    ended = {"", *(stage.name for stage in done if stage.code is not None)}
+    for stage in done:
+        if not stage.pid and stage.after in ended:
+            start(stage)
+        if stage.pid and stage.code is None:
+            pid, status, usage = os.wait4(stage.pid, os.WNOHANG)
+            if pid:
+                stage.code = os.waitstatus_to_exitcode(status)
+                stage.seconds = time.monotonic() - stage.began
+                stage.processor = usage.ru_utime + usage.ru_stime
+    time.sleep(0.2)
+
+
+def start(stage: Stage) -> None:
+    stage.began = time.monotonic()
     with log(stage).open("w", encoding="utf-8") as file:
-        return subprocess.Popen(
+        stage.pid = subprocess.Popen(
             stage.command,
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
@@ -150,7 +165,7 @@ def start(stage: Stage) -> subprocess.Popen[str]:
             stderr=subprocess.STDOUT,
             text=True,
             env=os.environ | stage.environment,
-        )
+        ).pid
 
 
 def log(stage: Stage) -> Path:
@@ -158,11 +173,13 @@ def log(stage: Stage) -> Path:
 
 
 def summary(done: list[Stage]) -> str:
-    rows = [f"{'stage':<11}{'result':<9}{'seconds':>8}   counts", "-" * 70]
+    rows = [f"{'stage':<11}{'result':<9}{'seconds':>8}{'processor':>11}   counts", "-" * 80]
     for stage in done:
         result = "passed" if stage.code == 0 else "FAILED"
         counts = re.sub(r" in [\d.]+s.*", "", stage.closing)
-        rows.append(f"{stage.name:<11}{result:<9}{stage.seconds:>8.0f}   {counts}")
+        rows.append(f"{stage.name:<11}{result:<9}{stage.seconds:>8.0f}{stage.processor:>11.0f}   {counts}")
+    whole = max(stage.began + stage.seconds for stage in done) - min(stage.began for stage in done)
+    rows.append(f"{'in all':<20}{whole:>8.0f}{sum(stage.processor for stage in done):>11.0f}")
     return "\n".join(rows)
 
 
@@ -186,10 +203,8 @@ def main() -> int:
     elif options.portable:
         done = portable_stages(processes)
     else:
-        done = grader_stages(processes, workers) if options.grader else stages(processes)
-    started = {stage.name: start(stage) for stage in done if stage.ahead}
-    for stage in done:
-        run(stage, started.get(stage.name))
+        done = (grader_stages if options.grader else stages)(processes, workers)
+    run(done)
     print(f"\n=== summary\n{summary(done)}")
     failed = [stage.name for stage in done if stage.code != 0]
     print(f"\nFAILED: {', '.join(failed)}; logs in {LOGS.relative_to(ROOT)}" if failed else "\nAll passed.")

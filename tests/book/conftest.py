@@ -138,7 +138,3 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("interactive figures")
         for name, row in sorted(report["figures"].items()):
             write(f"{name:<40}{row['raw_kb']:>8.0f} KB raw{row['gzip_kb']:>6.0f} KB gzip{row['states']:>6} states")
-    if "notebooks" in report:
-        terminalreporter.section("notebooks")
-        for name, row in sorted(report["notebooks"].items()):
-            write(f"{name:<40}{row['seconds']:>6.1f} s{row['code_cells']:>6} cells{row['ignored']:>5} not compared")

@@ -1,35 +1,26 @@
-"""A pytest plugin for the nbval run: keep what each notebook cost, so that none has to be executed a second time for it.
+"""A pytest plugin for the nbval run: a notebook that costs the processor more than its limit is red, at the cell that goes beyond.
 
-With ``-p notebook_seconds`` (this folder on PYTHONPATH) the processor's seconds of each notebook go to ``_build/seconds/<name>.json``, and
-``test_notebooks.py`` compares them with the limit. The file names the notebook's digest: after an edit it counts no more.
+Load it with ``-p notebook_seconds`` (this folder on PYTHONPATH): the notebooks run in that stage anyway, so that none is executed a
+second time for it. What each cost is listed at the end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from nbval.plugin import IPyNbCell
 
-KEPT = Path(__file__).resolve().parents[2] / "_build" / "seconds"
+SECONDS = 60  # of the processor, a notebook
+LANGUAGE_MODEL_SECONDS = 150  # chapters 11 to 13 train a language model
+LANGUAGE_MODELS = ("11_", "12_", "13_")
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def kept(path: Path) -> float | None:
-    """The processor's seconds that nbval's run of the notebook took; None if there was none of this very file."""
-    file = KEPT / f"{path.stem}.json"
-    if not file.exists():
-        return None
-    record = json.loads(file.read_text("utf-8"))
-    return float(record["seconds"]) if record["digest"] == digest(path) else None
+def limit_of(name: str) -> int:
+    return LANGUAGE_MODEL_SECONDS if name.startswith(LANGUAGE_MODELS) else SECONDS
 
 
 def of_children() -> float:
@@ -41,24 +32,24 @@ def of_children() -> float:
     return seconds
 
 
-class Keeper:
-    """Looks at the kernel after each cell, in one test process; each notebook has a kernel of its own."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[Path, float] = {}
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        result = yield
-        if isinstance(item, IPyNbCell):
-            self.seconds[item.path] = max(self.seconds.get(item.path, 0.0), of_children())
-        return result
-
-    def pytest_sessionfinish(self) -> None:
-        KEPT.mkdir(parents=True, exist_ok=True)
-        for path, seconds in self.seconds.items():
-            (KEPT / f"{path.stem}.json").write_text(json.dumps({"digest": digest(path), "seconds": seconds}), "utf-8")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Look at the kernel after each cell; each notebook has a kernel of its own."""
+    result = yield
+    if isinstance(item, IPyNbCell):
+        seconds, limit = of_children(), limit_of(item.path.stem)
+        item.user_properties.append(("seconds", seconds))
+        if seconds >= limit:
+            pytest.fail(f"after this cell {item.path.name} has taken {seconds:.0f} s of the processor, of {limit}")
+    return result
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Keeper())
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What each notebook cost, whichever process ran it."""
+    found: dict[str, float] = {}
+    for report in terminalreporter.getreports("passed"):
+        name = report.nodeid.partition("::")[0]
+        found[name] = max(found.get(name, 0.0), dict(report.user_properties).get("seconds", 0.0))
+    terminalreporter.section("notebooks")
+    for name, seconds in sorted(found.items()):
+        terminalreporter.write_line(f"{name:<52}{seconds:>6.1f} s of the processor")

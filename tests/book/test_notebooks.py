@@ -1,25 +1,21 @@
-"""The stored notebooks: their form, and the weight of their figures. The nbval run compares their outputs with fresh ones."""
+"""The stored notebooks: their form, and the weight of their figures. The nbval run compares their outputs with fresh ones, and
+``notebook_seconds`` looks there at how long they take."""
 
 from __future__ import annotations
 
 import gzip
-import resource
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import notebook_checks
-import notebook_seconds
 import pytest
 from conftest import ROOT
-from notebook_checks import code_cells, html_outputs, read
-from stored_figures import is_figure, is_interactive, n_states
+from notebook_checks import html_outputs, read
+from stored_figures import is_interactive, n_states
 
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
-SECONDS = 60  # of the processor, a chapter
-LANGUAGE_MODEL_SECONDS = 150  # chapters 11 to 13 train a language model
 sys.path.insert(0, str(ROOT / "tools"))
 
 import execute_notebooks  # noqa: E402
@@ -54,35 +50,3 @@ def test_figures_are_light(path: Path, report: dict[str, Any]) -> None:
         name = f"{path.stem} {cell}" + (f" ({counts[cell]})" if counts[cell] > 1 else "")
         report.setdefault("figures", {})[name] = {"raw_kb": raw, "gzip_kb": packed, "states": n_states(html)}
         assert raw <= RAW_KB and packed <= GZIP_KB, name
-
-
-def seconds_of(path: Path, folder: Path) -> float:
-    """The processor's seconds of a chapter in the nbval run before; if it was not in it, of a run in a copy of the book's folders."""
-    if (by_nbval := notebook_seconds.kept(path)) is not None:
-        return by_nbval
-    copy = folder / "chapters" / path.name
-    copy.parent.mkdir()
-    (folder / "tools").symlink_to(ROOT / "tools")
-    for stored in (one for one in path.parent.iterdir() if one.is_dir()):
-        (copy.parent / stored.name).symlink_to(stored)
-    shutil.copy(path, copy)
-    command = [sys.executable, str(ROOT / "tools" / "execute_notebooks.py"), str(copy)]
-    before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-    run = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
-    assert run.returncode == 0, run.stderr
-    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
-
-
-@pytest.mark.slow
-@chapters
-def test_a_chapter_is_quick(path: Path, tmp_path: Path, report: dict[str, Any]) -> None:
-    stored, seconds = read(path), seconds_of(path, tmp_path)
-    cells = code_cells(stored)
-    report.setdefault("notebooks", {})[path.stem] = {
-        "seconds": seconds,
-        "code_cells": len(cells),
-        "ignored": sum(map(notebook_checks.ignored, cells)),
-        "figures": sum(is_figure(html) for _, html in html_outputs(stored)),
-        "explorers": sum(is_interactive(html) for _, html in html_outputs(stored)),
-    }
-    assert seconds < (LANGUAGE_MODEL_SECONDS if path.stem[:2] in {"11", "12", "13"} else SECONDS)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import nbformat
+import notebook_seconds
 import pytest
 import stored_figures
 from conftest import ROOT
 from matplotlib import pyplot as plt
+from nbval.plugin import IPyNbCell
 from numeric_text import Tolerance, differences, tokens, tolerance_of
 
 from rlbook_lib import svg
@@ -220,6 +224,22 @@ def test_nbval_compares_numbers(nbval_reports: list[str], number: int) -> None:
         assert nbval_reports[number] == ""
     else:
         assert expected in nbval_reports[number] and f"cell id-{number}" in nbval_reports[number]
+
+
+def test_a_notebook_that_takes_too_long_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebook_seconds, "of_children", lambda: 61.0)
+
+    def after_a_cell_of(name: str) -> None:
+        cell = Mock(spec=IPyNbCell, path=Path(name), user_properties=[])
+        hook = notebook_seconds.pytest_runtest_call(cell)
+        next(hook)
+        with pytest.raises(StopIteration):
+            hook.send(None)
+        assert cell.user_properties == [("seconds", 61.0)]
+
+    after_a_cell_of("12_rlhf.ipynb")  # a language model is trained there
+    with pytest.raises(pytest.fail.Exception, match="05_dqn.ipynb has taken 61 s of the processor, of 60"):
+        after_a_cell_of("05_dqn.ipynb")
 
 
 # ---------------------------------------------------------------- another processor
