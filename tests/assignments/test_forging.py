@@ -1,5 +1,7 @@
 """Verdicts belong to the grader: whatever a student replaces in its own process, no known mistake scores more."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -123,18 +125,24 @@ FORGERIES = {
 }
 
 
+@functools.cache
+def honest(name, number):
+    """A question of an assignment, prepared, and what its known mistakes score: the same beside every forgery."""
+    prepared = prepare(questions.load(name).questions[number], SEED)
+    return prepared, [checking.mark_solution(prepared, one.solution).points for one in prepared.question.mistakes]
+
+
 def gains(box, name, forgery, chosen=None):
     """The known mistakes that score more with the forgery than without it, as sentences."""
     assignment = questions.load(name)
     setup = cells.given(assignment, notebooks.read(assignment.notebook)).setup
     limits = Limits(3000, 20, assignment.memory_mb)
     with Student(box, setup, [forgery, ""], limits) as student:
-        for question in assignment.questions:
+        for place, question in enumerate(assignment.questions):
             if chosen is not None and question.name not in chosen:
                 continue
-            prepared = prepare(question, SEED)
-            for number, mistake in enumerate(question.mistakes):
-                honest = checking.mark_solution(prepared, mistake.solution)
+            prepared, points = honest(name, place)
+            for number, (mistake, usual) in enumerate(zip(question.mistakes, points, strict=True)):
                 student.cells[1] = f"{question.function} = None\n{as_solution(question, mistake.solution)}"
                 student.left_out.clear()
                 if student.session is not None and student.session.process:
@@ -143,8 +151,8 @@ def gains(box, name, forgery, chosen=None):
                     except Stopped:
                         student.session.close()
                 forged = mark(prepared, student.call)
-                if forged.points > honest.points:
-                    yield f"{name} {question.name} mistake {number}: {honest.points:g} -> {forged.points:g} of {question.points:g}: {mistake.says}"
+                if forged.points > usual:
+                    yield f"{name} {question.name} mistake {number}: {usual:g} -> {forged.points:g} of {question.points:g}: {mistake.says}"
 
 
 def look(function):
