@@ -305,7 +305,8 @@ def axe(page: Page, rules: list[str] | None) -> list[str]:
     if not page.evaluate("typeof axe !== 'undefined'"):
         page.evaluate(AXE.read_text("utf-8"))
         page.evaluate("axe.configure({rules: [{id: 'color-contrast', selector: ':not([data-alike])'}]})")
-    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    # no rule that runs asks for the style sheets, which axe would fetch and read again
+    options: dict[str, Any] = {"resultTypes": ["violations"], "preload": {"assets": ["media"]}}
     if rules:
         options["runOnly"] = {"type": "rule", "values": rules}
     return [
