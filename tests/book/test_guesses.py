@@ -158,7 +158,7 @@ def test_the_change_that_alone_does_nothing() -> None:
     }
     wins = lambda case: np.mean(steps[case][:, None] > steps["without all four"][None])
     shares = {name: wins(f"only {name}") for name in ("n-step", "average", "Huber", "double")}
-    assert min(shares, key=lambda name: abs(shares[name] - 0.5)) == "Huber" == truth("05_dqn", 4)
+    assert min(shares, key=lambda name: abs(shares[name] - 0.5)) == "Huber" == truth("05_dqn_deeper", 0)
 
 
 def test_one_step_leaves_the_range() -> None:
