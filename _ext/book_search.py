@@ -52,7 +52,7 @@ BLOCKS = (nodes.Body, nodes.Part, nodes.Admonition, nodes.TextElement)
 LABEL = re.compile(r"^(eq|ch|ex|sec|fig|tab)-|-+|^id\d+$")
 NAMED = (nodes.strong, nodes.emphasis)
 SOURCES = "Sources and further reading"  # names and years: the bibliography has them all
-REMARKS = re.compile(r"(?m)^\s*(//|/\*\*|\*( |/|$)).*\n?")  # lines of scripts that readers need not load
+REMARKS = re.compile(r"(?m)^\s*(//|/\*\*|\*( |/|$)).*\n?|^[ \t]+")  # and indentation: readers need not load them
 LETTERS = re.compile(r'class="katex-html"[^>]*>(.*)', re.DOTALL)
 
 

@@ -28,7 +28,7 @@ def the_region_keeps_most_of_the_gain_at_a_fraction_of_the_divergence(seed):
 
 
 def the_truth_has_fallen_where_the_surrogate_peaks(seed):
-    """along the plain gradient only by little; at the surrogate's peak it has fallen below where it began. The trust-region step of 0.05 nats gains much more."""
+    """along the plain gradient only by little; at the surrogate's peak it has fallen below where it began. The trust-region step of 0.05 nats gains much more"""
     runs = [load("trpo_one_step").run(100 * seed + k, 2) for k in range(10)]
     curves = np.array([run["return"] for run in runs])
     before = np.median([run["old return"] for run in runs])

@@ -25,7 +25,7 @@ def the_clip_is_insurance(seed):
 
 
 def the_weight_of_the_critic_cancels(seed):
-    """Two networks, and Adam: the factor cancels."""
+    """Two networks, and Adam: the factor nearly cancels."""
     page = cells("10_ppo", "ppo-clip-code", "ppo-collect", "ppo-loss", "ppo-train")
     ends = []
     for c1 in (0.5, 5.0):
