@@ -57,15 +57,15 @@ OPTIONS = {
     "agent": {"mode"},
 }
 # On the laboratory's own page a closed lab shows a still picture and what one gets to see, where a lesson has its story.
-CELLS = "M1 1h118v78h-118zM40 1v78M80 1v78M1 40h118"
+SIX_CELLS = "M1 1h118v78h-118zM40 1v78M80 1v78M1 40h118"
 PICTURES = {
     ("agent", ""): (
         "Find the goal in the fog. Then see what your own walks say each cell is worth.",
-        f'<path fill="currentColor" fill-opacity=".2" stroke="none" d="M80 1h39v78h-39zM40 40h40v39h-40z"/><path d="{CELLS}"/><circle cx="60" cy="20" r="9" fill="#2f8fd6"/><path stroke="#2f8fd6" stroke-width="3" d="M20 20h28"/><text x="100" y="27">?</text><text x="100" y="66">?</text><text x="60" y="66">?</text>',
+        f'<path fill="currentColor" fill-opacity=".2" stroke="none" d="M80 1h39v78h-39zM40 40h40v39h-40z"/><path d="{SIX_CELLS}"/><circle cx="60" cy="20" r="9" fill="#2f8fd6"/><path stroke="#2f8fd6" stroke-width="3" d="M20 20h28"/><text x="100" y="27">?</text><text x="100" y="66">?</text><text x="60" y="66">?</text>',
     ),
     ("maze", ""): (
         "Paint a maze and watch the goal's worth run back to the start, number by number.",
-        f'<path fill="#0a9a74" fill-opacity=".5" stroke="none" d="M80 40h39v39h-39z"/><path fill="#e0702a" fill-opacity=".5" stroke="none" d="M40 40h40v39h-40z"/><path d="{CELLS}"/><text x="20" y="26">8.1</text><text x="60" y="26">9</text><text x="100" y="26">10</text><text x="20" y="66">7.3</text><text x="60" y="66">−10</text><text x="100" y="66">+10</text>',
+        f'<path fill="#0a9a74" fill-opacity=".5" stroke="none" d="M80 40h39v39h-39z"/><path fill="#e0702a" fill-opacity=".5" stroke="none" d="M40 40h40v39h-40z"/><path d="{SIX_CELLS}"/><text x="20" y="26">8.1</text><text x="60" y="26">9</text><text x="100" y="26">10</text><text x="20" y="66">7.3</text><text x="60" y="66">−10</text><text x="100" y="66">+10</text>',
     ),
     ("cartpole", ""): (
         "A cart learns to balance before your eyes: two settings race, and you turn the knobs.",
@@ -91,18 +91,17 @@ CLOSED = """<style>.lab{margin:.5rem 0;scroll-margin-top:3.5rem}.lab-bar{display
 
 def opening(name: str, options: dict[str, str] | None = None, number: int = 1) -> str:
     """The frame of a lab before it is touched; ``number`` counts those of its kind on the page, for links."""
-    options = options or {}
+    pictured = "picture" in (options or {})
+    options = {key: value for key, value in (options or {}).items() if key != "picture"}
     title, run, look = LABS[name][options.get("mode", "")]
     sides = [options[side] for side in ("left", "right") if side in options]
     place = "-".join(["lab", name, *filter(None, [options.get("mode")]), *([str(number)] if number > 1 else [])])
     # of several labs on a page each has its name
     named = html.escape(": ".join(["Lab", title, *([" and ".join(sides)] if sides else [])]))
-    settings = "".join(
-        f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()) if key != "picture"
-    )
-    promise, picture = PICTURES[name, options.get("mode", "")] if "picture" in options else ("", "")
+    settings = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
     head = f"<b>Lab: {html.escape(title)}</b>"
-    if picture:
+    if pictured:
+        promise, picture = PICTURES[name, options.get("mode", "")]
         head = f'<svg viewBox="0 0 120 80" aria-hidden="true">{picture}</svg><span>{head}<br>{promise}</span>'
     return (
         f'<section class="lab" id="{place}" data-lab="{name}"{settings} data-state="stopped" aria-label="{named}">'

@@ -32,7 +32,7 @@ class Stage:
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     after: str = ""  # the stage that must have ended before this one starts; none: it starts at once
-    pid: int = 0
+    process: subprocess.Popen[str] | None = None
     began: float = 0.0
     seconds: float = 0.0
     processor: float = 0.0  # seconds of it and of all that it started and waited for
@@ -64,7 +64,7 @@ def grader_stages(processes: str, workers: str) -> list[Stage]:
     ]
 
 
-def notebooks_stage(processes: str, quick: bool) -> Stage:
+def notebooks_stage(processes: str, limited: bool) -> Stage:
     found = [*(ROOT / "chapters").glob("*.ipynb"), *(ROOT / "assignments").glob("[0-9]*/*.ipynb")]
     # the later a chapter, the longer it trains: those first, so that no worker is left with one at the end
     notebooks = sorted(
@@ -73,7 +73,7 @@ def notebooks_stage(processes: str, quick: bool) -> Stage:
         reverse=True,
     )
     nbval = ["--nbval", "--nbval-current-env", "-p", "numeric_outputs"]
-    if quick:  # none may take longer than its limit
+    if limited:  # none may take longer than its limit
         nbval += ["-p", "notebook_seconds"]
     return Stage(
         "notebooks",
@@ -92,12 +92,12 @@ def stages(processes: str, workers: str) -> list[Stage]:
     build = Stage("build", "the book, built with warnings as errors", ["make", "book"])
     says = "the notebooks' form, the built pages, and every page in a browser"
     book = Stage("book", says, [*PYTEST, "tests/book", "-n", workers, "--dist", "loadfile"], after="build")
-    return [build, notebooks_stage(workers, quick=True), grader, book, unit]
+    return [build, notebooks_stage(workers, limited=True), grader, book, unit]
 
 
 def portable_stages(processes: str) -> list[Stage]:
     """What computes numbers, as on a processor without today's vector instructions: other roundings in the sixteenth digit."""
-    found = [unit_stage(processes, quick=False), notebooks_stage(processes, quick=False)]
+    found = [unit_stage(processes, quick=False), notebooks_stage(processes, limited=False)]
     for stage in found:
         stage.environment |= plain_processor()
     return found
@@ -122,7 +122,7 @@ def run(done: list[Stage]) -> None:
     """Run the stages, each as soon as it can start, and show their output one after the other."""
     for stage in done:
         print(f"\n=== {stage.name}: {stage.says}", flush=True)
-        while not stage.pid:
+        while stage.process is None:
             step(done)
         lines = []
         with log(stage).open(encoding="utf-8", errors="replace") as file:
@@ -143,12 +143,12 @@ def step(done: list[Stage]) -> None:
     """Start what can start, and note what has ended."""
     ended = {"", *(stage.name for stage in done if stage.code is not None)}
     for stage in done:
-        if not stage.pid and stage.after in ended:
+        if stage.process is None and stage.after in ended:
             start(stage)
-        if stage.pid and stage.code is None:
-            pid, status, usage = os.wait4(stage.pid, os.WNOHANG)
+        if stage.process and stage.code is None:
+            pid, status, usage = os.wait4(stage.process.pid, os.WNOHANG)
             if pid:
-                stage.code = os.waitstatus_to_exitcode(status)
+                stage.code = stage.process.returncode = os.waitstatus_to_exitcode(status)
                 stage.seconds = time.monotonic() - stage.began
                 stage.processor = usage.ru_utime + usage.ru_stime
     time.sleep(0.2)
@@ -157,7 +157,7 @@ def step(done: list[Stage]) -> None:
 def start(stage: Stage) -> None:
     stage.began = time.monotonic()
     with log(stage).open("w", encoding="utf-8") as file:
-        stage.pid = subprocess.Popen(
+        stage.process = subprocess.Popen(
             stage.command,
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
@@ -165,7 +165,7 @@ def start(stage: Stage) -> None:
             stderr=subprocess.STDOUT,
             text=True,
             env=os.environ | stage.environment,
-        ).pid
+        )
 
 
 def log(stage: Stage) -> Path:

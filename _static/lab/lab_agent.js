@@ -5,7 +5,7 @@ lab.define("lab_agent", function (use) {
   const { el, button, choice, guess, runs, group, code, still, Panel } = use("page");
   const { nameOf, kindOf, two, drawMaze, mazePicture } = use("maze_picture");
 
-  const { GAMMA, LONG, WORLDS, memory, standIn } = use("walks"), { Tables, QUESTION, higher, build: learn } = use("lab_walks");
+  const { GAMMA, LONG, WORLDS, memory, standIn } = use("walks"), { Tables, QUESTION, CHOICES, higher, build: learn } = use("lab_walks");
   const returnOf = walk => walk.reduceRight((G, { reward }) => reward + GAMMA * G, 0);
 
   function build(root) {
@@ -27,7 +27,7 @@ lab.define("lab_agent", function (use) {
       }, { "aria-label": ACTIONS[a] });
     }));
     const tables = new Tables(), verdict = el("p"), best = el("p"), lift = button("Lift the fog", () => { lifted = !lifted; draw(); });
-    const asked = guess(QUESTION, higher.names, draw);        // before the tables are seen
+    const asked = guess(QUESTION, CHOICES, draw);        // before the tables are seen
     const said = el("details", { ontoggle: draw }, el("summary", {}, early ? "Is there a shorter way?" : "What do the walks say each cell is worth?"), ...early ? [best] : [asked.node, best, tables.node]);
 
     root.replaceChildren(runs("Walk", pad, button("Back to the start", () => { pause(); begin(); draw(); say("You are back at the start; this walk does not count."); }), another, runButton), panel.node, picture, verdict, said,

@@ -19,8 +19,7 @@ lab.define("lab_walks", function (use) {
   const cellsOf = (maze, walk) => [...walk.map(({ state }) => state), walk.at(-1).nextState].map(s => nameOf(maze, s)).join(" ");
 
   const QUESTION = "Guess first: which of the two will think more of the start?";
-  const higher = (monteCarlo, td) => two(monteCarlo) === two(td) ? "both say the same" : higher.names[+(td > monteCarlo)];
-  higher.names = ["Monte Carlo", "TD"];
+  const CHOICES = ["Monte Carlo", "TD"], higher = (monteCarlo, td) => two(monteCarlo) === two(td) ? "both say the same" : CHOICES[+(td > monteCarlo)];
 
   /** Monte Carlo's table and TD's, side by side. A press on a cell says what its number was made of: walks, or neighbors. */
   class Tables {
@@ -67,7 +66,7 @@ lab.define("lab_walks", function (use) {
     const runButton = button("Learn from the walks", run, { class: "lab-run" });
     const tables = new Tables(), { maps } = tables;
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => go(), reset });
-    const whose = el("p", { class: "lab-small" }), asked = guess(QUESTION, higher.names, () => { if (panel.state === "solved") tell(); });
+    const whose = el("p", { class: "lab-small" }), asked = guess(QUESTION, CHOICES, () => { if (panel.state === "solved") tell(); });
     const tell = () => asked.told(higher(mc[maze.start], td[maze.start]));
     let timer, maze, walks, seen, at, td, mc, updates;
 
@@ -230,5 +229,5 @@ lab.define("lab_walks", function (use) {
     function pause() { clearTimeout(timer); panel.state = "stopped"; runButton.textContent = "Let the walks pull"; }
   }
 
-  return { Tables, QUESTION, higher, build: (root, mode) => ({ learn: buildLearn, pull: buildPull })[mode](root) };
+  return { Tables, QUESTION, CHOICES, higher, build: (root, mode) => ({ learn: buildLearn, pull: buildPull })[mode](root) };
 });

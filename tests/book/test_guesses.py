@@ -362,7 +362,7 @@ def test_the_push_on_a_token_of_a_long_answer_by_sequence() -> None:
 
 
 def test_the_line_that_the_loop_cannot_do_without() -> None:
-    """By the slope of each run's share of right answers: without it none of the five rises from its start."""
+    """By counting: runs whose last five shares of right answers are above their first; without it none of the five."""
     runs = stored_runs(ROOT / "chapters" / "runs" / "rlhf_lines.json")
     risen = {case: np.sum(run["right"][:, -5:].mean(axis=1) > run["right"][:, 0]) for case, run in runs.items()}
     assert risen.pop("LAM = 0") == 0 and set(risen.values()) == {5} and truth("12_rlhf", 3) == "the far score: LAM = 0"
