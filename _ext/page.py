@@ -100,6 +100,8 @@ class GatherCode(SphinxPostTransform):
         waiting: dict[int, list[nodes.Element]] = {}  # by the box that holds them
         cells = [node for node in self.document.findall(nodes.container) if node.get("nb_element") == "cell_code"]
         for cell in cells:
+            if {"tag_runs", "tag_hide-input"} <= set(cell["classes"]):
+                continue  # it runs in the page, and is found there
             around = cell.parent
             while around is not self.document and not folds(around):
                 around = around.parent

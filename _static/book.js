@@ -248,7 +248,7 @@
 
   // Cells that are tagged so can be edited and run in the page; the Python for it is loaded with the first touch.
   function runnable() {
-    for (const cell of every(".tag_runs")) {
+    for (const cell of every(".tag_runs:not(.tag_hide-input)")) {
       const button = document.createElement("button");
       button.className = "book-edit";
       button.textContent = "Edit and run here";

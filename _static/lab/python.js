@@ -258,7 +258,7 @@ const bookPython = (() => {
     }
     return kept;
   }
-  const codeOf = cell => cell.querySelector(":scope > .cell_input pre").textContent.replace(/Copy$/, "").trimEnd();
+  const codeOf = cell => (cell.querySelector(":scope > .cell_input pre") ?? cell.querySelector(".cell_input pre")).textContent.replace(/Copy$/, "").trimEnd();
 
   // ---------------------------------------------------------------------------------------------- the picture
 

@@ -175,15 +175,6 @@ def silent_faults(notebook: Notebook) -> list[str]:
     return faults
 
 
-def hidden_program_faults(notebook: Notebook) -> list[str]:
-    """A cell that runs in the page is seen there: a folded one is joined to the next cell, and nobody would run it before that."""
-    return [
-        f"cell {cell['id']} runs in the page and is folded"
-        for cell in code_cells(notebook)
-        if {"runs", "hide-input"} <= tags(cell)
-    ]
-
-
 def leftover_faults(notebook: Notebook) -> list[str]:
     """No widget state, no timings, no paths of a machine, ids on all cells."""
     faults = []
@@ -249,7 +240,6 @@ ALL = [
     unseen_faults,
     undrawn_faults,
     silent_faults,
-    hidden_program_faults,
     leftover_faults,
     fence_faults,
 ]

@@ -69,7 +69,6 @@ FAULTY = [
     ("undrawn_faults", notebook({"source": "show(figure, alt='a line')"}), "is not stored"),
     ("leftover_faults", notebook() | {"metadata": {"widgets": {notebook_checks.WIDGETS: {}}}}, "widget state"),
     ("leftover_faults", notebook({"source": "open('/home/me/data.csv')"}), "absolute path"),
-    ("hidden_program_faults", notebook({"source": "x", "metadata": {"tags": ["runs", "hide-input"]}}), "is folded"),
     ("leftover_faults", notebook({"source": "x", "id": "c1"}), "ids"),
     ("leftover_faults", notebook({"source": "x", "metadata": {"execution": {"time": 1}}}), "metadata"),
     ("fence_faults", notebook({"cell_type": "markdown", "source": "So. ```{dropdown} Why"}), "behind text"),

@@ -240,3 +240,11 @@ def test_a_page_of_the_book_brings_python_with_the_first_touch_only(browser: Any
         page.get_by_role("textbox", name="Your lines").press("Shift+Enter")
         page.wait_for_function("!document.querySelector('.python-picture').hidden")
         assert {"python.js", "micropython.js", "python.css"} <= set(asked)
+
+
+@pytest.mark.site
+def test_folded_lines_before_a_cell_run_first(browser: Any, site: Path) -> None:
+    with opened(browser, (site / "chapters" / "06_policy_gradients.html").as_uri()) as page:
+        page.get_by_role("button", name="Edit and run here").first.click()
+        page.get_by_role("textbox", name="The program, yours to change").press("Shift+Enter")
+        page.wait_for_function("document.body.innerText.split('bias 0.00, variance 18.07').length === 3")
