@@ -117,17 +117,17 @@ def collect(app: Sphinx, doctree: nodes.document, page: str) -> None:
         anchor = "" if top else section["ids"][0]
         number = ".".join(map(str, numbers.get("" if top else f"#{anchor}") or ()))
         weight = base * (0.4 if MINOR.search(title) and not top else 1.0)
-        rows.append([page, anchor, number, title, terms_of(app, section, own), text_of(app, own), round(weight, 3)])
+        rows.append([anchor, number, title, terms_of(app, section, own), text_of(app, own), round(weight, 3)])
     for item in doctree.findall(nodes.definition_list_item):
         if isinstance(item.parent.parent, addnodes.glossary):
             name, meaning = text_of(app, item[0].children), text_of(app, item[-1].children)
-            rows.append([page, item[0]["ids"][0], "", name, "", meaning, base])
+            rows.append([item[0]["ids"][0], "", name, "", meaning, base])
     for signature in doctree.findall(addnodes.desc_signature):
         if signature["ids"] and not signature.get("class"):
             anchor, body = signature["ids"][0], signature.parent[-1]  # its content
             first = next((child for child in body.children if isinstance(child, nodes.paragraph)), None)
             said = text_of(app, first.children) if first else ""
-            rows.append([page, anchor, "", anchor.removeprefix("rlbook_lib."), "", said, base])
+            rows.append([anchor, "", anchor.removeprefix("rlbook_lib."), "", said, base])
     app.book_sections[page] = rows  # type: ignore[attr-defined]
 
 
@@ -137,14 +137,13 @@ def write(app: Sphinx, error: Exception | None) -> None:
         return
     static = Path(app.outdir, "_static")
     pages = {}
-    for page in app.book_sections:  # type: ignore[attr-defined]
-        title = next((row[3] for row in app.book_sections[page] if not row[1]), page)  # type: ignore[attr-defined]
+    for page, rows in app.book_sections.items():  # type: ignore[attr-defined]
+        title = next((row[2] for row in rows if not row[0]), page)
         number = ".".join(map(str, app.env.toc_secnumbers.get(page, {}).get("") or ()))
-        pages[page] = [number, f"{number}. {title}" if number else title, short_name(page)]
-    data = {"pages": pages, "sections": [row for rows in app.book_sections.values() for row in rows]}  # type: ignore[attr-defined]
+        pages[page] = [f"{number}. {title}" if number else title, short_name(page), rows]
     scripts = [(FOLDER / name).read_text("utf-8") for name in ("minisearch.js", "search.js")]
     parts = [REMARKS.sub("", script) for script in scripts]
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("\u2028", " ")
+    text = json.dumps(pages, ensure_ascii=False, separators=(",", ":")).replace("\u2028", " ")
     (static / "search.js").write_text("\n".join([*parts, f"bookSearch.read({text});\n"]), "utf-8")
     for name in ("searchtools.js", "language_data.js"):
         (static / name).unlink(missing_ok=True)

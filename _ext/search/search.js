@@ -60,9 +60,12 @@ const bookSearch = (() => {
   const rarity = word => Math.log(1 + sections.length / (1 + Math.max(0, ...[...index._index.get(word)?.values() ?? []].map(found => found.size))));
   const told = words => [...new Set(words)].reduce((sum, word) => sum + rarity(word), 0);
 
-  function read(data) {
-    sections = data.sections.map(([page, anchor, number, title, terms, text, weight], id) =>
-      ({id, page, anchor, number, title, terms, text, weight, answers: page.endsWith("_questions") && /[?)]$/.test(title), chapter: data.pages[page][1], name: data.pages[page][2], opens: !anchor}));
+  // ``pages``: a page's file name to its title with its number, its short name, and its sections.
+  function read(pages) {
+    sections = Object.entries(pages).flatMap(([page, [chapter, name, rows]]) =>
+      rows.map(([anchor, number, title, terms, text, weight]) =>
+        ({page, anchor, number, title, terms, text, weight, answers: page.endsWith("_questions") && /[?)]$/.test(title), chapter, name, opens: !anchor})));
+    sections.forEach((section, id) => { section.id = id; });
     index = new MiniSearch({fields: Object.keys(FIELDS), tokenize, processTerm, extractField: (section, field) =>
       field === "page" ? (section.opens ? section.chapter + " " + section.name : "") : section[field]});
     index.addAll(sections);
