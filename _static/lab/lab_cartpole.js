@@ -2,7 +2,7 @@
 lab.define("lab_cartpole", function (use) {
   const { generator } = use("random"), { Network } = use("network"), { CartPole, OBSERVATION, FALLEN, LIMIT, EDGE } = use("cartpole");
   const { REINFORCE, A2C, policyGradientBackward, reinforceUpdate, a2cUpdate } = use("policy_gradient");
-  const { DQN, nStepTargets, dqnBackward } = use("dqn"), { PPO, clipGradient, ppoBackward } = use("ppo");
+  const { DQN, nStepTargets, dqnBackward, dqnUpdate } = use("dqn"), { PPO, clipGradient, ppoBackward, ppoUpdate } = use("ppo");
   const { TRPO, fisherVectorProduct, trpoStep } = use("trpo");
   const { launch } = use("worker");
   const { el, button, choice, seeds, runs, group, code, still, nice, curves, figure, Panel } = use("page");
@@ -23,6 +23,8 @@ lab.define("lab_cartpole", function (use) {
     "DQN without its memory": { module: "dqn", fixed: { replay: false }, defaults: DQN, knobs: [RATE, REWARDS] },
     "DQN without its target network": { module: "dqn", fixed: { target: "none" }, defaults: DQN, knobs: [RATE, REWARDS] },
   };
+  const CODE = { dqn: [dqnUpdate, nStepTargets, dqnBackward], ppo: [ppoUpdate, ppoBackward, clipGradient], trpo: [trpoStep, fisherVectorProduct],
+    policy_gradient: [reinforceUpdate, a2cUpdate, policyGradientBackward] };
   const TONES = { left: "blue", right: "red" }, DASHES = { left: "", right: "7 4" };
   const percent = x => `${Math.round(100 * x)} %`;
 
@@ -160,8 +162,7 @@ lab.define("lab_cartpole", function (use) {
     lengths.node.hidden = true;
     root.replaceChildren(runs("Run", runButton, stepButton, stopButton, seed.node, count.node), el("div", { class: "lab-two" }, ...sides.map(side => side.setting)),
       panel.node, el("div", { class: "lab-pair" }, ...sides.map(side => side.node)), chart.node, lengths.node,
-      code(ppoBackward, clipGradient, policyGradientBackward, reinforceUpdate, a2cUpdate, nStepTargets, dqnBackward,
-        fisherVectorProduct, trpoStep));
+      code(...[...new Set([...[left, right].map(text => METHODS[text.split(", ")[0]].module), ...Object.keys(CODE)])].flatMap(module => CODE[module])));
     panel.state = "stopped";
     panel.say("A pole stands on a cart; pushing left or right must keep it up. Two settings learn side by side, each from several seeds.");
     draw();

@@ -34,7 +34,7 @@ def neighbors_in_time_look_alike(seed):
 
 def a_still_target_lets_the_news_travel_one_cell_a_copy(seed):
     """With $C = 50$ the news runs along a straight line, one cell with each copy"""
-    page = cells(PAGE, "dqn-small", "dqn-corridor")
+    page = cells(PAGE, "dqn-small", "dqn-strip", "dqn-corridor")
     *_, network = page["train_corridor"](seed, copy_every=50, updates=600)  # 12 copies
     values = network(page["one_hot"]).detach().numpy()[:24].max(axis=1)
     exact = 10 * 0.95 ** np.arange(23, -1, -1)

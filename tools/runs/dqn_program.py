@@ -1,4 +1,4 @@
-"""DQN on CartPole: the very program that chapter 5 shows, with ten seeds, and the agent at three stages of its training.
+"""DQN on CartPole: the very program that chapter 5 shows, ten seeds of each setting, and the agent at three stages of its training.
 
 The program is read from the page, so that what is recorded is what the reader sees.
 """
@@ -19,10 +19,11 @@ from rlbook_lib.environments import cartpole_change
 PAGE = Path(__file__).resolve().parents[2] / "chapters" / "05_dqn.ipynb"
 SEEDS = range(10)
 CASES: dict[str, dict[str, Any]] = {
-    "both": {"film": True},
-    "no target network": {"copy_every": 1},
-    "short memory": {"size": 128},
+    f"C = {interval}, memory {size}": {"copy_every": interval, "size": size}
+    for interval in (1, 100, 1000)
+    for size in (128, 2000, 20_000)
 }
+CASES["C = 100, memory 20000"]["film"] = True  # as the page has it
 STAGES = {"before": 1, "halfway": 600, "after": 4000}  # updates
 EVERY = 200  # updates between two tests
 FRAMES, STEPS = 76, 4  # of the film; environment steps of 0.02 s for each frame

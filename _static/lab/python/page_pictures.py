@@ -212,7 +212,7 @@ def lesson_05(mine):
                  for wk, bk, vk in zip(w, b, v)]  # fmt: skip
         marks = lines + [mark("dot small", "orange", cells, wanted, mine.name),
                          mark("line", "blue", [12 + 12 * z for z in x], [min(11, max(-11, f(z))) for z in x], "network: their sum"),
-                         mark("tick", "blue", [12 + 12 * z for z in inside], [-9.6] * len(inside))]  # fmt: skip
+                         mark("tick", "blue", [12 + 12 * z for z in inside], [-9.6] * len(inside), "bends")]  # fmt: skip
         return [panel([0.4, 23.6], [-10.5, 10.5], "cell", "value", marks)], (
             f"{3 * H + 1} weights, {len(inside)} bends in the corridor; typical error {error:.2f}."
         )
