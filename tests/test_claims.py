@@ -24,7 +24,7 @@ IDS = [f"{page}-{claim.__name__}" for page, claim in ALL]
 LONG = """
     rewards_take_more_examples too_low_a_guess_does_not_explore a_ring_does_not
     the_best_order_depends_on_whether_a_cell_waits ten_walks_are_enough larger_steps_want_fewer a_falling_step_settles
-    sarsa_comes_to_rest_near_its_own_table the_step_closes_most_of_the_gap many_units_need_fewer_steps
+    sarsa_comes_to_rest_near_its_own_table sarsa_earns_more_on_the_cliff small_steps_long_traces the_step_closes_most_of_the_gap many_units_need_fewer_steps
     before_training_no_size_is_any_good most_starts_draw_the_wave beyond_a_tenth_runs_fall
     the_truth_has_fallen_where_the_surrogate_peaks the_region_keeps_most_of_the_gain_at_a_fraction_of_the_divergence
     imitation_takes_over_what_most_teachers_do

@@ -62,6 +62,7 @@ lab.define("lab_maze", function (use) {
       const whole = /^[.#TG]*S[.#TG]*$/.test(rows.join("")) && rows.every(row => row.length === rows[0].length) && rows.length * rows[0].length <= 100;
       maze = new Maze(whole ? rows : starts[layout.value], slip.value);
       for (const [s, reward] of pays.map(pay => pay.split(":"))) if (maze.cells[s] && Math.abs(reward) <= 100) maze.paint(+s, maze.cells[s], +reward);
+      maze.counted = !has("model");        // as in the lesson of the learners
       looked = maze.start; before = []; load0();
     }
     function load0() { values = new Float64Array(maze.nStates); changed(); panel.score(0); panel.say(has("model") ? "All values are 0. Choose a cell to see its equation." : "Four learners start with empty tables. A press on a cell changes the maze, if you choose how."); }
@@ -187,7 +188,7 @@ lab.define("lab_maze", function (use) {
     function drawLearners() {
       small.forEach(({ name, svg, line }, k) => {
         const { run } = running[k], { Q } = run.learner;
-        drawMaze(svg, maze, { Q, arrows: s => bestActions(Q, s), walker: run.state, label: `${name}: the start seems worth ${two(best(Q, maze.start))}` });
+        drawMaze(svg, maze, { Q, arrows: s => bestActions(Q, s), walker: run.state, names: false, label: `${name}: the start seems worth ${two(best(Q, maze.start))}` });
         line.textContent = `${run.episodes} episodes, ${run.steps} steps`;
       });
       const most = Math.max(20, ...running.map(({ run }) => run.episodes), ...before.map(({ points }) => points.at(-1)[0])), all = running.flatMap(({ points }) => points.map(p => p[1])), truth = optimal[maze.start];

@@ -3,8 +3,9 @@ lab.define("maze_picture", function (use) {
   const { MOVES } = use("maze"), { best } = use("tabular");
   const NAMES = { S: "start", G: "goal", T: "trap", "#": "wall", ".": "free" };
 
-  /** Cells have letters, row by row; above 26 cells they are numbered. */
-  const nameOf = (maze, s) => maze.nStates <= 26 ? "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[s] : `${Math.floor(s / maze.columns) + 1}.${s % maze.columns + 1}`;
+  /** Cells have letters, row by row; above 26 cells, and where a lesson counts them, they have row and column. */
+  const nameOf = (maze, s) => maze.counted ? `${Math.floor(s / maze.columns)},${s % maze.columns}`
+    : maze.nStates <= 26 ? "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[s] : `${Math.floor(s / maze.columns) + 1}.${s % maze.columns + 1}`;
   const kindOf = (maze, s) => NAMES[maze.cells[s]];
 
   const two = v => (Math.round(v * 100) / 100).toFixed(2).replace("-0.00", "0.00");
@@ -13,7 +14,7 @@ lab.define("maze_picture", function (use) {
    * A maze as SVG: values (S,) or action values (S, 4) with the arrows of the best actions, the cell that is looked at,
    * who walks, and fog over what nobody has seen.
    */
-  function drawMaze(svg, maze, { values = null, Q = null, arrows = null, looked = -1, walker = -1, fog = null, label }) {
+  function drawMaze(svg, maze, { values = null, Q = null, arrows = null, looked = -1, walker = -1, fog = null, names = true, label }) {
     const most = Math.max(1e-9, ...(Q ?? values ?? [10]).map(Math.abs), 10), side = 100;
     const tint = (v, kind) => `class="${v < 0 ? "lab-low" : kind === "G" ? "lab-good" : "lab-high"}" fill-opacity="${(0.55 * Math.min(1, Math.abs(v) / most)).toFixed(2)}"`;
     let out = "";
@@ -26,7 +27,7 @@ lab.define("maze_picture", function (use) {
         : `<rect x="${x}" y="${y}" width="100" height="100" ${tint(worth, kind)}/>`;
       out += `<rect x="${x}" y="${y}" width="100" height="100" class="lab-cell"/>`;
       if (kind === "#") continue;
-      out += text(14, 23, 21, nameOf(maze, s), ' class="lab-letter"');
+      if (names) out += text(maze.counted ? 19 : 14, 23, 21, nameOf(maze, s), ' class="lab-letter"');
       if (kind === "G" || kind === "T") { out += text(50, 50, 20, NAMES[kind]) + text(50, 78, 22, two(maze.rewards[s]).replace(".00", "")); continue; }
       if (kind === "S") out += text(71, 22, 20, "start");
       if (maze.rewards[s]) out += text(62, kind === "S" ? 42 : 22, 17, `pays ${maze.rewards[s]}`);

@@ -146,7 +146,7 @@ def lesson_04(mine):
     epsilons, known, tens = [0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0], {}, list(range(5, 201, 10))
 
     def earned(kind, epsilon):
-        """Mean return of each episode, from 300 agents of this page's own."""
+        """Mean return of each episode, from 300 agents of this page's own, and how many episodes' worth of moves are random."""
         if (kind, epsilon) not in known:
             rule = {
                 "Fixed": lambda _, first: first,
@@ -154,7 +154,7 @@ def lesson_04(mine):
                 "Mine": mine,
             }[kind]
             schedule = [float(rule(episode, epsilon)) for episode in range(1, 201)]
-            known[kind, epsilon] = json.loads(engine.agents(json.dumps(schedule)))
+            known[kind, epsilon] = json.loads(engine.agents(json.dumps(schedule))), sum(schedule)
         return known[kind, epsilon]
 
     def at(epsilon):
@@ -164,11 +164,11 @@ def lesson_04(mine):
             ("Line", "green", "straight to 0"),
             ("Mine", "blue", mine.name),
         ):
-            returns = earned(kind, epsilon)
+            returns, spent = earned(kind, epsilon)
             left.append(mark("line", color, tens, [sum(returns[k : k + 10]) / 10 for k in range(0, 200, 10)], name))
-            right += [mark("line", color, epsilons, [sum(earned(kind, e)) / 200 for e in epsilons], name),
+            right += [mark("line", color, epsilons, [sum(earned(kind, e)[0]) / 200 for e in epsilons], name),
                       mark("dot", color, [epsilon], [sum(returns) / 200])]  # fmt: skip
-            said += f" {kind}: {sum(returns) / 200:.2f} over all, {sum(returns[150:]) / 50:.2f} in the last 50."
+            said += f" {kind}: {sum(returns) / 200:.2f} over all, {sum(returns[150:]) / 50:.2f} in the last 50, {spent:.3g} episodes' worth at random."
         return [panel([0, 200], [0, 10.5], "episode", "discounted return", left),
                 panel([-0.04, 1.04], [0, 10.5], "ε in the first episode", "mean over all 200 episodes", right)], said  # fmt: skip
 
