@@ -192,7 +192,7 @@ const bookPython = (() => {
           ready = !fault;
           if (ready) await draw();
           else { show(false); say(fault); }
-          if (ready) say("The picture below is drawn with your lines. The controls go on working.");
+          if (ready) say("The picture is drawn with your lines. The controls go on working.");
         } else {
           let fault = "";
           for (const before of programsBefore(cell, area.value)) fault ||= await python.ask("program", before, digits(lesson));

@@ -168,7 +168,7 @@ def test_a_reader_changes_lines_makes_mistakes_and_stops(browser: Any, folder: P
             page.wait_for_function("!document.querySelector('.python-box').hasAttribute('data-busy')")
             return said.inner_text()
 
-        assert run("return rho * A").startswith("The picture below is drawn with your lines")
+        assert run("return rho * A").startswith("The picture is drawn with your lines")
         sentence = page.locator(".python-sentence")
         assert "good action gradient +1; bad action gradient -1. The real batch" in sentence.inner_text()
         page.locator("rlx-figure input[type=range]").first.press("ArrowLeft")
