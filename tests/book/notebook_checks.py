@@ -15,7 +15,7 @@ from stored_figures import is_figure, is_interactive
 MAX_LINES, MAX_FOLDED_LINES = 25, 60  # of a cell that the reader sees; of one that is folded, such as a drawing
 MAX_IGNORED = 0.15
 IGNORE_TAGS = {"nbval-ignore-output", "nbval-skip", "nbval-raises-exception", "raises-exception"}
-BOOK_TAGS = {"acts", "hide-input", "hide-output", "remove-input", "remove-output", "remove-cell", "gpu-run", "runs", "below"}
+BOOK_TAGS = {*"acts hide-input hide-output remove-input remove-output remove-cell gpu-run runs below".split()}
 NEGATIVE_ZERO = re.compile(r"(?<![\w)\].])[-\u2212]0(?:\.0*)?(?!\w|\.\d)")
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/<])/(?:home|root|tmp|work|usr|opt|var|mnt|private|Users)/\w|\b[A-Z]:\\\\")
 WIDGETS = "application/vnd.jupyter.widget"
