@@ -103,8 +103,8 @@ FORMULAS: dict[str, tuple[str, str]] = {
     "eq-surrogate": ("surrogate base horizon gain", r"@base + @horizon \cdot (@gain{\mathbb E[A]}) = @surrogate"),
     "eq-clip-objective": (
         "objective mean ratio advantage clipped epsilon",
-        r"\min(@ratio \cdot @advantage1,\, @clipped{\mathrm{clip}(\rho)} \cdot @advantage1) = @objective1 \qquad "
-        r"\min(@ratio \cdot (@advantage2),\, @clipped{\mathrm{clip}(\rho)} \cdot (@advantage2)) = @objective2",
+        r"\min(@ratio \cdot @advantage1,\, @clipped{\mathrm{clip}(\rho)} \cdot @advantage1) = @objective1{L_t^{\mathrm{CLIP}}} \qquad "
+        r"\min(@ratio \cdot (@advantage2),\, @clipped{\mathrm{clip}(\rho)} \cdot (@advantage2)) = @objective2{L_t^{\mathrm{CLIP}}}",
     ),
     "eq-bradley-terry": (
         "chance strength rival",

@@ -179,7 +179,7 @@ def test_the_change_that_alone_does_nothing() -> None:
 
 def test_one_step_leaves_the_range() -> None:
     """One logit a whole unit above nine equal ones."""
-    assert truth("10_ppo", 5) == pytest.approx(10 * exp(1) / (exp(1) + 9), abs=5e-3)
+    assert truth("10_ppo", 6) == pytest.approx(10 * exp(1) / (exp(1) + 9), abs=5e-3)
 
 
 def test_a_sure_policy_hardly_moves() -> None:
@@ -382,6 +382,14 @@ def test_the_line_that_the_loop_cannot_do_without() -> None:
     runs = stored_runs(ROOT / "chapters" / "runs" / "rlhf_lines.json")
     risen = {case: np.sum(run["right"][:, -5:].mean(axis=1) > run["right"][:, 0]) for case, run in runs.items()}
     assert risen.pop("LAM = 0") == 0 and set(risen.values()) == {5} and truth("12_rlhf", 3) == "the far score: LAM = 0"
+
+
+def test_the_ratio_of_a_network_to_itself_ruins_the_policy() -> None:
+    """Counted one run at a time: how many of ten stand nearly to the limit in the last three looks."""
+    runs = stored_runs(ROOT / "chapters" / "runs" / "ppo_lines.json")
+    stand = {case: int((run["pushes"][:, -3:].mean(axis=1) > 450).sum()) for case, run in runs.items()}
+    assert stand.pop("log_old") == 0 and min(stand.values()) > 0 and stand["leak"] == stand["none"] == 10
+    assert truth("10_ppo", 3) == "log_old from the network of now"
 
 
 LESSON = "chapters/10_ppo.html"

@@ -380,10 +380,13 @@ def lesson_10(mine):
             for one, end in backs:
                 marks += [mark("area", "orange", [(one + end) / 2] * 2, y, abs(end - one) / 2),
                           mark("word", "text", [(one + end) / 2], [y[0] * 0.15 + y[1] * 0.85], "pushed back")]  # fmt: skip
-            if abs(edge - last) > 0.1:
-                marks += [mark("area", "gray", [(edge + last) / 2] * 2, y, abs(edge - last) / 2),
-                          mark("word", "text", [(edge + last) / 2], [y[0] * 0.75 + y[1] * 0.25], "no gradient"),
-                          mark("square", "blue", [edge], [value(edge, a, epsilon)])]  # fmt: skip
+            flats = [(edge, last)] if abs(edge - last) > 0.1 else []
+            marks += [mark("square", "blue", [edge], [value(edge, a, epsilon)]) for _ in flats]
+            if not backs or backs[0][0] != other:
+                flats.append((other, 2.2 - last))
+            for one, end in flats:
+                marks += [mark("area", "gray", [(one + end) / 2] * 2, y, abs(end - one) / 2),
+                          mark("word", "text", [(one + end) / 2], [y[0] * 0.75 + y[1] * 0.25], "no gradient")]  # fmt: skip
             marks += [
                 mark("line thin", "gray", [0, 2.2], [0, 2.2 * a], "dashed"),
                 mark("line", "blue", grid, mine(array(grid), a, epsilon)),
