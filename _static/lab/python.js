@@ -192,6 +192,8 @@ const bookPython = (() => {
           ready = !fault;
           if (ready) await draw();
           else { show(false); say(fault); }
+          const open = figure.querySelector(".rlx-guess > button:last-child");
+          if (ready && open) { open.click(); await draw(); }  // own lines tell what the guess asks for: the controls come
           if (ready) say("The picture is drawn with your lines. The controls go on working.");
         } else {
           let fault = "";

@@ -48,20 +48,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
     copy_lab(ROOT / "_static" / "lab", folder / "lab")
     own = lesson("10_ppo")["cells"][your_turn(lesson("10_ppo"))]
-    shown = "".join(
+    figure = "".join(own["outputs"][0]["data"]["text/html"])
+    program = "for k in range(3):\n    print(k, np.exp(0.0))"
+    (folder / "10_page.html").write_text(page_of([(own["source"], figure), (program, "")]), "utf-8")
+    return folder
+
+
+def page_of(shown: list[tuple[str, str]]) -> str:
+    """A page of cells, each a source and its output."""
+    parts = "".join(
         f'<div class="cell tag_runs"><div class="cell_input"><pre>{html.escape(source)}</pre></div>'
         f'<div class="cell_output">{output}</div></div>'
-        for source, output in (
-            (own["source"], "".join(own["outputs"][0]["data"]["text/html"])),
-            ("for k in range(3):\n    print(k, np.exp(0.0))", ""),
-        )
+        for source, output in shown
     )
-    (folder / "10_page.html").write_text(
+    return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Python</title><style>{style()}</style>'
-        f'<script>{script()}</script><main>{shown}</main><script src="lab/python.js"></script>',
-        "utf-8",
+        f'<script>{script()}</script><main>{parts}</main><script src="lab/python.js"></script>'
     )
-    return folder
 
 
 @contextlib.contextmanager
@@ -187,7 +190,7 @@ def test_a_reader_changes_lines_makes_mistakes_and_stops(browser: Any, folder: P
         assert said.inner_text() == "Stopped."
         page.get_by_role("button", name="Reset").first.click()
         assert "np.minimum(rho * A" in area.input_value()
-        assert run("return rho * A").startswith("The picture below")
+        assert run("return rho * A").startswith("The picture is drawn with your lines")
 
         page.evaluate("bookPython.open(document.querySelectorAll('.cell')[1])")
         program = page.get_by_role("textbox", name="The program")
@@ -211,7 +214,7 @@ def test_firefox_runs_them_too(folder: Path, tmp_path: Path) -> None:
     });</script>"""
     page = (folder / "10_page.html").read_text("utf-8") + run
     said, sentence = told_by_firefox(folder, page, tmp_path / "profile", "10_firefox.html")
-    assert said.startswith("The picture below")
+    assert said.startswith("The picture is drawn with your lines")
     assert sentence.startswith("ρ = 1.50: good action no gradient; bad action gradient -1. The real batch")
 
 
@@ -226,6 +229,32 @@ def test_the_first_weights_of_lesson_5_are_those_of_torch() -> None:
         torch.manual_seed(1)
         nn.Sequential(nn.Linear(1, units), nn.ReLU(), nn.Linear(units, 1))
         assert weights == pytest.approx((0.3 * torch.randn(1, units) / units**0.5)[0].tolist(), abs=1e-7)
+
+
+def test_own_lines_bring_the_controls_where_a_guess_is_open(browser: Any, folder: Path) -> None:
+    """In each lesson whose question stands before the reader's lines: a faulty run leaves it open, a good one ends it."""
+    asking = 0
+    for path in sorted((ROOT / "chapters").glob("[01][0-9]_*.ipynb")):
+        notebook = notebook_checks.read(path)
+        own = next((cell for cell in notebook["cells"] if "".join(cell["source"]).startswith("# Your turn")), None)
+        if own is None or '"guess"' not in (figure := "".join(own["outputs"][0]["data"]["text/html"])):
+            continue
+        asking += 1
+        page_file = folder / f"{path.stem[:2]}_guess.html"
+        page_file.write_text(page_of([(own["source"], figure)]), "utf-8")
+        with opened(browser, page_file.as_uri()) as page:
+            page.evaluate("bookPython.open(document.querySelector('.cell'))")
+            area, controls = page.get_by_role("textbox", name="Your lines"), page.locator(".rlx-controls")
+            area.wait_for()
+            assert page.locator(".rlx-guess").is_visible() and controls.is_hidden()
+            lines = area.input_value()
+            for text, runs in (("def mine(", False), (lines, True)):
+                area.fill(text)
+                area.press("Shift+Enter")
+                page.wait_for_function("!document.querySelector('.python-box').hasAttribute('data-busy')")
+                assert controls.is_visible() == runs and page.locator(".rlx-guess").count() == (not runs)
+            assert page.locator(".python-picture").is_visible() and page.locator(".python-sentence").is_visible()
+    assert asking >= 3
 
 
 @pytest.mark.site
