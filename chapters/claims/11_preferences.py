@@ -30,6 +30,24 @@ def as_many_wins_as_expected(seed):
     return np.allclose(wins.sum(1), expected, atol=1e-4)
 
 
+def only_the_zero_is_free_and_each_prompt_has_its_own(seed):
+    """a perfect fit would be $3h$ plus a constant, one for each prompt"""
+    rng = np.random.default_rng(seed)
+    better, worse, weight = [], [], []  # of each pair: 3h, and how often the judges prefer it so
+    for prompt in range(2):
+        scores = 3 * rng.uniform(-1, 1, 5)
+        chance = 1 / (1 + np.exp(scores[None, :] - scores[:, None]))
+        fitted = np.log(rm.bradley_terry_mle(100 * chance * (1 - np.eye(5))))
+        if np.ptp(fitted - scores) > 1e-3:
+            return False
+        a, b = np.nonzero(1 - np.eye(5))
+        better, worse = [*better, scores[a] + 7 * prompt], [*worse, scores[b] + 7 * prompt]
+        weight.append(chance[a, b])
+    margins, weight = np.concatenate(better) - np.concatenate(worse), np.concatenate(weight)
+    losses = [(weight * np.logaddexp(0, -factor * margins)).sum() for factor in (0.5, 1.0, 2.0)]
+    return losses[1] < min(losses[0], losses[2])
+
+
 def temperature_keeps_the_order(seed):
     """The order of two bars never changes, since dividing by a positive number keeps the order of the logits."""
     logits = torch.from_numpy(np.random.default_rng(seed).normal(0, 3, (50, 13)))
