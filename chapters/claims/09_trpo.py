@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import numpy as np
 import torch
 from claims import cells
@@ -56,3 +58,38 @@ def angle_and_speed_of_a_pole_go_together(seed):
     page = cells("09_trpo", "tr9-ellipse-data")
     observations, _, _ = page["coin_batch"](seed)
     return np.corrcoef(observations[:, 2], observations[:, 3])[0, 1] > 0.3
+
+
+def _pushes(seed):
+    """Steps of one divergence along the gradient and within the region: in which share of the states one push is likelier."""
+    page = cells("09_trpo", "tr9-film-tools")
+    policy, batch, adv = page["prepare"](seed)
+    out = policy(batch.observations)
+    g = parameters_to_vector(grad((policy.log_prob_of(out, batch.actions) * adv).mean(), list(policy.parameters())))
+    near, low, high = deepcopy(policy), 0.0, 20.0
+    config = trpo.TRPOConfig(delta=0.05, delta_end=0.05)
+    kl = trpo.trpo_step(near, batch.observations, batch.actions, adv, config)["kl"]
+    for _ in range(20):
+        middle = (low + high) / 2
+        inside = page["moved"](policy, batch, adv, middle * g / g.norm())[2] <= kl
+        low, high = (middle, high) if inside else (low, middle)
+    plain = page["moved"](policy, batch, adv, low * g / g.norm())[0]
+    right = [float((new(batch.observations) > out)[:, 1].float().mean()) for new in (plain, near)]
+    return [max(share, 1 - share) for share in right]
+
+
+def the_plain_direction_is_one_push_for_all_states(seed):
+    """It makes one push likelier in nearly *every* state; the trust-region step tells the states apart."""
+    plain, near = np.median([_pushes(100 * seed + k) for k in range(20)], axis=0)
+    return plain > 0.95 and near < 0.85
+
+
+def the_curvature_is_largest_along_one_push(seed):
+    """$F$ is largest along one push for all states, and $F^{-1}$ divides by that."""
+    policy, batch, _ = cells("09_trpo", "tr9-film-tools")["prepare"](seed)
+    out, theta = policy(batch.observations[::16]), list(policy.parameters())
+    slopes = [parameters_to_vector(grad(row[1] - row[0], theta, retain_graph=True)) for row in out]
+    slopes, chances = torch.stack(slopes), out.detach().exp()
+    fisher = (slopes * chances.prod(1, keepdim=True)).T @ slopes / len(slopes)
+    moves = slopes @ torch.linalg.eigh(fisher)[1][:, -1]  # of the logits, in each state, along the largest
+    return moves.mean() ** 2 > 0.75 * (moves**2).mean()

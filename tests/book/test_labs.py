@@ -284,6 +284,7 @@ def test_cartpole_pauses_steps_and_stops(browser: Any, page_of_labs: str) -> Non
         for method in (
             "DQN",
             "TRPO",
+            "plain direction",
             "plain step",
             "A2C",
             "REINFORCE with a baseline",
