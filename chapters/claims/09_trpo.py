@@ -8,6 +8,7 @@ from torch.autograd import grad
 from torch.nn.utils import parameters_to_vector
 
 from rlbook_lib import trpo
+from rlbook_lib.environments import vectorize
 
 
 def _shares(seed):
@@ -60,8 +61,8 @@ def angle_and_speed_of_a_pole_go_together(seed):
     return np.corrcoef(observations[:, 2], observations[:, 3])[0, 1] > 0.3
 
 
-def _pushes(seed):
-    """Steps of one divergence along the gradient and within the region: in which share of the states one push is likelier."""
+def _pair(seed):
+    """A policy, a batch, and it after steps of one divergence: along the gradient, and within the region."""
     page = cells("09_trpo", "tr9-film-tools")
     policy, batch, adv = page["prepare"](seed)
     out = policy(batch.observations)
@@ -73,15 +74,41 @@ def _pushes(seed):
         middle = (low + high) / 2
         inside = page["moved"](policy, batch, adv, middle * g / g.norm())[2] <= kl
         low, high = (middle, high) if inside else (low, middle)
-    plain = page["moved"](policy, batch, adv, low * g / g.norm())[0]
-    right = [float((new(batch.observations) > out)[:, 1].float().mean()) for new in (plain, near)]
-    return [max(share, 1 - share) for share in right]
+    return policy, batch.observations, page["moved"](policy, batch, adv, low * g / g.norm())[0], near
 
 
 def the_plain_direction_is_one_push_for_all_states(seed):
-    """It makes one push likelier in nearly *every* state; the trust-region step tells the states apart."""
-    plain, near = np.median([_pushes(100 * seed + k) for k in range(20)], axis=0)
+    """It makes one push likelier in nearly *every* state"""
+    shares = []
+    for k in range(20):
+        policy, seen, *steps = _pair(100 * seed + k)
+        right = [float((new(seen) > policy(seen))[:, 1].float().mean()) for new in steps]
+        shares.append([max(share, 1 - share) for share in right])
+    plain, near = np.median(shares, axis=0)
     return plain > 0.95 and near < 0.85
+
+
+def _mean_state(policy, seed):
+    """Mean and deviation of the states that 128 poles meet until each has fallen."""
+    world, rng = vectorize("CartPole-v1", 128, seed=seed), np.random.default_rng(seed)
+    world.reset()
+    seen, up = [], np.ones(128, dtype=bool)
+    while up.any() and len(seen) < 500:
+        seen.append(world.observations[up])
+        up &= ~world.step(policy.act(world.observations, greedy=False, rng=rng)).terminated
+    states = np.concatenate(seen)
+    return states.mean(axis=0), states.std(axis=0)
+
+
+def one_push_for_all_moves_the_states(seed):
+    """One push for all moves the states farther than a step of the same KL that tells them apart"""
+    moves = []
+    for k in range(10):
+        policy, _, *steps = _pair(100 * seed + k)
+        mean, deviation = _mean_state(policy, seed)
+        moves.append([np.linalg.norm((_mean_state(new, seed)[0] - mean) / deviation) for new in steps])
+    plain, near = np.median(moves, axis=0)
+    return plain > 1.2 * near
 
 
 def the_curvature_is_largest_along_one_push(seed):
