@@ -396,6 +396,19 @@ def test_the_line_that_the_loop_cannot_do_without() -> None:
     assert risen.pop("LAM = 0") == 0 and set(risen.values()) == {5} and truth("12_rlhf", 3) == "the far score: LAM = 0"
 
 
+def test_a_middle_price_is_best() -> None:
+    """By the formula, the four answers of the exact example one by one: the true score at each price of the choice."""
+    # 133, 13, 331, 1333333 for 313: twice the share of right places, less 1, less 0.3 for each digit too many or too few
+    worth = [1.0, 2 * 2 / 3 - 1 - 0.3, 2 / 3 - 1, 1 - 0.3 * 4]
+    rows = list(zip((0.35, 0.48, 0.15, 0.02), (1.0, 0.2, -0.4, 1.6), worth, strict=True))
+
+    def true_score(price: float) -> float:
+        weights = [chance * exp(score / price) for chance, score, _ in rows]
+        return sum(weight * worth for weight, (_, _, worth) in zip(weights, rows, strict=True)) / sum(weights)
+
+    assert max((2, 0.4, 0.15, 0.05), key=true_score) == 0.4 and truth("12_rlhf", 1) == "0.4"
+
+
 def test_the_ratio_of_a_network_to_itself_ruins_the_policy() -> None:
     """Counted one run at a time: how many of ten stand nearly to the limit in the last three looks."""
     runs = stored_runs(ROOT / "chapters" / "runs" / "ppo_lines.json")
