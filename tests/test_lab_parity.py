@@ -745,6 +745,7 @@ def check_trpo(engine: Engine) -> None:
     A, b = root @ root.T + np.eye(6), rng.normal(size=6)
     near(engine("conjugateGradient", A, b, 20), np.linalg.solve(A, b), TABLE)
     near(engine("conjugateGradient", A, b, 3), conjugate_gradient(lambda v: A @ v, b, 3), TABLE)
+    near(engine("conjugateGradient", A, b, 1), b @ b / (b @ A @ b) * b, TABLE)  # "plain direction" of the lab
     for step, delta in [([1.0, 0.0], 2.0), ([1.0, 0.0], 0.3), ([1.0, 0.0], 1e-4), ([1.0, 2.0], 2.0)]:
         found = engine("lineSearch", step, delta)
         expected = line_search(lambda s: (float(s[0] - s[1]), float(s[0] ** 2)), np.array(step), delta)
