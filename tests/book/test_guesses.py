@@ -406,7 +406,7 @@ def test_a_middle_price_is_best() -> None:
         weights = [chance * exp(score / price) for chance, score, _ in rows]
         return sum(weight * worth for weight, (_, _, worth) in zip(weights, rows, strict=True)) / sum(weights)
 
-    assert max((2, 0.4, 0.15, 0.05), key=true_score) == 0.4 and truth("12_rlhf", 1) == "0.4"
+    assert max((2, 0.4, 0.15, 0.05), key=true_score) == 0.4 and truth("12_rlhf", 0) == "0.4"
 
 
 def test_the_ratio_of_a_network_to_itself_ruins_the_policy() -> None:
