@@ -110,6 +110,11 @@ def test_the_first_of_the_best_by_walking() -> None:
     assert best[0] and not any(best[1:]) and truth("03_maze", 7) == "loses it for good"
 
 
+def test_the_careless_stop_by_hand() -> None:
+    """A reward of 0.01 forever is worth 1; the first sweep gives 0.01, which is the first change, too."""
+    assert round(0.01 / (1 - 0.99) - 0.01, 9) == 0.99 and truth("03_maze", 5) == "about 1"
+
+
 def test_the_crossing_by_hand() -> None:
     """TD(0) learns 5 from the first walk, then 2.25 below it, and pulls the crossing toward that; Monte Carlo pulls it toward -9."""
     td, monte_carlo = 5 + 0.5 * (0.9 * 0.5 * 0.9 * 5 - 5), 5 + 0.5 * (-9 - 5)
