@@ -31,13 +31,20 @@ Claim = Callable[[int], Any]
 
 
 @cache
-def cells(page: str, *ids: str) -> dict[str, Any]:
-    """The names that a page's imports and these code cells define; nothing is drawn or printed."""
+def cells(page: str, *ids: str, edits: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
+    """The names that a page's imports and these code cells define; nothing is drawn or printed.
+
+    Each of ``edits`` puts a text in the place of another, which must stand in these cells exactly once, else a ValueError.
+    """
     notebook = json.loads((CHAPTERS / f"{page}.ipynb").read_text("utf-8"))
     code = {cell["id"]: "".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"}
     missing = sorted(set(ids) - code.keys())
     if missing:
         raise ValueError(f"{page} has no code cells {missing}")
+    for old, new in edits:
+        if (times := sum(code[name].count(old) for name in ids)) != 1:
+            raise ValueError(f"{page} has {old!r} {times} times in {list(ids)}; expected it once")
+        code |= {name: code[name].replace(old, new) for name in ids}
     names: dict[str, Any] = {"display": lambda *_, **__: None}
     with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(CHAPTERS):
         for name in (next(iter(code)), *ids):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -91,3 +92,17 @@ def test_every_stored_record_has_its_maker_and_at_least_five_seeds() -> None:
         assert (ROOT / "tools" / "runs" / path.name).with_suffix(".py").exists(), path.name
         cases = json.loads(path.read_text("utf-8"))["cases"]
         assert cases and all(len(rows["runs"]) >= 5 for rows in cases.values()), path.name
+
+
+PROGRAMS = [path.stem for path in sorted((ROOT / "tools" / "runs").glob("*.py")) if "def program(" in path.read_text()]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_recorded_is_still_the_pages_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cells that a file names can be run by themselves, and what it edits stands in them."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    record_runs = importlib.import_module("record_runs")
+    module = record_runs.load(name)
+    wanted = inspect.signature(module.program).parameters
+    for case in module.CASES.values():
+        assert module.program(**{key: value for key, value in case.items() if key in wanted})

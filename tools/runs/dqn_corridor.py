@@ -5,16 +5,12 @@ The program is read from the page, so that what is recorded is what the reader s
 
 from __future__ import annotations
 
-import copy
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from claims import cells
 
-PAGE = Path(__file__).resolve().parents[2] / "chapters" / "05_dqn.ipynb"
 SEEDS = range(12)
 CASES: dict[str, dict[str, Any]] = {f"C = {c}": {"copy_every": c} for c in (1, 10, 50, 100)} | {
     "average": {"average": 0.04}
@@ -24,11 +20,7 @@ UPDATES, EVERY = 3000, 50
 
 def program() -> dict[str, Any]:
     """``train_corridor`` as the page defines it, and what it needs."""
-    cells = json.loads(PAGE.read_text("utf-8"))["cells"]
-    names: dict[str, Any] = {"np": np, "torch": torch, "nn": nn, "copy": copy}
-    for wanted in ("dqn-small", "dqn-corridor"):
-        exec("".join(next(cell["source"] for cell in cells if cell["id"] == wanted)), names)
-    return names
+    return cells("05_dqn", "dqn-small", "dqn-strip", "dqn-corridor")
 
 
 def run(seed: int, **settings: Any) -> dict[str, list[float]]:

@@ -4,16 +4,12 @@ of one: the larger action value at the start of an episode, ten seeds.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
-from torch import nn
+from claims import cells
 
-PAGE = Path(__file__).resolve().parents[2] / "chapters" / "05_dqn.ipynb"
 SEEDS = range(10)
 EDITS: dict[str, list[tuple[str, str]]] = {
     "maximum": [],
@@ -59,16 +55,7 @@ CASES: dict[str, dict[str, Any]] = {case: {"target": case} for case in EDITS}
 
 def program(target: str) -> dict[str, Any]:
     """``dqn`` as the page defines it, with the edits for a target."""
-    cells = json.loads(PAGE.read_text("utf-8"))["cells"]
-    names: dict[str, Any] = {"np": np, "torch": torch, "nn": nn, "gymnasium": gymnasium}
-    for wanted in ("dqn-small", "dqn-memory", "dqn-program"):
-        source = "".join(next(cell["source"] for cell in cells if cell["id"] == wanted))
-        for old, new in EDITS[target] if wanted == "dqn-program" else []:
-            if source.count(old) != 1:
-                raise ValueError(f"the program has {old!r} {source.count(old)} times; expected once")
-            source = source.replace(old, new)
-        exec(source, names)
-    return names
+    return cells("05_dqn", "dqn-small", "dqn-memory", "dqn-program", edits=tuple(EDITS[target]))
 
 
 def run(seed: int, target: str) -> dict[str, list[float]]:

@@ -5,18 +5,16 @@ The program is read from the page, so that what is recorded is what the reader s
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
+from claims import cells
 from torch import nn
 
 from rlbook_lib.environments import cartpole_change
 
-PAGE = Path(__file__).resolve().parents[2] / "chapters" / "05_dqn.ipynb"
 SEEDS = range(10)
 CASES: dict[str, dict[str, Any]] = {
     f"C = {interval}, memory {size}": {"copy_every": interval, "size": size}
@@ -31,11 +29,7 @@ FRAMES, STEPS = 76, 4  # of the film; environment steps of 0.02 s for each frame
 
 def program() -> dict[str, Any]:
     """``dqn`` as the page defines it, and what it needs."""
-    cells = json.loads(PAGE.read_text("utf-8"))["cells"]
-    names: dict[str, Any] = {"np": np, "torch": torch, "nn": nn, "gymnasium": gymnasium}
-    for wanted in ("dqn-small", "dqn-memory", "dqn-program"):
-        exec("".join(next(cell["source"] for cell in cells if cell["id"] == wanted)), names)
-    return names
+    return cells("05_dqn", "dqn-small", "dqn-memory", "dqn-program")
 
 
 def steps_held(names: dict[str, Any], network: nn.Module) -> float:

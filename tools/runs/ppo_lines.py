@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
+from claims import cells
 
 SEEDS = range(10)
-PAGE = Path(__file__).resolve().parents[2] / "chapters" / "10_ppo.ipynb"
-CELLS = ("ppo-imports", "ppo-collect", "ppo-loss", "ppo-train")
 UPDATES, EVERY, STARTS = 24, 2, 5
 
 CASES: dict[str, dict[str, Any]] = {  # a line as it stands, and in its place
@@ -38,14 +35,13 @@ def pushes(actor: Any, vectorize: Any) -> float:
     return float(stood.mean())
 
 
+def program(old: str, new: str) -> dict[str, Any]:
+    """``train`` as the page defines it, with one line changed."""
+    return cells("10_ppo", "ppo-collect", "ppo-loss", "ppo-train", edits=((old, new),))
+
+
 def run(seed: int, old: str, new: str) -> dict[str, list[float]]:
     """After every other update: the pushes that the pole stands."""
-    cells = {cell["id"]: "".join(cell["source"]) for cell in json.loads(PAGE.read_text("utf-8"))["cells"]}
-    text = "\n".join(cells[name] for name in CELLS)
-    if text.count(old) != 1:
-        raise ValueError(f"the page has {text.count(old)} times {old!r}; expected it once")
-    names: dict[str, Any] = {}
-    exec(text.replace(old, new), names)
-    torch.set_num_threads(1)
+    names = program(old, new)
     actors = enumerate(names["train"](UPDATES, seed=seed), start=1)
     return {"pushes": [pushes(actor, names["vectorize"]) for number, actor in actors if number % EVERY == 0]}

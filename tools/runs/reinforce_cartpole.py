@@ -5,19 +5,17 @@ The program is read from the page, so that what is recorded is what the reader s
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
+from claims import cells
 from torch import nn
 from torch.distributions import Categorical
 
 from rlbook_lib.environments import cartpole_change
 
-PAGE = Path(__file__).resolve().parents[2] / "chapters" / "06_policy_gradients.ipynb"
 SEEDS = range(10)
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"film": True},
@@ -31,11 +29,7 @@ FRAMES, EVERY = 76, 4  # of the film; environment steps of 0.02 s
 
 def program() -> dict[str, Any]:
     """``play`` and ``reinforce`` as the page defines them."""
-    cells = json.loads(PAGE.read_text("utf-8"))["cells"]
-    names: dict[str, Any] = {"np": np, "torch": torch, "nn": nn, "Categorical": Categorical, "gymnasium": gymnasium}
-    for wanted in ("pg-program", "pg-program2"):
-        exec("".join(next(cell["source"] for cell in cells if cell["id"] == wanted)), names)
-    return names
+    return cells("06_policy_gradients", "pg-program", "pg-program2")
 
 
 def filmed(policy: nn.Module, seed: int) -> dict[str, list[float]]:

@@ -372,21 +372,16 @@ def lesson_10(mine):
             steep = [k for k, x in enumerate(way) if abs(slope(x, a, epsilon)) > 1e-6]
             edge, last, other = way[steep[-1]] if steep else way[0], 2.1 if a > 0 else 0.1, 1 - a * epsilon
             y, here = [-0.35, 1.6] if a > 0 else [-2.35, 0], slope(rho, a, epsilon)
-            marks, backs = [], []
-            if abs(slope(other - 0.05 * a, a, epsilon)) > 1e-6:
-                backs.append((other, 2.2 - last))
+            marks, zones = [], [(other, 2.2 - last, abs(slope(other - 0.05 * a, a, epsilon)) > 1e-6)]
             if a * slope(last, a, epsilon) < -1e-6:
-                backs.append((1 + a * epsilon, last))
-            for one, end in backs:
-                marks += [mark("area", "orange", [(one + end) / 2] * 2, y, abs(end - one) / 2),
-                          mark("word", "text", [(one + end) / 2], [y[0] * 0.15 + y[1] * 0.85], "pushed back")]  # fmt: skip
-            flats = [(edge, last)] if abs(edge - last) > 0.1 else []
-            marks += [mark("square", "blue", [edge], [value(edge, a, epsilon)]) for _ in flats]
-            if not backs or backs[0][0] != other:
-                flats.append((other, 2.2 - last))
-            for one, end in flats:
-                marks += [mark("area", "gray", [(one + end) / 2] * 2, y, abs(end - one) / 2),
-                          mark("word", "text", [(one + end) / 2], [y[0] * 0.75 + y[1] * 0.25], "no gradient")]  # fmt: skip
+                zones.append((1 + a * epsilon, last, True))
+            elif abs(edge - last) > 0.1:
+                zones.append((edge, last, False))
+                marks.append(mark("square", "blue", [edge], [value(edge, a, epsilon)]))
+            for one, end, steep in zones:
+                middle, low = (one + end) / 2, 0.15 if steep else 0.75
+                marks += [mark("area", "orange" if steep else "gray", [middle] * 2, y, abs(end - one) / 2),
+                          mark("word", "text", [middle], [y[0] * low + y[1] * (1 - low)], "pushed back" if steep else "no gradient")]  # fmt: skip
             marks += [
                 mark("line thin", "gray", [0, 2.2], [0, 2.2 * a], "dashed"),
                 mark("line", "blue", grid, mine(array(grid), a, epsilon)),
