@@ -131,7 +131,8 @@ def test_the_crossing_with_traces_by_hand() -> None:
         trace, lower = 0.72 * trace + (here == "V"), 0.72 * lower + (here == "below")
         delta = pays + 0.9 * after - (below if here == "below" else V)
         V, below = V + 0.5 * delta * trace, below + 0.5 * delta * lower
-    assert V == pytest.approx(-0.51, abs=5e-3) and truth("04_mc_and_td", 4) == "less than 0"
+    assert V == pytest.approx(-0.51, abs=5e-3)
+    assert 0.5 * 10 * 0.72**3 == pytest.approx(2, abs=0.2) and truth("04_mc_and_td", 4) == "by about 2"
 
 
 def test_the_luck_of_four_rooms_by_draws() -> None:
