@@ -31,6 +31,7 @@ NUMBER = re.compile(r"[-+\u2212]?\d+(?:\.\d+)?")
 EXACT = {
     "02_mdps": 4,
     "03_maze": 3,
+    "05_dqn": 8,
     "06_policy_gradients": 8,
     "07_gae": 8,
     "09_trpo": 8,
