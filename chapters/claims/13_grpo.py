@@ -32,3 +32,18 @@ def the_price_of_a_token_is_never_negative(seed):
     p, ref = np.random.default_rng(seed).dirichlet(np.ones(7), 2)
     each = np.asarray(kl_estimate(np.log(p), np.log(ref), "k3"))
     return each.min() > 0 and np.isclose(p @ each, kl_divergence(p, ref))
+
+
+def one_against_seven_alike(seed):
+    """the division gives the eighth $\\pm\\sqrt 7 = \\pm 2.65$, however little it is ahead or behind"""
+    gaps = _scores(seed, size=1) * torch.from_numpy(np.geomspace(0.01, 100, 200))[:, None]
+    groups = torch.cat([gaps, torch.zeros(200, 7).double()], 1)
+    first = group_advantages(groups, epsilon=0.0)[:, 0]
+    return torch.allclose(first, gaps[:, 0].sign() * 7**0.5)
+
+
+def the_price_pulls_by_the_distance(seed):
+    """The slope at 1 is $\\hat A - \\beta_{\\text{ref}} (1 - u)$"""
+    u, a, price = np.random.default_rng(seed).uniform(0.01, 3, (3, 200))
+    bracket = [rho * a - price * (u / rho - np.log(u / rho) - 1) for rho in (1 - 1e-6, 1 + 1e-6)]
+    return np.allclose((bracket[1] - bracket[0]) / 2e-6, a - price * (1 - u), atol=1e-6)

@@ -19,7 +19,6 @@ from stored_figures import data_of, is_interactive
 from rlbook_lib.evaluation import stored_runs
 from rlbook_lib.explore import dressed
 from rlbook_lib.reward_model import bradley_terry_newton
-from rlbook_lib.text_tasks import CheckDigit
 
 
 @cache
@@ -355,33 +354,35 @@ def test_the_favorite_of_many_and_the_price_of_nothing() -> None:
     assert truth("12_rlhf", 5) == middles.index(max(middles))
 
 
-def test_the_least_likely_letter_and_the_first_line_that_stays_right() -> None:
+def test_the_least_likely_letter_of_the_right_answer() -> None:
     """Letters by their numbers less 2; a push on a letter of one answer is the larger the less likely the letter was."""
     runs = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")
     tokens, chances = (runs["healthy"][name][1].reshape(7, 8, 17)[2] for name in ("group_tokens", "group_chances"))
     right = [row for row in range(8) if tokens[row][:15].tolist() == [int(x) + 2 for x in "908808003024"] + [13, 8, 1]]
     assert [int(np.argmin(chances[row][:14])) for row in right] == [0] and truth("13_grpo", 0) == "the 9 at the front"
-    answers = runs["grpo"]["answers"][1].astype(int).reshape(15, 6, 17)
-    prompts = CheckDigit().prompts(5, np.random.default_rng(3), "eval")
-    since = []
-    for line, prompt in enumerate(["978026203924:", *prompts]):
-        digit = -sum((1, 3)[place % 2] * int(x) for place, x in enumerate(prompt[:-1])) % 10
-        good = [[13, digit + 2, 1] == [x for x in row.tolist() if x][-3:] for row in answers[:, line]]
-        since.append(max(frame for frame, fine in enumerate(good) if not fine))
-    assert truth("13_grpo", 1) == f"line {np.argmin(since) + 1}"
 
 
 def test_the_advantage_of_the_only_right_answer_of_four() -> None:
-    assert truth("13_grpo", 2) == pytest.approx((1 - 1 / 4) / sqrt(1 / 4 * 3 / 4), abs=1e-3)
+    assert truth("13_grpo", 1) == pytest.approx((1 - 1 / 4) / sqrt(1 / 4 * 3 / 4), abs=1e-3)
 
 
 def test_who_learns_and_who_writes_by_what_is_right_and_how_long_in_the_end() -> None:
     runs = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")
     starts = ("never shown", "taught, then hidden", "never taught, 3 % shown")
     assert max(np.median(runs[name]["right"][:, 55:60]) for name in starts) < 0.2
-    assert truth("13_grpo", 3) == "none of them"
+    assert truth("13_grpo", 2) == "none of them"
     divided, plain = (np.median(runs[f"price 0.06{end}"]["length"][:, -5:]) for end in ("", ", no division"))
-    assert plain < 5 < 10 < divided and truth("13_grpo", 4) == "only with division"
+    assert plain < 5 < 10 < divided and truth("13_grpo", 3) == "only with division"
+
+
+def test_the_token_that_the_price_pulls_back_by_differences_of_its_objective() -> None:
+    """Four of eight are right, so the deviation is a half; the token is four times as probable as in the reference."""
+
+    def objective(ratio: float) -> float:
+        u = 1 / (4 * ratio)
+        return min(ratio, float(np.clip(ratio, 0.8, 1.2))) * (1 - 0.5) / 0.5 - 3 * (u - np.log(u) - 1)
+
+    assert objective(1.001) < objective(0.999) and truth("13_grpo", 4) == "less probable"
 
 
 def test_the_ill_run_by_its_first_update() -> None:
