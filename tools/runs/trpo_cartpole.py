@@ -1,5 +1,7 @@
 """CartPole with one step a batch: the trust-region step, the same radius along the plain gradient, and plain steps (chapter 9)."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -24,13 +26,15 @@ CASES = {
 
 
 def run(seed, rule, size):
-    """The greedy return (ten episodes) after every second update; KL(old || new), backtracks of every update."""
+    """The return (50 episodes that sample) after every second update; KL(old || new), backtracks of every update."""
     policy = CategoricalPolicy(4, 2, hidden=(64,), activation="relu", seed=seed + 100)
     critic = ValueNetwork(4, hidden=(64,), activation="relu", scale=100.0, seed=seed + 200)
     adam = torch.optim.Adam(critic.parameters(), lr=7e-3, eps=1e-5)
     collector = Collector(vectorize("CartPole-v1", 32, seed=seed), policy, 64, np.random.default_rng(seed))
     order = torch.Generator().manual_seed(seed)
     config = trpo.TRPOConfig(delta=size, delta_end=size) if rule != "plain, rate" else trpo.TRPOConfig()
+    draws = np.random.default_rng(1000 + seed)  # of the episodes that judge: training keeps its own
+    sampling = SimpleNamespace(act=lambda seen, greedy: policy.act(seen, greedy=False, rng=draws))
     curves = {"return": [], "kl": [], "gain": [], "backtracks": []}
     for update in range(1, UPDATES + 1):
         rollout = collector.collect()
@@ -43,7 +47,7 @@ def run(seed, rule, size):
             curves[name].append(found[name])
         trpo.fit_values(critic, adam, batch.observations, targets, config, order)
         if update % 2 == 0:
-            score = evaluate_policy(policy, "CartPole-v1", episodes=10, seed=1000 + seed).mean()
+            score = evaluate_policy(sampling, "CartPole-v1", episodes=50, seed=1000 + seed).mean()
             curves["return"].append(score)
     return curves
 
