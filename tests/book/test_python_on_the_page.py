@@ -34,6 +34,7 @@ EXACT = {
     "05_dqn": 8,
     "06_policy_gradients": 8,
     "07_gae": 8,
+    "08_entropy_kl": 8,
     "09_trpo": 8,
 }  # digits of the arrays that are printed, in lessons whose programs draw no random numbers
 RANDOM = 0.5  # lesson 4 draws 300 agents anew: four standard errors of such a mean
