@@ -427,11 +427,14 @@ def lesson_12(mine):
         paid = _stretched(array(mine(fines.copy(), score)), (5,))
         marks = [mark("bar", color, [k + side] * 2, [0, height], 0.18) for side, color, heights in
                  ((-0.2, "red", fines.data), (0.2, "blue", paid)) for k, height in enumerate(heights)]  # fmt: skip
-        marks += [mark("word", "red", [0.3], [1.2], "fine for the log-ratio"), mark("word", "blue", [0.3], [1.03], "shaped reward"),
-                  mark("line thin", "text", [-0.5, 4.5], [0, 0])]  # fmt: skip
+        book = [fine + score * (k == 4) for k, fine in enumerate(fines.data)]
+        marks += [mark("line", "text", [k + 0.02, k + 0.38], [y, y]) for k, y in enumerate(book)]
+        marks += [mark("word", color, [0.3], [y], word) for color, y, word in (
+                  ("red", 1.2, "fine for the log-ratio"), ("blue", 1.03, "your reward"), ("text", 0.86, "the book's"))]  # fmt: skip
+        marks.append(mark("line thin", "text", [-0.5, 4.5], [0, 0]))
         ticks = [[k, token] for k, token in enumerate("1133$")]
         return [panel([-0.5, 4.5], [-1.0, 1.35], "token of the answer", "reward", marks, "", ticks)], (
-            f"Return: {sum(paid):.2f}. The score less the fines: {score:g} - {beta:.2f} x {sum(ratio):.2f} = {score - beta * sum(ratio):.2f}"
+            f"Return: yours {sum(paid):.2f}, the book's {sum(book):.2f}. The score less the fines: {score:g} - {beta:.2f} x {sum(ratio):.2f}"
         )
 
     return at
