@@ -24,6 +24,7 @@ from rlbook_lib.evaluation import (
     interquartile_mean,
     performance_profile,
     probability_of_improvement,
+    stored_runs,
     sweep,
 )
 from tests.full_disk import no_file_longer_than
@@ -189,6 +190,10 @@ def walk(seed, length=5, scale=1.0, pause=0.0):
     return {"place": scale * np.random.default_rng(seed).normal(size=length).cumsum(), "length": [length]}
 
 
+def count_threads(seed):
+    return {"threads": [torch.get_num_threads()]}
+
+
 CONFIGS = {"short": {"length": 3}, "0.5, wide/deep": {"length": 4, "scale": 0.5}}
 
 
@@ -201,8 +206,10 @@ def test_a_sweep_holds_every_case_and_seed_and_leaves_the_threads_as_they_were(t
         assert runs[case]["seeds"].tolist() == [0, 4]
         for row, seed in zip(runs[case]["place"], (0, 4), strict=True):
             assert np.array_equal(row, walk(seed, **config)["place"])
-    torch.set_num_threads(threads - 1)
     assert len(list(tmp_path.rglob("*.json"))) == 4 and not list(tmp_path.rglob("*.part"))
+    inside = sweep(count_threads, {"any": {}}, [0], folder=tmp_path / "threads", backend="sequential", progress=False)
+    assert inside["any"]["threads"].tolist() == [[1]]  # runs that share a machine do not fight for it
+    torch.set_num_threads(threads - 1)
 
 
 def test_what_is_kept_is_not_run_again_unless_its_config_changed(tmp_path):
@@ -447,3 +454,8 @@ def test_a_whole_sweep_that_is_killed_goes_on(tmp_path, signals):
     assert all(path.stat().st_mtime_ns == when for path, when in times.items())  # nothing is made again
     for case in CONFIGS:
         assert np.array_equal(expected[case]["place"], found[case]["place"])
+
+
+def test_stored_runs_are_found_from_every_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "none" in stored_runs("runs/ppo_lines.json")

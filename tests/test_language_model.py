@@ -245,9 +245,15 @@ def test_a_prompt_that_rows_share_is_read_once_and_changes_nothing():
         found.append((real, torch.autograd.grad((real * weights[sampled.mask]).sum(), list(model.blocks.parameters()))))
     torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
     assert read == [6 * tokens.shape[1], 3 * first, 6 * (sampled.tokens.shape[1] - 1)]
-    short = sampled.take(torch.tensor([0, 2]))  # answers of one token
-    one = torch.cat([short.prompt_tokens, short.tokens[:, :1]], 1), torch.cat([short.prompt_mask, short.mask[:, :1]], 1)
-    torch.testing.assert_close(model.predicting(*one, first), model.hidden(*one)[:, first - 1 : -1], rtol=0, atol=1e-12)
+    short = sampled.take(torch.tensor([0, 2]))
+    for length in (1, 2):  # of the answers
+        one = [
+            torch.cat(found, 1)
+            for found in ((short.prompt_tokens, short.tokens[:, :length]), (short.prompt_mask, short.mask[:, :length]))
+        ]
+        torch.testing.assert_close(
+            model.predicting(*one, first), model.hidden(*one)[:, first - 1 : -1], rtol=0, atol=1e-12
+        )
 
 
 def test_training_mode_changes_nothing_so_the_first_ratio_is_one():
