@@ -475,7 +475,8 @@ def test_the_reference_is_the_model_as_it_comes_unless_another_is_given():
     default = train_rlhf(small_model(), Sorting(), SHORT, seed=1)
     other = train_rlhf(small_model(), Sorting(), SHORT, seed=1, reference=small_model(1))
     assert np.array_equal(given.history["kl"], default.history["kl"])
-    assert abs(default.history["kl"][0]) < 1e-3 < default.history["kl"][-1] < other.history["kl"][0]
+    started, *later = np.abs(default.history["kl"])  # of samples, so near 0 of either sign
+    assert started < 1e-5 < 1e-4 < max(later) < other.history["kl"][0]
 
 
 def test_a_run_goes_on_only_with_its_reference():
