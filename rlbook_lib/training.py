@@ -660,21 +660,28 @@ def frozen_copy(model: Network) -> Any:
 
 @checked
 def evaluate_policy(
-    policy: Actor, env: str | Callable[[], Any], *, episodes: Count = 20, seed: Seed, max_steps: Count = 10_000
+    policy: Actor,
+    env: str | Callable[[], Any],
+    *,
+    episodes: Count = 20,
+    seed: Seed,
+    max_steps: Count = 10_000,
+    rng: np.random.Generator | None = None,
 ) -> NDArray[np.float64]:
-    """Undiscounted returns of greedy episodes, all of them side by side; (episodes,), reward units.
+    """Undiscounted returns of episodes, all of them side by side; (episodes,), reward units.
 
-    ``env`` is an environment's id or constructor. An episode that is still under way after ``max_steps`` counts with
-    the rewards so far.
+    ``env`` is an environment's id or constructor. Actions are the greedy ones, or drawn with ``rng`` where it is given. An
+    episode that is still under way after ``max_steps`` counts with the rewards so far.
 
     Raises:
         TypeError: ``env`` is an environment already: it would be used up.
     """
     returns, running = np.zeros(episodes), np.ones(episodes, dtype=bool)
+    how: dict[str, Any] = {"greedy": True} if rng is None else {"greedy": False, "rng": rng}
     with opened(env, episodes, seed=seed) as environments:
         observations = environments.reset()
         for _ in range(max_steps):
-            step = environments.step(policy.act(observations, greedy=True))
+            step = environments.step(policy.act(observations, **how))
             returns += running * step.rewards
             running &= ~(step.terminated | step.truncated)  # the copies that are in their first episode
             if not running.any():

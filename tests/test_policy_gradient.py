@@ -346,6 +346,16 @@ def test_trivial_environments_are_solved(iterate, train, config, env, best):
     assert result.env_steps >= config.total_steps > result.history["env_steps"][-2]
 
 
+def test_an_evaluation_is_greedy_or_draws():
+    class Sure:  # pushes right, unless it is told to draw
+        def act(self, observations, greedy=True, rng=None):
+            return np.ones(len(observations), dtype=int) if greedy else rng.integers(2, size=len(observations))
+
+    greedy = evaluate_policy(Sure(), "CartPole-v1", episodes=50, seed=0)
+    drawn = evaluate_policy(Sure(), "CartPole-v1", episodes=50, seed=0, rng=np.random.default_rng(0))
+    assert greedy.max() <= 11 < 15 < drawn.mean() < 35  # a push for ever; a coin stands for some 22 steps
+
+
 @pytest.mark.parametrize(
     "psi, baseline, timed",
     [

@@ -5,7 +5,7 @@ PAGE = "08_entropy_kl"
 
 
 def the_entropy_collapses_without_a_bonus(seed):
-    """**Without a bonus the agent stops looking."""
+    """Without a bonus the agent stops looking."""
     learn = cells(PAGE, "kl8-bonus-learn")["learn"]
     policies, pay = learn(0.0, seed=seed)
     before = policies[1499]

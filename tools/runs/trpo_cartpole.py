@@ -1,7 +1,5 @@
 """CartPole with one step a batch: the trust-region step, the same radius along the plain gradient, and plain steps (chapter 9)."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -34,7 +32,6 @@ def run(seed, rule, size):
     order = torch.Generator().manual_seed(seed)
     config = trpo.TRPOConfig(delta=size, delta_end=size) if rule != "plain, rate" else trpo.TRPOConfig()
     draws = np.random.default_rng(1000 + seed)  # of the episodes that judge: training keeps its own
-    sampling = SimpleNamespace(act=lambda seen, greedy: policy.act(seen, greedy=False, rng=draws))
     curves = {"return": [], "kl": [], "gain": [], "backtracks": []}
     for update in range(1, UPDATES + 1):
         rollout = collector.collect()
@@ -47,7 +44,7 @@ def run(seed, rule, size):
             curves[name].append(found[name])
         trpo.fit_values(critic, adam, batch.observations, targets, config, order)
         if update % 2 == 0:
-            score = evaluate_policy(sampling, "CartPole-v1", episodes=50, seed=1000 + seed).mean()
+            score = evaluate_policy(policy, "CartPole-v1", episodes=50, seed=1000 + seed, rng=draws).mean()
             curves["return"].append(score)
     return curves
 

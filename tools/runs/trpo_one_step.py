@@ -1,7 +1,6 @@
 """One batch of CartPole, several steps from it: along the gradient as far as one likes, and the trust-region step (chapter 9)."""
 
 from copy import deepcopy
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -56,8 +55,7 @@ def run(seed, updates):
 
     def score(actor):
         rng = np.random.default_rng(seed)  # the surrogate speaks of the policy that samples
-        sampling = SimpleNamespace(act=lambda seen, greedy: actor.act(seen, greedy=False, rng=rng))
-        return evaluate_policy(sampling, "CartPole-v1", episodes=200, seed=1000 + seed).mean()
+        return evaluate_policy(actor, "CartPole-v1", episodes=200, seed=1000 + seed, rng=rng).mean()
 
     curves = {"old return": [score(policy)], "length": list(LENGTHS), "gain": [], "kl": [], "return": []}
     for length in LENGTHS:
