@@ -6,6 +6,8 @@ is handed in as a student's cell (alternatives and mistakes) needs numpy only an
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from assignments.grader.comparing import close, judged, repeats
@@ -530,17 +532,23 @@ Q3 = Question(
 # ---------------------------------------------------------------------- q4: epsilon-greedy
 
 
+@functools.cache
+def epsilon_greedy_chances(action_values, epsilon):
+    """The chances of the actions before and with each, (A,); one row is drawn from thousands of times."""
+    from rlbook_lib.experience import epsilon_greedy_probabilities
+
+    return np.cumsum(epsilon_greedy_probabilities(np.array(action_values), epsilon))
+
+
 def epsilon_greedy_action_reference(action_values, epsilon, rng, turns={}):
     """Evenly spread in place of random: a golden-ratio sequence, counted per generator.
 
     So the frequencies are exact to about 0.001, and all the noise in a comparison is the student's own.
     """
-    from rlbook_lib.experience import epsilon_greedy_probabilities
-
     turn = turns.setdefault(id(rng), [rng, 0])  # keeps the generator, so that its id stays its own
     turn[1] += 1
     place = turn[1] * 0.6180339887498949 % 1.0
-    chances = np.cumsum(epsilon_greedy_probabilities(action_values, epsilon))
+    chances = epsilon_greedy_chances(tuple(action_values), epsilon)
     return min(int(np.searchsorted(chances, place, side="right")), len(chances) - 1)
 
 

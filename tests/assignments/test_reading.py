@@ -83,15 +83,27 @@ def longer(value, new):
 WAYS = {"whole": lambda value, new: new, "everywhere": everywhere, "once": once, "longer": longer}
 
 
+def total(value, count, known):
+    """The sum of a count over a value and all that it holds; what stands in many places is looked at once."""
+    if id(value) not in known:
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        known[id(value)] = count(value) + sum(total(one, count, known) for one in inside)
+    return known[id(value)]
+
+
 def arrived(value):
-    """What comes out of a sandbox that sends this."""
+    """What comes out of a sandbox that sends this; what is far too large for it is not written down first."""
+    texts = total(value, lambda one: len(one) if isinstance(one, str) else 0, {})
+    if texts > wire.MAX_BYTES or total(value, lambda one: 1, {}) > wire.MAX_ITEMS:
+        return Outcome(outcomes.CRASHED)
     try:
-        line = json.dumps({"value": wire.encode(value)}).encode()
+        sent = wire.encode(value)
+        line = json.dumps({"value": sent}).encode()
     except (ValueError, RecursionError):
         return Outcome(outcomes.RAISED, error="an exception")
     if len(line) > wire.MAX_BYTES or wire.items(line) > wire.MAX_ITEMS:
         return Outcome(outcomes.CRASHED)
-    return sandbox.outcome({"kind": RETURNED, "value": wire.encode(value)})
+    return sandbox.outcome({"kind": RETURNED, "value": sent})
 
 
 def cost(one, outcomes):
