@@ -19,6 +19,7 @@ CASES = {
     "plain step, rate 3": {"rule": "plain, rate", "size": 3.0},
     "plain step, rate 10": {"rule": "plain, rate", "size": 10.0},
     "natural step, radius 0.005": {"rule": "natural", "size": 0.005},
+    "plain direction, radius 0.005": {"rule": "plain, radius", "size": 0.005},
     "natural step, radius 0.5": {"rule": "natural", "size": 0.5},
 }
 
