@@ -276,7 +276,10 @@ def test_a_page_of_the_book_brings_python_with_the_first_touch_only(browser: Any
 
 @pytest.mark.site
 def test_folded_lines_before_a_cell_run_first(browser: Any, site: Path) -> None:
-    with opened(browser, (site / "chapters" / "06_policy_gradients.html").as_uri()) as page:
-        page.get_by_role("button", name="Edit and run here").first.click()
-        page.get_by_role("textbox", name="The program, yours to change").press("Shift+Enter")
-        page.wait_for_function("document.body.innerText.split('bias 0.00, variance 18.07').length === 3")
+    with opened(browser, (site / "chapters" / "04_mc_and_td.html").as_uri()) as page:
+        page.get_by_role("button", name="Edit and run here").last.click()
+        program = page.get_by_role("textbox", name="The program, yours to change")
+        assert "def cliff_step" not in program.input_value()
+        program.fill("print('folded:', cliff_step((3, 0), 0))")
+        program.press("Shift+Enter")
+        page.wait_for_function("document.body.innerText.includes('folded: ((2, 0), -1, False)')")
