@@ -19,7 +19,7 @@ def a_batch_wears_out(seed):
 
 
 def the_clip_is_insurance(seed):
-    """It is insurance: its end is near the best pass without it, and nobody tells you which pass that was; too many without it end below the start."""
+    """It is insurance: nobody tells you which pass is the best one."""
     plain, clipped = (_reused(epsilon, seed)[0] for epsilon in (None, 0.2))
     middle, kept = interquartile_mean(plain.T), interquartile_mean(clipped.T)
     return abs(middle.max() - kept[-1]) < 0.7 and (clipped[-1] < clipped[0]).mean() < 0.1 and middle[-1] < middle[0]
