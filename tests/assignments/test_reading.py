@@ -130,6 +130,8 @@ def test_no_answer_costs_much(name, tries):
         plain = cost(one, [arrived(everywhere(want, 0.5)) for want in one.wanted])
         for way, odd in [("everywhere", "many"), ("once", "a text"), *rng.permutation(pairs)[:tries]]:
             spent, peak, _ = cost(one, [arrived(WAYS[way](want, ODD[odd])) for want in one.wanted])
+            if spent >= SECONDS + 4 * plain[0]:  # a busy machine; what costs much costs it each time
+                spent = min(cost(one, [arrived(WAYS[way](want, ODD[odd])) for want in one.wanted])[0] for _ in range(3))
             said = (one.question.name, way, odd, spent, peak)
             assert spent < SECONDS + 4 * plain[0] and peak < BYTES + 4 * plain[1], said
 
