@@ -15,7 +15,16 @@ from assignments.grader import marking, outcomes, preparing, questions, reading,
 from assignments.grader.comparing import NOT_NUMBERS, NOTHING, WRONG_SHAPE, WRONG_WORDS
 from assignments.grader.outcomes import RETURNED, UNLIKE, Outcome
 
-SECONDS, BYTES = 1.0, 40e6  # that an answer may cost beside four times what a plain wrong one costs
+
+def slowness():
+    """Seconds of this processor for ten million looks at a number: about 0.5 where this was written."""
+    began = time.thread_time()
+    sum(isinstance(one, float) for one in [0.5] * 10_000_000)
+    return time.thread_time() - began
+
+
+# what an answer may cost beside four times what a plain wrong one costs; a slower processor may take longer
+SECONDS, BYTES = max(1.0, 3 * slowness()), 40e6
 
 
 @functools.cache
