@@ -84,7 +84,7 @@ def shapes(value: Any) -> Any:
         return {key: shapes(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [shapes(one) for one in value]
-    return np.shape(value)
+    return value.shape if isinstance(value, np.ndarray) else ()
 
 
 def same(one: Any, other: Any) -> bool:

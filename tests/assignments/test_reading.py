@@ -15,16 +15,7 @@ from assignments.grader import marking, outcomes, preparing, questions, reading,
 from assignments.grader.comparing import NOT_NUMBERS, NOTHING, WRONG_SHAPE, WRONG_WORDS
 from assignments.grader.outcomes import RETURNED, UNLIKE, Outcome
 
-
-def slowness():
-    """Seconds of this processor for ten million looks at a number: about 0.5 where this was written."""
-    began = time.thread_time()
-    sum(isinstance(one, float) for one in [0.5] * 10_000_000)
-    return time.thread_time() - began
-
-
-# what an answer may cost beside four times what a plain wrong one costs; a slower processor may take longer
-SECONDS, BYTES = max(1.0, 3 * slowness()), 40e6
+SECONDS, BYTES = 1.0, 40e6  # that an answer may cost beside four times what a plain wrong one costs
 
 
 @functools.cache
@@ -139,8 +130,6 @@ def test_no_answer_costs_much(name, tries):
         plain = cost(one, [arrived(everywhere(want, 0.5)) for want in one.wanted])
         for way, odd in [("everywhere", "many"), ("once", "a text"), *rng.permutation(pairs)[:tries]]:
             spent, peak, _ = cost(one, [arrived(WAYS[way](want, ODD[odd])) for want in one.wanted])
-            if spent >= SECONDS + 4 * plain[0]:  # a busy machine; what costs much costs it each time
-                spent = min(cost(one, [arrived(WAYS[way](want, ODD[odd])) for want in one.wanted])[0] for _ in range(3))
             said = (one.question.name, way, odd, spent, peak)
             assert spent < SECONDS + 4 * plain[0] and peak < BYTES + 4 * plain[1], said
 
