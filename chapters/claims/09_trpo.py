@@ -88,13 +88,13 @@ def the_plain_direction_is_one_push_for_all_states(seed):
 
 
 def the_poles_fall_to_one_side(seed):
-    """So the poles go over to one side"""
+    """So more of the poles go over to one side than after the step of the region"""
     page, sides = cells("09_trpo", "tr9-film-tools"), []
     for k in range(20):
         policy, _, *steps = _pair(100 * seed + k)
         sides.append([page["falls_to_one_side"](one, seed) for one in (policy, *steps)])
     before, plain, near = np.median(sides, axis=0)
-    return plain > 0.8 and plain > 0.05 + max(before, near)
+    return plain > max(before, near + 0.1)
 
 
 def the_curvature_is_largest_along_one_push(seed):
