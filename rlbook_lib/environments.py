@@ -11,8 +11,7 @@ style: ``step`` takes one real transition in every copy and starts a new episode
   outside, so the value of ``next_observations`` still counts. With both set the episode terminated.
 
 In order: the record and what all environments share; CartPole in numpy, and in torch for a GPU; any Gymnasium
-environment in a plain loop; a caller's own Gymnasium vector environment; ``vectorize``, which picks one, and
-``opened``, which closes it too.
+environment in a plain loop; ``vectorize``, which picks one, and ``opened``, which closes it too.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import numpy as np
 import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 import rlbook_lib.maze  # noqa: F401  (registers the maze)
@@ -36,7 +35,6 @@ from rlbook_lib.checks import Count, Environment, Seed, Space, checked
 
 Array = NDArray[Any]
 Tensor = torch.Tensor
-Restart = Callable[[Array], Any]
 
 
 # ---------------------------------------------------------------------- what all environments share
@@ -132,22 +130,6 @@ class VectorEnvironment:
 
     # what subclasses use
 
-    def _stepped(
-        self, next_observations: Array, rewards: Array, terminated: Array, truncated: Array, restart: Restart
-    ) -> VectorStep:
-        """The record of a step; ``restart`` makes the first observations of the copies that ended."""
-        truncated = truncated & ~terminated
-        ended = (terminated | truncated).nonzero()[0]
-        self._count(rewards, ended)
-        self._require_finite("the reward", rewards)
-        self._require_finite("the observation", next_observations)
-        self.observations = next_observations
-        if ended.size:
-            self.observations = next_observations.copy()
-            self.observations[ended] = self._encode(restart(ended))
-            self._require_finite("the first observation", self.observations)
-        return VectorStep(self.observations, rewards, terminated, truncated, next_observations)
-
     def _count(self, rewards: Array, ended: Array) -> None:
         """Add rewards to the running returns; file the episodes that ended."""
         self.steps += 1
@@ -157,10 +139,6 @@ class VectorEnvironment:
             self._finished.append((self._returns[ended], self._lengths[ended]))
             self._returns[ended] = 0.0
             self._lengths[ended] = 0
-
-    def _forget_episodes(self) -> None:
-        """``reset`` gives up the episodes under way."""
-        self._returns[:], self._lengths[:] = 0.0, 0
 
     def _usable_actions(self, given: Any) -> Array:
         if not hasattr(self, "observations"):
@@ -177,34 +155,6 @@ class VectorEnvironment:
             wanted = f"({self.copies}, {size}) finite numbers"
             raise ValueError(f"{self.name}: actions must be {wanted}, got {_described(actions)}")
         return actions
-
-    def _require_finite(self, what: str, values: Array) -> None:
-        """Stop at the first NaN or infinity, and say in which copy and at which step."""
-        if not np.isfinite(values).all():
-            copy = int(np.flatnonzero(~np.isfinite(values.reshape(self.copies, -1)).all(axis=1))[0])
-            raise ValueError(
-                f"{self.name}: {what} of copy {copy} at step {self.steps} is {values[copy]}; expected finite numbers"
-            )
-
-    def _encode(self, observations: Any) -> Array:
-        """Observations of the environment as (n, d) float32 rows, a copy: flattened, or one-hot."""
-        space, n = self.raw_observation_space, len(observations)
-        if isinstance(space, Discrete):
-            first, size = int(space.start), int(space.n)
-            index = np.asarray(observations)
-            if not _are_numbers_of_choices(index, n, first, size):
-                wanted = f"integers from {first} to {first + size - 1}"
-                raise ValueError(f"{self.name}: observations must be {wanted}, got {observations!r}")
-            one_hot: Array = np.eye(size, dtype=np.float32)[index - first]
-            return one_hot
-        try:
-            return np.array(observations, dtype=np.float32).reshape(n, self.observation_size)
-        except (TypeError, ValueError):
-            shapes = sorted({np.shape(observation) for observation in observations})
-            raise ValueError(
-                f"{self.name}: observations must be numbers of shape {space.shape}, got "
-                f"{type(observations[0]).__name__} of shape {shapes}"
-            ) from None
 
     def _base_state(self) -> dict[str, Any]:
         """What every state holds: whose it is, and where it stands."""
@@ -508,7 +458,7 @@ class GymnasiumEnvironments(VectorEnvironment):
         self._actions: list[list[Any]] = [[] for _ in self.environments]  # of the episodes under way
 
     def reset(self) -> Array:
-        self._forget_episodes()
+        self._returns[:], self._lengths[:] = 0.0, 0  # gives up the episodes under way
         self.observations = self._encode([self._start_next(copy) for copy in range(self.copies)])
         self._require_finite("the first observation", self.observations)
         return self.observations
@@ -522,8 +472,17 @@ class GymnasiumEnvironments(VectorEnvironment):
             self._actions[copy].append(action)
             observation, rewards[copy], terminated[copy], truncated[copy], _ = environment.step(action)
             seen.append(observation)
-        restart: Restart = lambda ended: [self._start_next(copy) for copy in ended]
-        return self._stepped(self._encode(seen), rewards, terminated, truncated, restart)
+        truncated &= ~terminated
+        ended = (terminated | truncated).nonzero()[0]
+        self._count(rewards, ended)
+        self._require_finite("the reward", rewards)
+        self.observations = next_observations = self._encode(seen)
+        self._require_finite("the observation", next_observations)
+        if ended.size:
+            self.observations = next_observations.copy()
+            self.observations[ended] = self._encode([self._start_next(copy) for copy in ended])
+            self._require_finite("the first observation", self.observations)
+        return VectorStep(self.observations, rewards, terminated, truncated, next_observations)
 
     def state(self) -> dict[str, Any]:
         """For each copy the number of its episode and the actions so far."""
@@ -559,6 +518,34 @@ class GymnasiumEnvironments(VectorEnvironment):
     def close(self) -> None:
         for environment in self.environments:
             environment.close()
+
+    def _require_finite(self, what: str, values: Array) -> None:
+        """Stop at the first NaN or infinity, and say in which copy and at which step."""
+        if not np.isfinite(values).all():
+            copy = int(np.flatnonzero(~np.isfinite(values.reshape(self.copies, -1)).all(axis=1))[0])
+            raise ValueError(
+                f"{self.name}: {what} of copy {copy} at step {self.steps} is {values[copy]}; expected finite numbers"
+            )
+
+    def _encode(self, observations: Any) -> Array:
+        """Observations of the environment as (n, d) float32 rows, a copy: flattened, or one-hot."""
+        space, n = self.raw_observation_space, len(observations)
+        if isinstance(space, Discrete):
+            first, size = int(space.start), int(space.n)
+            index = np.asarray(observations)
+            if not _are_numbers_of_choices(index, n, first, size):
+                wanted = f"integers from {first} to {first + size - 1}"
+                raise ValueError(f"{self.name}: observations must be {wanted}, got {observations!r}")
+            one_hot: Array = np.eye(size, dtype=np.float32)[index - first]
+            return one_hot
+        try:
+            return np.array(observations, dtype=np.float32).reshape(n, self.observation_size)
+        except (TypeError, ValueError):
+            shapes = sorted({np.shape(observation) for observation in observations})
+            raise ValueError(
+                f"{self.name}: observations must be numbers of shape {space.shape}, got "
+                f"{type(observations[0]).__name__} of shape {shapes}"
+            ) from None
 
     def _start_next(self, copy: Any) -> Any:
         self._episode[copy] += 1
@@ -599,122 +586,6 @@ def _name_of(environment: Any) -> str:
     return spec.id if spec is not None else type(environment.unwrapped).__name__
 
 
-# ---------------------------------------------------------------------- a Gymnasium vector environment
-
-
-class GymnasiumVector(VectorEnvironment):
-    """A Gymnasium vector environment of the caller, with the resets made explicit.
-
-    Gymnasium's vector environments reset in one of three ways, told by ``metadata["autoreset_mode"]``:
-
-    - SAME_STEP: like here; the final observation is in the info.
-    - DISABLED: the caller resets what ended, with ``reset(options={"reset_mask": ...})``; done here.
-    - NEXT_STEP: the step after an end only resets: its action is ignored and its "transition" never
-      happened. Learning from it is a mistake. Gymnasium's SyncVectorEnv and AsyncVectorEnv (with shared memory) take
-      a mask all the same, so that no such step is ever made; another environment that resets in this way is refused.
-
-    ``seed`` is for the first reset.
-
-    Raises:
-        ValueError: a way of resetting that cannot be made exact; spaces neither Box nor Discrete.
-    """
-
-    observations: Array
-
-    @checked
-    def __init__(self, environment: VectorEnv[Any, Any, Any], *, seed: Seed) -> None:
-        inner = environment.unwrapped
-        spaces = environment.single_observation_space, environment.single_action_space
-        super().__init__(_name_of(getattr(inner, "envs", [environment])[0]), environment.num_envs, *spaces)
-        self.environment, self._seed = environment, seed % 2**31
-        mode, kind = environment.metadata.get("autoreset_mode"), type(environment).__name__
-        if mode is None:
-            raise ValueError(
-                f"{self.name}: metadata['autoreset_mode'] is missing, so nobody can tell which steps are real; "
-                + ANOTHER_WAY
-            )
-        self._same_step = AutoresetMode(mode) is AutoresetMode.SAME_STEP
-        takes_mask = isinstance(inner, SyncVectorEnv) or (isinstance(inner, AsyncVectorEnv) and inner.shared_memory)
-        if AutoresetMode(mode) is AutoresetMode.NEXT_STEP and not takes_mask:
-            raise ValueError(
-                f"{self.name}: {kind} resets in the step after an end (NEXT_STEP), so that some of its steps are not "
-                f"transitions; {ANOTHER_WAY}, or make it with autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP"
-            )
-
-    def reset(self) -> Array:
-        self._forget_episodes()
-        observations, _ = self.environment.reset(seed=None if hasattr(self, "observations") else self._seed)
-        self.observations = self._encode(observations)
-        self._require_finite("the first observation", self.observations)
-        return self.observations
-
-    def step(self, actions: Any) -> VectorStep:
-        actions, space = self._usable_actions(actions), self.action_space
-        if isinstance(space, Discrete):
-            actions = actions.astype(np.int64) + int(space.start)
-        else:
-            actions = actions.astype(space.dtype).reshape(self.copies, *space.shape)
-        observations, rewards, *flags, info = self.environment.step(actions)
-        terminated, truncated = (np.array(flag, dtype=bool) for flag in flags)
-        next_observations, restart = self._encode(observations), self._reset_masked
-        if self._same_step and (ended := terminated | truncated).any():
-            final = list(info.get("final_obs", np.full(self.copies, None))[ended])
-            if any(observation is None for observation in final):
-                raise ValueError(
-                    f"{self.name}: resets in the same step, but its info has no 'final_obs'; "
-                    "without the final observation a truncation cannot be learned from"
-                )
-            next_observations[ended] = self._encode(final)
-            restart = lambda ended: observations[ended]
-        return self._stepped(next_observations, np.array(rewards, dtype=float), terminated, truncated, restart)
-
-    def state(self) -> dict[str, Any]:
-        """No state of a caller's environment can be read from outside: ValueError."""
-        raise ValueError(
-            f"{self.name}: the state of {type(self.environment).__name__} cannot be read from "
-            f"outside, so a run in it cannot be resumed exactly; {ANOTHER_WAY}"
-        )
-
-    @checked
-    def load_state(self, state: dict[str, Any]) -> None:
-        """ValueError, as ``state``."""
-        self.state()
-
-    def close(self) -> None:
-        self.environment.close()
-
-    def _reset_masked(self, ended: Array) -> Any:
-        """The first observations of the copies that ended; all others must stay as they are."""
-        mask = np.zeros(self.copies, dtype=bool)
-        mask[ended] = True
-        observations, _ = self.environment.reset(options={"reset_mask": mask.copy()})
-        if not np.array_equal(self._encode(observations)[~mask], self.observations[~mask]):
-            raise ValueError(
-                f"{self.name}: a reset with options={{'reset_mask': ...}} changed copies outside the mask; "
-                + ANOTHER_WAY
-            )
-        return observations[mask]
-
-
-ANOTHER_WAY = (
-    "pass the environment's id or a constructor, or make it with "
-    "gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync')"
-)
-
-
-def _batched(environment: CartPoleVectorEnv, seed: int) -> BatchedCartPole:
-    """The batched CartPole in place of Gymnasium's, whose reset knows no mask; one with other numbers is refused."""
-    limit = environment.max_episode_steps
-    usual = vars(CartPoleVectorEnv(environment.num_envs, limit, environment.render_mode))
-    changed = [name for name, value in vars(environment).items() if np.isscalar(value) and value != usual.get(name)]
-    if changed:
-        raise ValueError(
-            f"CartPole-v1: {', '.join(changed)} of CartPoleVectorEnv are not the usual ones, and it resets in the step "
-            f"after an end (NEXT_STEP), so that some of its steps are not transitions; {ANOTHER_WAY}"
-        )
-    return BatchedCartPole(environment.num_envs, seed=seed, max_steps=limit)
-
-
 # ---------------------------------------------------------------------- the front door
 
 
@@ -723,23 +594,20 @@ def vectorize(env: Environment, copies: Count = 16, *, seed: Seed) -> VectorEnvi
     """Copies of an environment side by side, with the resets of this module.
 
     Args:
-        env: a Gymnasium id; a constructor of a Gymnasium environment; a ``gymnasium.vector.VectorEnv``, whose own
-            number of copies counts; or a ``VectorEnvironment``, which comes back as it is. "CartPole-v1" gives the
-            batched one, and so does Gymnasium's vector CartPole: some of its own steps are no transitions.
-        copies: N.
+        env: a Gymnasium id; a constructor of a Gymnasium environment; a ``SyncVectorEnv``, whose environments are then
+            stepped directly; or a ``VectorEnvironment``, which comes back as it is. "CartPole-v1" gives the batched one,
+            and so does Gymnasium's vector CartPole: some of its own steps are no transitions.
+        copies: N; a vector environment has its own number.
 
     Raises:
-        ValueError: an unknown id; spaces neither Box nor Discrete; a vector environment that resets in a way
-            that cannot be made exact.
+        ValueError: an unknown id; spaces neither Box nor Discrete; another vector environment of Gymnasium.
     """
     if isinstance(env, VectorEnvironment):
         return env
+    if type(env) is SyncVectorEnv:
+        return GymnasiumEnvironments(env.envs, seed=seed)
     if isinstance(env, VectorEnv):
-        if type(env) is SyncVectorEnv:  # its environments can be stepped directly
-            return GymnasiumEnvironments(env.envs, seed=seed)
-        if type(env) is CartPoleVectorEnv:
-            return _batched(env, seed)
-        return GymnasiumVector(env, seed=seed)
+        return _batched(env, seed)
     if isinstance(env, str):
         if env == "CartPole-v1":
             return BatchedCartPole(copies, seed=seed)
@@ -769,3 +637,19 @@ def _make(name: str) -> gymnasium.Env[Any, Any]:
         return gymnasium.make(name, disable_env_checker=True)
     except gymnasium.error.Error as error:
         raise ValueError(f"env is {name!r}, which Gymnasium cannot make: {error}") from error
+
+
+def _batched(environment: VectorEnv[Any, Any, Any], seed: int) -> BatchedCartPole:
+    """The batched CartPole in place of Gymnasium's, unless its numbers are others; nothing stands for other vectors."""
+    wrong = f"is {type(environment).__name__}, which resets its copies in its own way"
+    if type(environment) is CartPoleVectorEnv:
+        limit = environment.max_episode_steps
+        usual = vars(CartPoleVectorEnv(environment.num_envs, limit, environment.render_mode))
+        changed = [name for name, value in vars(environment).items() if np.isscalar(value) and value != usual.get(name)]
+        if not changed:
+            return BatchedCartPole(environment.num_envs, seed=seed, max_steps=limit)
+        wrong = f"is a CartPoleVectorEnv whose {', '.join(changed)} are not the usual ones"
+    raise ValueError(
+        f"env {wrong}, so that some of its steps may be no transitions; expected an id or a constructor, or "
+        "gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync')"
+    )

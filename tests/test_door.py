@@ -74,13 +74,7 @@ FREE: dict[str, str] = {
     **dict.fromkeys(["networks.CategoricalPolicy.for_environment", "networks.GaussianPolicy.for_environment"], SHARED),
     **{
         f"environments.{name}.step": INNER_LOOP
-        for name in (
-            "VectorEnvironment",
-            "BatchedCartPole",
-            "TorchCartPole",
-            "GymnasiumEnvironments",
-            "GymnasiumVector",
-        )
+        for name in ("VectorEnvironment", "BatchedCartPole", "TorchCartPole", "GymnasiumEnvironments")
     },
     "environments.cartpole_change": INNER_LOOP,
     **dict.fromkeys(["training.pack(part)", "training.unpack(part)", "training.unpack(state)"], ANYTHING),
