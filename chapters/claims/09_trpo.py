@@ -24,13 +24,13 @@ def _shares(seed):
 
 
 def the_region_keeps_most_of_the_gain_at_a_fraction_of_the_divergence(seed):
-    """The trust-region step (dashed green) gets more than half of that gain, in the median, within 0.05 nats"""
+    """The step that stays near gets more than half of that gain, in the median, within 0.05 nats"""
     share, near, far = np.median([_shares(100 * seed + k) for k in range(40)], axis=0)
     return share > 0.5 and near <= 0.05 < far / 4
 
 
 def the_truth_has_fallen_where_the_surrogate_peaks(seed):
-    """along the plain gradient only by little; at the surrogate's peak it has fallen below where it began. The trust-region step of 0.05 nats gains much more"""
+    """along the plain gradient only by little; at the surrogate's peak it has fallen below where it began. The step that stays near gains much more"""
     runs = [load("trpo_one_step").run(100 * seed + k, 2) for k in range(10)]
     curves = np.array([run["return"] for run in runs])
     before = np.median([run["old return"] for run in runs])
@@ -40,7 +40,7 @@ def the_truth_has_fallen_where_the_surrogate_peaks(seed):
 
 
 def ten_products_point_well_enough(seed):
-    """Without rounding, $n$ products are enough; ten usually point well enough."""
+    """Without rounding, $n$ products are enough for $n$ parameters; ten usually point well enough."""
     policy, batch, adv = cells("09_trpo", "tr9-film-tools")["prepare"](seed)
     theta, log_probs = list(policy.parameters()), policy(batch.observations)
     g = parameters_to_vector(
@@ -85,16 +85,6 @@ def the_plain_direction_is_one_push_for_all_states(seed):
         shares.append([max(share, 1 - share) for share in right])
     plain, near = np.median(shares, axis=0)
     return plain > 0.95 and near < 0.85
-
-
-def the_poles_fall_to_one_side(seed):
-    """So more of the poles go over to one side than after the step of the region"""
-    page, sides = cells("09_trpo", "tr9-film-tools"), []
-    for k in range(20):
-        policy, _, *steps = _pair(100 * seed + k)
-        sides.append([page["falls_to_one_side"](one, seed) for one in (policy, *steps)])
-    before, plain, near = np.median(sides, axis=0)
-    return plain > max(before, near + 0.1)
 
 
 def the_curvature_is_largest_along_one_push(seed):
