@@ -366,13 +366,20 @@ def test_the_advantage_of_the_only_right_answer_of_four() -> None:
     assert truth("13_grpo", 1) == pytest.approx((1 - 1 / 4) / sqrt(1 / 4 * 3 / 4), abs=1e-3)
 
 
+def test_groups_that_teach_nothing_at_the_end_by_what_is_right_then() -> None:
+    """Eight of eight are right at .96 a piece in 72 of 100 groups; at .11 all are wrong in 39 of 100."""
+    right = np.median(stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")["grpo"]["right"][:, [0, -1]], 0)
+    first, last = right**8 + (1 - right) ** 8
+    assert last > first + 0.1 and truth("13_grpo", 2) == "more"
+
+
 def test_who_learns_and_who_writes_by_what_is_right_and_how_long_in_the_end() -> None:
     runs = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")
     starts = ("never shown", "taught, then hidden", "never taught, 3 % shown")
     assert max(np.median(runs[name]["right"][:, 55:60]) for name in starts) < 0.2
-    assert truth("13_grpo", 2) == "none of them"
+    assert truth("13_grpo", 3) == "none of them"
     divided, plain = (np.median(runs[f"price 0.06{end}"]["length"][:, -5:]) for end in ("", ", no division"))
-    assert plain < 5 < 10 < divided and truth("13_grpo", 3) == "only with division"
+    assert plain < 5 < 10 < divided and truth("13_grpo", 4) == "only with division"
 
 
 def test_the_token_that_the_price_pulls_back_by_differences_of_its_objective() -> None:
@@ -382,7 +389,7 @@ def test_the_token_that_the_price_pulls_back_by_differences_of_its_objective() -
         u = 1 / (4 * ratio)
         return min(ratio, float(np.clip(ratio, 0.8, 1.2))) * (1 - 0.5) / 0.5 - 3 * (u - np.log(u) - 1)
 
-    assert objective(1.001) < objective(0.999) and truth("13_grpo", 4) == "less probable"
+    assert objective(1.001) < objective(0.999) and truth("13_grpo", 5) == "less probable"
 
 
 def test_the_ill_run_by_its_first_update() -> None:
@@ -390,16 +397,16 @@ def test_the_ill_run_by_its_first_update() -> None:
     runs = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")
     causes = {"learning rate 1e-2": "the learning rate is too high", "KL price 3": "the KL price is too high"}
     (case,) = [name for name in causes if runs[name]["clipped"][:, 0].min() > 0.1]
-    assert truth("13_grpo", 5) == causes[case]
+    assert truth("13_grpo", 6) == causes[case]
 
 
 def test_what_is_right_where_length_is_paid() -> None:
     late = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")["a point a token"]["right"][:, -5:]
-    assert late.max() < 0.1 and truth("13_grpo", 6) == "hardly any"
+    assert late.max() < 0.1 and truth("13_grpo", 7) == "hardly any"
 
 
 def test_the_push_on_a_token_of_a_long_answer_by_sequence() -> None:
-    assert 1 / (2 * 8) / (1 / (2 * 2)) == 1 / 4 and truth("13_grpo", 7) == "a quarter"
+    assert 1 / (2 * 8) / (1 / (2 * 2)) == 1 / 4 and truth("13_grpo", 8) == "a quarter"
 
 
 def test_the_line_that_the_loop_cannot_do_without() -> None:
