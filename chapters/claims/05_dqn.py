@@ -29,7 +29,9 @@ def before_training_no_size_is_any_good(seed):
 def neighbors_in_time_look_alike(seed):
     """Neighbors in time look alike."""
     place = cells(PAGE, "dqn-c036")["pole_stream"](5000, seed)[:, 0]
-    return np.corrcoef(place[10:], place[:-10])[0, 1] > 0.8
+    means = np.lib.stride_tricks.sliding_window_view(place, 32).mean(axis=1)
+    worth = place.var() / means.var()  # so many independent steps have a mean as noisy as that of 32 in a row
+    return 1 <= worth < 1.5
 
 
 def a_still_target_lets_the_news_travel_one_cell_a_copy(seed):
@@ -54,7 +56,7 @@ def most_starts_draw_the_wave(seed):
     """Most other starts draw it"""
     page = cells(PAGE, "dqn-fit-explore")
     x, wave, errors = page["position"].numpy(), 8 * np.sin(np.arange(1, 24) / 2), []
-    for start in range(100 * seed, 100 * seed + 10):
+    for start in range(100 * seed, 100 * seed + 30):
         w, b, v, c = page["fit"](32, torch.tensor(wave), start)[-1]
         errors.append(np.sqrt(np.mean((c + np.maximum(0, x * w + b) @ v - wave) ** 2)))
     return np.median(errors) < 1.2
