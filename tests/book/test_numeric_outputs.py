@@ -227,7 +227,9 @@ def test_nbval_compares_numbers(nbval_reports: list[str], number: int) -> None:
 
 
 def test_a_notebook_that_takes_too_long_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notebook_seconds, "of_children", lambda: 61.0)
+    monkeypatch.setattr(notebook_seconds, "of_children", lambda: 122.0)
+    monkeypatch.setattr(notebook_seconds, "slowness", lambda: 2.0)  # a processor that is shared
+    monkeypatch.setattr(notebook_seconds, "spent", {})
 
     def after_a_cell_of(name: str) -> None:
         cell = Mock(spec=IPyNbCell, path=Path(name), user_properties=[])
