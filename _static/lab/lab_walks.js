@@ -29,16 +29,22 @@ lab.define("lab_walks", function (use) {
       this.node = el("div", {}, el("div", { class: "lab-two" }, ...this.maps.map(({ name, svg, line }) => el("div", {}, el("b", {}, name), svg, line))), this.said);
       for (const { svg } of this.maps) choosable(svg, () => this.maze, () => this.looked, s => { this.looked = s; this.draw(); });
     }
-    /** New numbers: `walks` as Monte Carlo has seen them, `updates` as TD has made them. */
+    /** New numbers: `walks` as Monte Carlo has seen them, `updates` as TD has made them; `secret`: the walker only, no number yet. */
     show(now) {
       if (now.maze !== this.maze) this.looked = -1;
-      Object.assign(this, { walker: -1, fog: null }, now);
+      Object.assign(this, { walker: -1, fog: null, secret: false }, now);
       this.draw();
     }
     draw() {
       const { maze, looked, tables, walks, updates } = this, named = looked >= 0 && !maze.terminal(looked), name = named ? nameOf(maze, looked) : "";
       const returns = returnsAfter(walks, GAMMA, looked), shares = [...tdShares(updates, looked)].sort((a, b) => b[1] - a[1]);
       const at = s => [s % maze.columns * 100 + 50, Math.floor(s / maze.columns) * 100 + 55];
+      this.maps.forEach(({ line }) => { line.hidden = this.secret; });
+      if (this.secret) {
+        this.maps.forEach(({ name, svg }) => drawMaze(svg, maze, { walker: this.walker, label: `${name}: its numbers come after your guess.` }));
+        this.said.textContent = "Here the numbers come when you have guessed.";
+        return;
+      }
       this.maps.forEach(({ name, svg }, k) => {
         const words = [...tables[k]].map((v, s) => maze.terminal(s) || this.fog?.[s] ? "" : `${nameOf(maze, s)} ${two(v)}`).filter(Boolean).join(", ");
         drawMaze(svg, maze, { values: tables[k], walker: this.walker, fog: this.fog, looked, label: `${name}: ${words}. Arrow keys choose a cell.` });
@@ -66,8 +72,12 @@ lab.define("lab_walks", function (use) {
     const runButton = button("Learn from the walks", run, { class: "lab-run" });
     const tables = new Tables(), { maps } = tables;
     const panel = new Panel(root, { sleep: () => clearTimeout(timer), wake: () => go(), reset });
-    const whose = el("p", { class: "lab-small" }), asked = guess(QUESTION, CHOICES, () => { if (panel.state === "solved") tell(); });
-    const tell = () => asked.told(higher(mc[maze.start], td[maze.start]));
+    const whose = el("p", { class: "lab-small" }), asked = guess(QUESTION, CHOICES, () => { draw(tables.walker); if (panel.state === "solved") tell(); });
+    const tell = () => {
+      const rounds = seen / walks.length;
+      asked.told(higher(mc[maze.start], td[maze.start]));
+      panel.say(`${rounds === 1 ? "All walks are through" : `All walks are through ${rounds} times`}. ${asked.given ? `The start: ${two(mc[maze.start])} says Monte Carlo, ${two(td[maze.start])} says TD; the best walker gets ${two(valueIteration(maze, GAMMA).values[maze.start])}. Press again: TD goes on learning from the same walks, Monte Carlo does not.` : "What do the tables say? Guess first, above, or press Just show."}`);
+    };
     let timer, maze, walks, seen, at, td, mc, updates;
 
     root.replaceChildren(runs("The walks", runButton, button("One step", () => { pause(); step(); }), button("Start over", reset)), group("Settings", alpha.node, forgetButton(begin)), whose, asked.node,
@@ -84,7 +94,7 @@ lab.define("lab_walks", function (use) {
       draw(-1);
       panel.say("Both tables are empty. Monte Carlo waits for the end of each walk; TD learns at every step.");
     }
-    function draw(walker) { tables.show({ maze, tables: [mc, td], walks: walks.slice(0, seen), updates, walker }); }
+    function draw(walker) { tables.show({ maze, tables: [mc, td], walks: walks.slice(0, seen), updates, walker, secret: !asked.given }); }
     /** One step of one walk, through both tables; after the last walk the first comes again. */
     function step() {
       const walk = walks[seen % walks.length], one = walk[at], { state, reward, nextState, terminated } = one, name = nameOf(maze, state);
@@ -112,8 +122,6 @@ lab.define("lab_walks", function (use) {
       pause();
       panel.state = "solved";
       tell();
-      const rounds = seen / walks.length;
-      panel.say(`${rounds === 1 ? "All walks are through" : `All walks are through ${rounds} times`}. The start: ${two(mc[maze.start])} says Monte Carlo, ${two(td[maze.start])} says TD; the best walker gets ${two(valueIteration(maze, GAMMA).values[maze.start])}. Press again: TD goes on learning from the same walks, Monte Carlo does not.`);
     }
     function pause() { clearTimeout(timer); if (panel.running || panel.state !== "solved") panel.state = "stopped"; runButton.textContent = "Learn from the walks"; }
   }

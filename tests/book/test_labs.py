@@ -447,6 +447,8 @@ def test_every_mode_does_its_part(browser: Any, page_of_modes: str) -> None:
 
         walks = lab("agent", "learn")
         mean = solved("agent", "learn")  # a stranger's walks, always the same
+        hidden = walks.locator("svg.lab-maze").nth(0).get_attribute("aria-label")
+        assert "Guess first, above" in walks.inner_text() and "after your guess" in hidden
         walks.get_by_role("button", name="TD").click()
         start = re.search(r"The start: (-?[\d.]+) says Monte Carlo, (-?[\d.]+) says TD", walks.inner_text())
         higher = "TD" if float(start[2]) > float(start[1]) else "Monte Carlo"
