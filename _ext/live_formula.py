@@ -31,7 +31,11 @@ SYMBOLS: dict[str, tuple[str, str, str]] = {
         "mean advantage of the new actions",
         "advantages",
     ),
-    "gradient": (r"\nabla J(\theta)", "direction that improves the policy", "gradient exact grad"),
+    "gradient": (
+        r"\nabla J(\theta) | \nabla\, \mathbb E_{x \sim p_\theta}[f(x)]",
+        "direction that improves the policy",
+        "gradient exact grad",
+    ),
     "horizon": (r"\frac{1}{1-\gamma}", "steps that count", "gamma"),
     "kl": (
         r"\mathrm{KL}(p \,\Vert\, q) | \mathrm{KL}\big( \pi_\theta(\cdot \mid q) \,\Vert\, \pi_{\text{ref}}(\cdot \mid q) \big)",
@@ -50,7 +54,11 @@ SYMBOLS: dict[str, tuple[str, str, str]] = {
     "objective": (r"L^{\mathrm{CLIP}}(\theta) | J(\theta)", "what is climbed", "clip_objective rlhf_objective J"),
     "oldvalue": (r"V^{\pi}(s)", "value under the present policy", "V"),
     "p": (r"p(x)", "chance of the word", "p p_row"),
-    "policy": (r"\pi(a \mid s) | \pi_\theta(a) | \pi_\theta(\cdot \mid q)", "chance of the action", "policy coin p"),
+    "policy": (
+        r"\pi(a \mid s) | \pi_\theta(a) | \pi_\theta(\cdot \mid q) | x \sim p_\theta",
+        "chance of the action",
+        "policy coin p",
+    ),
     "price": (r"\beta_{\text{ref}}", "price of leaving the reference", "beta"),
     "q": (r"q(x)", "chance that the code was made for", "q q_row"),
     "quality": (r"Q^{\pi}(s,a) | Q^\pi(s,a)", "value of the action", "Q r"),
@@ -62,10 +70,15 @@ SYMBOLS: dict[str, tuple[str, str, str]] = {
     ),
     "return": (r"G_0(\tau)", "return of the whole run", "whole_return G_0"),
     "pay": (r"r", "reward of the step", "reward"),
+    "payoff": (r"f(x)", "what the sample pays", "PAYS"),
     "reward": (r"R(s, a, s')", "reward of the step", "R rewards"),
     "score": (r"r_\psi(q, o) | r(a) | R_i", "score of the answer", "judge score scores r"),
     "size": (r"\lVert \nabla \log \pi_\theta(a \mid s) \rVert^2", "squared length of the score", "size"),
-    "slope": (r"\nabla \log \pi_\theta(a_t \mid s_t)", "push toward the action taken", "score grad_log_pi scores"),
+    "slope": (
+        r"\nabla \log \pi_\theta(a_t \mid s_t) | \nabla \log p_\theta(x)",
+        "push toward the action taken",
+        "score grad_log_pi scores",
+    ),
     "spread": (r"s", "spread of the scores: standard deviation", "std"),
     "step": (r"\alpha", "step size", "alpha"),
     "strength": (r"p_a", "strength of answer a", "strength"),
@@ -86,6 +99,14 @@ FORMULAS: dict[str, tuple[str, str]] = {
     "eq-policy-improvement": ("better quality oldvalue newvalue", ""),
     "eq-td-update": ("estimate step error", ""),
     "eq-dqn-target": ("target pay discount live nextbest", ""),
+    "eq-log-derivative": (
+        "gradient policy payoff slope",
+        " + ".join(
+            rf"@policy{k}{{p_{k}}} \cdot (@payoff{k}{{f_{k}}}) \cdot (@slope{k}{{\nabla \log p_{k}}})"
+            for k in (1, 2, 3)
+        )
+        + r" = @gradient{\nabla\, \mathbb E[f]}",
+    ),
     "eq-policy-gradient-trajectory": ("gradient return slope", ""),
     "eq-optimal-baseline": (
         "baseline size quality",

@@ -23,7 +23,8 @@ from lesson_limits import CENTRAL
 from tools.claims import cells
 
 LESSONS = {
-    name: json.loads((ROOT / "chapters" / f"{name}.ipynb").read_text("utf-8"))["cells"] for name in sorted(CENTRAL)
+    name: json.loads((ROOT / "chapters" / f"{name}.ipynb").read_text("utf-8"))["cells"]
+    for name in (*sorted(CENTRAL), "06_policy_gradients_deeper")
 }
 WRITTEN = {}  # label, or source where there is none -> source
 for lesson in LESSONS.values():
@@ -55,6 +56,15 @@ def backup(names, cell, k, policy):
     cell = names["CELLS"][names["CELL_TEXTS"].index(cell)]
     exact = {f"policy{a}": weights[cell, a] for a in range(4)} | {f"q{a}": q[cell, a] for a in range(4)}
     return exact | {"value": dp.bellman_expectation_backup(names["world"], weights, table)[cell]}
+
+
+def log_derivative(names, z, n):
+    p = np.exp([float(z), 0.0, 0.0]) / np.exp([float(z), 0.0, 0.0]).sum()
+    score, pays = gradient_estimators.softmax_score(np.array([float(z), 0.0, 0.0]))[:, 0], names["PAYS"]
+    exact = {
+        f"{key}{k + 1}": row[k] for key, row in (("policy", p), ("payoff", pays), ("slope", score)) for k in range(3)
+    }
+    return exact | {"gradient": p[0] * (pays[0] - p @ pays)}
 
 
 def baseline(names, b, x, gift):
@@ -122,7 +132,9 @@ def group(names, a, b, c, d, points):
 NUMBERS = [
     ("eq-bellman-v", "02_mdps", "bellmanx", ["hook0002"], backup,
      lambda t: {"value": sum(t[f"policy{a}"] * t[f"q{a}"] for a in range(4))}),
-    ("eq-optimal-baseline", "06_policy_gradients", "pg-baseline-explore", [], baseline,
+    ("eq-log-derivative", "06_policy_gradients", "pg-logtrick-code", ["pg-logtrick-code"], log_derivative,
+     lambda t: {"gradient": sum(t[f"policy{k}"] * t[f"payoff{k}"] * t[f"slope{k}"] for k in (1, 2, 3))}),
+    ("eq-optimal-baseline", "06_policy_gradients_deeper", "pg-baseline-explore", [], baseline,
      lambda t: {"baseline": sum(t[f"size{a}"] * t[f"quality{a}"] for a in (1, 2)) / (t["size1"] + t["size2"])}),
     ("eq-gae", "07_gae", "mine0701", ["gae-walk", "gae-five"], advantage,
      lambda t: {"advantage": sum(t[f"weight{k}"] * t[f"error{k}"] for k in range(5))}),

@@ -59,3 +59,19 @@ def v_helps_where_returns_share_a_part(seed):
     """$V^\\pi$ helps greatly when all returns share a large common part; without one it may help or harm."""
     apart, shared = (less / to_go for _, to_go, less in (_variances(seed, common).T for common in (0, 3)))
     return 0.1 < np.mean(apart < 1) < 0.9 and np.median(shared) < 0.1 and (shared < 1).all()
+
+
+def three_worse_draws_mislead(seed):
+    """Whoever happens to draw it first makes it likelier, draws it again, and in the end hardly tries the other"""
+    page = cells(PAGE, "pg-logtrick-code", "pg-bandit")
+    worse, better = page["lost_after"](page["bandit"]((5.0, 4.0), seed=seed))
+    return worse > 2 * better
+
+
+def the_same_doses_lead_over_the_top(seed):
+    """**The same doses lead to the top, over it, and on. What is climbed rises all the way, for it is no estimate of $J$.**"""
+    page = cells(PAGE, "pg-pull-numbers", "pg-reuse-explore")
+    noise = np.random.default_rng(seed).standard_normal((40, 50, 100))  # fifty doctors
+    (same, grown), (new, _) = page["many_steps"](False, noise), page["many_steps"](True, noise)
+    height, best = (page["expected"](path, page["SIGMA"])[0].mean(axis=1) for path in (same, new))
+    return height.max() > 0.5 > 0.15 > height[-1] and best[15:].min() > 0.65 and (np.diff(grown, axis=0) > 0).all()
