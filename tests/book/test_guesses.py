@@ -410,6 +410,15 @@ def test_the_push_on_a_token_of_a_long_answer_by_sequence() -> None:
     assert 1 / (2 * 8) / (1 / (2 * 2)) == 1 / 4 and truth("13_grpo", 8) == "a quarter"
 
 
+def test_the_token_that_surprises_the_critic_most() -> None:
+    """By hand: what is expected before each token of 1133$, nothing after the last; fines at a price of 0.1."""
+    expects = [0.40, 0.45, 0.70, 0.75, 0.90, 0.0]
+    policy, reference = (0.90, 0.60, 0.85, 0.75, 0.95), (0.85, 0.20, 0.80, 0.50, 0.90)
+    paid = [-0.1 * np.log(new / old) + (t == 4) for t, (new, old) in enumerate(zip(policy, reference, strict=True))]
+    surprise = [r + later - now for r, now, later in zip(paid, expects, expects[1:], strict=False)]
+    assert max(surprise) == surprise[1] and truth("12_rlhf", 1) == "the second 1"
+
+
 def test_the_line_that_the_loop_cannot_do_without() -> None:
     """By counting: runs whose last five shares of right answers are above their first; without it none of the five."""
     runs = stored_runs(ROOT / "chapters" / "runs" / "rlhf_lines.json")

@@ -34,7 +34,7 @@ def run(seed: int, old: str, new: str) -> dict[str, list[float]]:
         raise ValueError(f"the page has {text.count(old)} times {old!r}; expected it once")
     for start in ("seed=", "default_rng(", "manual_seed("):
         text = text.replace(f"{start}0", f"{start}{seed}")
-    names: dict[str, Any] = {"task": Sorting(), "KEPT": {}}  # KEPT: batches for a picture of the page
+    names: dict[str, Any] = {"task": Sorting()}
     exec(text.replace(old, new), names)
     torch.set_num_threads(1)
     share, kl, _ = zip(*names["log"])
