@@ -77,7 +77,7 @@ PICTURES = {
     ),
     ("people", ""): (
         "Press the better answer a few times: bars grow, and you see when the matter is settled.",
-        '<path stroke="none" fill="#2f8fd6" d="M34 8h80v14h-80z"/><path stroke="none" fill="#2f8fd6" fill-opacity=".6" d="M34 33h46v14h-46zM34 58h18v14h-18z"/><text x="16" y="21">C</text><text x="16" y="46">D</text><text x="16" y="71">A</text>',
+        '<path stroke="none" fill="#2f8fd6" d="M34 8h80v14h-80z"/><path stroke="none" fill="#2f8fd6" fill-opacity=".6" d="M34 33h46v14h-46zM34 58h18v14h-18z"/><text x="16" y="21">C</text><text x="16" y="46">A</text><text x="16" y="71">B</text>',
     ),
     ("language", "judge"): (
         "Ten presses make a judge. Watch a model learn to please it: what becomes of what is right?",

@@ -3,7 +3,7 @@ lab.define("lab_people", function (use) {
   const { bradleyTerry, expectedWins, standardError, hasMaximum } = use("reward_model"), { generator } = use("random");
   const { el, button, frame, runs, code, Panel } = use("page");
   /** Answers to one prompt, and their hidden scores, by which others choose: lesson 11's. */
-  const PROMPT = "72373=", ANSWERS = ["32377", "237", "23377", "233777"], HIDDEN = [0.2, -0.8, 1, 0.7];
+  const PROMPT = "72373=", ANSWERS = ["233777", "2337", "23377", "32377"], HIDDEN = [0.7, 0.3, 1, 0.2];
   const PAIRS = [[0, 1], [2, 3], [1, 2], [0, 3], [0, 2], [1, 3]];
 
   async function build(root) {
@@ -11,7 +11,7 @@ lab.define("lab_people", function (use) {
     const asked = el("p"), both = [0, 1].map(k => button("", () => press(k), { class: "lab-answer", "data-first": k ? null : "" }));
     const body = el("tbody"), panel = new Panel(root);
     const table = el("table", {}, el("thead", {}, el("tr", {}, ...["answer", "p", "", "wins", "expected"].map(name => name ? el("th", { scope: "col" }, name) : el("td")))), body);
-    root.replaceChildren(frame(`${PROMPT} Which is sorted better? Press it`, asked, ...both),
+    root.replaceChildren(frame(`${PROMPT} Which answer is better? Press it`, asked, ...both),
       runs("More", button("100 others press", others, { class: "lab-run" }), button("Take back", back), button("Forget all", forget)), panel.node,
       el("div", { class: "lab-scroll", tabindex: 0, role: "region", "aria-label": "Strengths and wins" }, table), code(bradleyTerry, expectedWins, standardError));
     panel.state = "stopped";

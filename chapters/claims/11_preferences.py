@@ -23,7 +23,7 @@ def more_wins_of_b_over_c_move_a_against_b(seed):
 
 
 def as_many_wins_as_expected(seed):
-    """At the maximum, each item has *exactly as many wins as the model expects*."""
+    """At the maximum, each answer has *exactly as many wins as the model expects*."""
     wins = _table(np.random.default_rng(seed), items=5)
     p = rm.bradley_terry_mle(wins)
     expected = ((wins + wins.T) * rm.bradley_terry_probability(p[:, None], p[None, :])).sum(1)
@@ -83,3 +83,21 @@ def imitation_takes_over_what_most_teachers_do(seed):
         for texts in (["".join(sorted(set(q[:-1]))) for q in asked], [task.answer(q) for q in asked])
     )
     return once > 0.4 and once > right
+
+
+def the_favorite_stays_within_its_bound(seed):
+    """The favorite of $n$ is never farther from it than $\\log n - (n-1)/n$ nats"""
+    rng = np.random.default_rng(seed)
+    for answers in (2, 5, 40):
+        reference, scores = rng.dirichlet(np.full(answers, 0.5)), rng.integers(0, 6, answers)  # some are ties
+        for n in (2, 8, 256):
+            below, upto = (
+                np.array([reference[test(scores, x)].sum() for x in scores]) for test in (np.less, np.less_equal)
+            )
+            ratio = (upto**n - below**n) / (upto - below)  # a tie goes to the one that was drawn first
+            chosen = reference * ratio
+            some = chosen > 0  # a rare and bad answer is never kept, in floating point
+            kl = (chosen[some] * np.log(ratio[some])).sum()
+            if not abs(chosen.sum() - 1) < 1e-9 or not kl <= np.log(n) - (n - 1) / n:
+                return False
+    return True

@@ -331,23 +331,23 @@ def test_when_the_first_answer_is_on_top_by_newtons_method() -> None:
 def test_the_second_digit_by_the_bars_beyond_one_half() -> None:
     bars = stored_runs(ROOT / "chapters" / "runs" / "sft_repeats.json")["main"]["bins"][:, -20:]  # after 1,600 updates
     beyond = sorted(sum(run[10:]) for run in bars)
-    assert truth("11_preferences", 1) == f"{round(10 * beyond[2])} of 10"
+    assert truth("11_preferences_deeper", 0) == f"{round(10 * beyond[2])} of 10"
 
 
 def test_weaker_habits_by_the_shares_that_were_counted() -> None:
     weak = stored_runs(ROOT / "chapters" / "runs" / "sft_sorting.json")["habit 0.2"]["right_repeated"][:, -1]
-    assert truth("11_preferences", 2) == pytest.approx(sorted(weak)[2], abs=1e-3)
+    assert truth("11_preferences", 1) == pytest.approx(sorted(weak)[2], abs=1e-3)
 
 
 def test_how_hard_a_pair_pulls_by_differences_of_its_loss() -> None:
     far, near = (np.log1p(np.exp(-x + 1e-4)) - np.log1p(np.exp(-x - 1e-4)) for x in (-4.0, 0.0))
-    assert truth("11_preferences", 3) == str(round(far / near))
+    assert truth("11_preferences", 2) == str(round(far / near))
 
 
 def test_the_favorite_of_many_and_the_price_of_nothing() -> None:
     """Medians over the five stored runs, by sorting."""
     favorites = stored_runs(ROOT / "chapters" / "runs" / "sft_sorting.json")["main"]["best_truth_1"][:, -1]
-    assert truth("11_preferences", 4) == pytest.approx(sorted(favorites)[2], abs=1e-3)
+    assert truth("11_preferences", 3) == pytest.approx(sorted(favorites)[2], abs=1e-3)
     unpriced = stored_runs(ROOT / "chapters" / "runs" / "rlhf_sorting.json")["price 0"]["truth"][:, -1]
     assert truth("12_rlhf", 4) == pytest.approx(sorted(unpriced)[2], abs=1e-3)
     by_pairs = stored_runs(ROOT / "chapters" / "runs" / "rlhf_sorting.json")["dpo 3e-05"]["truth"]
