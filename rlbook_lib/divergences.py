@@ -170,34 +170,20 @@ def kl_estimate(log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, ".
 
 @checked
 def kl_estimate_moments(
-    p: Probabilities[Array, "K"],
-    ref: Probabilities[Array, "K"],
-    kind: Kind = "k3",
-    sampling: Probabilities[Array, "K"] | None = None,
+    p: Probabilities[Array, "K"], ref: Probabilities[Array, "K"], kind: Kind = "k3"
 ) -> tuple[float, float]:
-    """The exact mean and variance of one estimate of KL(p || ref), over samples of p or of something else.
+    """The exact mean and variance of one estimate of KL(p || ref), over samples of p, in nats and nats squared.
 
-    Args:
-        sampling: the distribution the samples really come from, positive only where p is; None is p.
-            With an older policy in its place, no estimator has the divergence as its mean.
-
-    Returns:
-        (mean, variance), in nats and nats squared. The mean is inf where ref misses a sampled outcome.
-
-    Raises:
-        ValueError: a sampled outcome that p cannot have.
+    The mean is inf where ref misses an outcome that p can have.
 
     Source: a sum over the outcomes; Schulman (2020).
     """
-    p, ref, weights = (x.astype(float) for x in (p, ref, p if sampling is None else sampling))
-    seen = weights > 0
-    if (p[seen] == 0).any():
-        raise ValueError("sampling gives mass to an outcome that p cannot have; expected none there")
-    if (ref[seen] == 0).any():
+    p, ref = p[p > 0].astype(float), ref[p > 0].astype(float)
+    if (ref == 0).any():
         return math.inf, math.nan
-    k = kl_estimate(np.log(p[seen]), np.log(ref[seen]), kind)
-    mean = float(weights[seen] @ k)
-    return mean, float(weights[seen] @ (k - mean) ** 2)
+    k = kl_estimate(np.log(p), np.log(ref), kind)
+    mean = float(p @ k)
+    return mean, float(p @ (k - mean) ** 2)
 
 
 @checked(arrays="either")

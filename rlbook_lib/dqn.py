@@ -18,7 +18,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook_lib.checks import Array, Axes, Count, Environment, Flags, Floats, Natural, Positive, Probabilities, Range
+from rlbook_lib.checks import Array, Axes, Count, Environment, Flags, Floats, Natural, Positive, Range
 from rlbook_lib.checks import Seed, UnitInterval
 from rlbook_lib.checks import checked, library_of, settings
 from rlbook_lib.devices import choose_device
@@ -395,42 +395,37 @@ class NStepWindow:
 
 
 @checked
-def maximization_bias(
-    outcomes: Floats[Array, "A K"], probabilities: Probabilities[Array, "A K"] | None = None
-) -> float:
+def maximization_bias(outcomes: Floats[Array, "A K"]) -> float:
     """How much the largest of several noisy estimates overstates: ``E[max_a X_a] - max_a E[X_a]``, 0 or more.
 
     Equation: eq-maximization-bias
 
-    Exact, for independent estimates with finitely many outcomes: the chance that all estimates are at most v
-    is the product of their chances. ``outcomes`` are the K values that the estimate of each action can take;
-    ``probabilities`` of None make them equally likely.
+    Exact, for independent estimates, each with K equally likely ``outcomes``: the chance that all estimates are at
+    most v is the product of their chances.
 
     Source: Thrun & Schwartz (1993); van Hasselt (2010).
     """
-    x, p = outcomes, np.full(outcomes.shape, 1 / outcomes.shape[1]) if probabilities is None else probabilities
+    x, p = outcomes, 1 / outcomes.shape[1]
     values = np.unique(x)  # (V,) sorted
-    at_most = (p[:, :, None] * (x[:, :, None] <= values)).sum(1).prod(0)  # (V,) P(max <= v)
+    at_most = (p * (x[:, :, None] <= values)).sum(1).prod(0)  # (V,) P(max <= v)
     mean_of_maximum = (values * np.diff(at_most, prepend=0.0)).sum()
     return float(mean_of_maximum - (p * x).sum(1).max())
 
 
 @checked
-def double_estimator_bias(
-    outcomes: Floats[Array, "A K"], probabilities: Probabilities[Array, "A K"] | None = None
-) -> float:
+def double_estimator_bias(outcomes: Floats[Array, "A K"]) -> float:
     """The same when one set of estimates picks the action and an independent one values it; 0 or less.
 
     ``E[E[X_(a*)]] - max_a E[X_a]``, where a* is the first best action of the set that picks.
 
     Source: van Hasselt (2010).
     """
-    x, p = outcomes, np.full(outcomes.shape, 1 / outcomes.shape[1]) if probabilities is None else probabilities
+    x, p = outcomes, 1 / outcomes.shape[1]
     picked = np.empty(len(x))  # (A,) P(a* = a)
-    for a, (own, chance) in enumerate(zip(x, p)):
-        below = (p[:a, :, None] * (x[:a, :, None] < own)).sum(1).prod(0)  # (K,) the first best wins a tie
-        not_above = (p[a + 1 :, :, None] * (x[a + 1 :, :, None] <= own)).sum(1).prod(0)
-        picked[a] = (chance * below * not_above).sum()
+    for a, own in enumerate(x):
+        below = (p * (x[:a, :, None] < own)).sum(1).prod(0)  # (K,) the first best wins a tie
+        not_above = (p * (x[a + 1 :, :, None] <= own)).sum(1).prod(0)
+        picked[a] = (p * below * not_above).sum()
     means = (p * x).sum(1)
     return float(picked @ means - means.max())
 

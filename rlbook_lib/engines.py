@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ import torch
 
 from rlbook_lib.checks import Count, Natural, Positive, Seed, checked, settings
 from rlbook_lib.grpo import GRPOConfig, activation_memory
-from rlbook_lib.training import learning_rate_share
+from rlbook_lib.training import interrupt_between_updates, learning_rate_share
 
 
 @settings
@@ -468,23 +467,17 @@ def whole_or_nothing(folder: Path) -> Iterator[None]:
 def stop_between_updates(trainer: Trainer, config: EngineConfig) -> Iterator[Callable[[], bool]]:
     """Ctrl-C in any process lets the update end and saves it; a second one stops at once. Whether it came."""
     base: Any = importlib.import_module("transformers").TrainerCallback
-    came = [False, False]  # here; anywhere
 
     class Stop(base):  # type: ignore[misc]
+        came = False  # in any process
+
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % gradient_steps(config) == 0:
-                flags = trainer.accelerator.gather(torch.tensor([came[0]], device=trainer.accelerator.device))
+                flags = trainer.accelerator.gather(torch.tensor([here()], device=trainer.accelerator.device))
                 if bool(flags.any()) and state.global_step < state.max_steps:
-                    came[1] = control.should_save = control.should_training_stop = True
+                    self.came = control.should_save = control.should_training_stop = True
 
-    def hold(signum: int, frame: Any) -> None:
-        if came[0]:
-            raise KeyboardInterrupt
-        came[0] = True
-
-    trainer.add_callback(Stop())
-    before = signal.signal(signal.SIGINT, hold)
-    try:
-        yield lambda: came[1]
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+    stop = Stop()
+    trainer.add_callback(stop)
+    with interrupt_between_updates() as here:
+        yield lambda: stop.came

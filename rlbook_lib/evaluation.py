@@ -25,7 +25,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook_lib.checks import Count, Floats, OpenUnitInterval, Seed, check, checked
+from rlbook_lib.checks import Count, Floats, Seed, check, checked
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Runs = dict[str, dict[str, FloatArray]]  # case -> curve -> (seeds, points)
@@ -337,16 +337,16 @@ def _curves(runs: dict[str, Any], case: str) -> dict[str, FloatArray]:
 
 
 @checked
-def interquartile_mean(x: Floats[FloatArray, "..."], axis: int | None = 0) -> Any:
-    """The mean of the middle half: the lowest and the highest quarter of the runs are left out.
+def interquartile_mean(x: Floats[FloatArray, "..."], axis: int = 0) -> Any:
+    """The mean of the middle half: of n runs, along ``axis``, the floor(n / 4) lowest and as many highest are left out.
 
     Less easily moved by one lucky or broken run than the mean, and less noisy than the median.
 
-    Of n runs floor(n / 4) are dropped at each end. ``axis`` is that of the runs; None takes all numbers together.
-
     Source: Agarwal et al. (2021), section 4.
     """
-    x = np.sort(x.reshape(-1) if axis is None else _runs_first(x, axis), axis=0)  # (runs, ...)
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis is {axis}; expected one of the {x.ndim} axes of x")
+    x = np.sort(np.moveaxis(x.astype(float), axis, 0), axis=0)  # (runs, ...)
     drop = x.shape[0] // 4
     middle = x[drop : x.shape[0] - drop].mean(axis=0)
     return float(middle) if middle.ndim == 0 else middle
@@ -354,34 +354,28 @@ def interquartile_mean(x: Floats[FloatArray, "..."], axis: int | None = 0) -> An
 
 @checked
 def bootstrap_interval(
-    x: Floats[FloatArray, "..."],
-    statistic: Callable[..., Any] = np.mean,
-    level: OpenUnitInterval = 0.95,
-    resamples: Count = 2000,
-    seed: Seed = 0,
-    axis: int = 0,
+    x: Floats[FloatArray, "R ..."], statistic: Callable[..., Any] = np.mean, resamples: Count = 2000, seed: Seed = 0
 ) -> tuple[Any, Any]:
-    """An interval for a statistic over runs: draw the runs again with replacement, keep the middle.
+    """A 95 percent interval for a statistic over runs: draw the runs again with replacement, keep the middle.
 
     Every column of ``x`` (every point of a curve) sees the same drawn runs, so a curve stays a curve. This is
-    the percentile interval. With few runs it is somewhat too narrow: for the mean of ten runs, a level of
-    0.95 covers the truth about 90 times in 100.
+    the percentile interval. With few runs it is somewhat too narrow: for the mean of ten runs it covers the truth
+    about 90 times in 100.
 
     Args:
-        x: results, with the runs along ``axis``, at least 2; for curves (runs, points).
+        x: results, runs first, at least 2; for curves (runs, points).
         statistic: a function of an array and the keyword ``axis``, such as np.mean or interquartile_mean.
-        level: the probability the interval aims at.
         resamples: how often the runs are drawn again.
 
     Returns:
         (low, high), each x without the axis of the runs; floats if nothing is left.
 
     Raises:
-        ValueError: fewer than 2 runs, no such axis, or a statistic that returns another shape.
+        ValueError: fewer than 2 runs, or a statistic that returns another shape.
 
     Source: Efron & Tibshirani (1993), chapter 13.
     """
-    x = _runs_first(x, axis)
+    x = x.astype(float)
     if x.shape[0] < 2:
         raise ValueError("x holds 1 run; expected at least 2, since one run says nothing about the spread")
     rng = np.random.default_rng(seed)
@@ -391,7 +385,7 @@ def bootstrap_interval(
     for first in range(0, resamples, at_once):
         chosen = rng.integers(runs, size=(min(at_once, resamples - first), runs))  # (chunk, runs)
         results[first : first + len(chosen)] = _resampled(x, statistic, chosen)
-    low, high = np.quantile(results, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
+    low, high = np.quantile(results, [0.025, 0.975], axis=0)
     return (float(low), float(high)) if low.ndim == 0 else (low, high)
 
 
@@ -408,13 +402,6 @@ def _resampled(x: FloatArray, statistic: Callable[..., Any], chosen: NDArray[np.
     if results.shape != expected:
         raise ValueError(f"statistic returned shape {results.shape}; expected {expected}, without the runs")
     return results
-
-
-def _runs_first(x: FloatArray, axis: int) -> FloatArray:
-    """The results in double precision, with the runs along the first axis: (runs, ...)."""
-    if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"axis is {axis}; expected one of the {x.ndim} axes of x")
-    return np.moveaxis(x.astype(float), axis, 0)
 
 
 @checked

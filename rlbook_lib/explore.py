@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import html
-import importlib.util
 import inspect
 import itertools
 import json
@@ -27,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -163,12 +162,12 @@ def _named(page: str) -> str:
 class _Control:
     """One control: its name, label, values, and the words for its values."""
 
-    def __init__(self, name: str, spec: Any, label: str, initial: Any, has_initial: bool):
-        self.name, self.label = name, label
+    def __init__(self, name: str, spec: Any, labels: Mapping[str, str], initial: Mapping[str, Any]):
+        self.name, self.label = name, labels.get(name, name.replace("_", " "))
         self.values, self.texts, self.numeric = _options(name, spec)
         self.start = len(self.values) // 2 if self.numeric else 0
-        if has_initial:
-            self.start = self._find(initial)
+        if name in initial:
+            self.start = self._find(initial[name])
 
     def every_other(self) -> _Control:
         """The same slider with every other value; the one it starts with stays."""
@@ -198,31 +197,22 @@ def _is_number(value: Any) -> bool:
 def _options(name: str, spec: Any) -> tuple[list[Any], list[str], bool]:
     """Values and their texts from one abbreviation; True when they are numbers on a scale."""
     if type(spec) in (bool, np.bool_):
-        return [bool(spec), not spec], [("on" if v else "off") for v in (spec, not spec)], False
+        spec = {("on" if value else "off"): bool(value) for value in (spec, not spec)}
     if isinstance(spec, tuple) and len(spec) in (2, 3) and all(_is_number(v) for v in spec):
-        values = _range(name, spec)
-        return values, _number_texts(values), True
-    if isinstance(spec, Mapping):
-        pairs = [(str(text), value) for text, value in spec.items()]
-    elif isinstance(spec, Iterable) and not isinstance(spec, (str, bytes)):
-        items = list(spec)
-        numbers = bool(items) and all(_is_number(v) for v in items)
-        texts = _number_texts(items) if numbers else [str(v) for v in items]
-        if numbers:
-            if len(set(items)) != len(items):
-                raise ValueError(f"control {name!r} repeats a value: {_some(items)}")
-            return [v.item() if isinstance(v, np.generic) else v for v in items], texts, True
-        pairs = list(zip(texts, items, strict=True))
-    else:
+        spec = _range(name, spec)
+    if not isinstance(spec, Iterable) or isinstance(spec, (str, bytes)):
         raise TypeError(
             f"control {name!r} is {spec!r}; expected (low, high), (low, high, step), a list of values, "
             "a dictionary of words and values, or True or False"
         )
-    if not pairs:
+    values = list(spec.values() if isinstance(spec, Mapping) else spec)
+    numeric = not isinstance(spec, Mapping) and all(_is_number(v) for v in values)
+    if not values:
         raise ValueError(f"control {name!r} has no values; expected at least one")
-    if len({text for text, _ in pairs}) != len(pairs):
-        raise ValueError(f"control {name!r} repeats a word: {_some([text for text, _ in pairs])}")
-    return [value for _, value in pairs], [text for text, _ in pairs], False
+    texts = _number_texts(values) if numeric else list(map(str, spec if isinstance(spec, Mapping) else values))
+    if len(set(texts)) != len(texts):
+        raise ValueError(f"control {name!r} repeats a value: {_some(texts)}")
+    return [v.item() if numeric and isinstance(v, np.generic) else v for v in values], texts, numeric
 
 
 def _range(name: str, spec: tuple[Any, ...]) -> list[Any]:
@@ -356,6 +346,17 @@ def _has_kernel() -> bool:
     return hasattr(get_ipython(), "kernel")
 
 
+class _Looks(NamedTuple):
+    """What ``explore`` is told beside setup, update and controls, by the same names."""
+
+    play: str | None
+    alt: str | None
+    handle: Mapping[str, Any]
+    ghost: bool
+    guess: Mapping[str, Any] | None
+    terms: Callable[..., Mapping[str, Any]] | None
+
+
 class Explore:
     """An interactive figure; a notebook shows it when it is the last value of a cell.
 
@@ -365,22 +366,8 @@ class Explore:
         n_states: Number of states of all controls together.
     """
 
-    def __init__(
-        self,
-        setup: Callable[[], Any],
-        update: Callable[..., Any],
-        controls: list[_Control],
-        *,
-        play: str | None,
-        alt: str | None,
-        handle: Mapping[str, Any],
-        ghost: bool,
-        guess: Mapping[str, Any] | None = None,
-        terms: Callable[..., Mapping[str, Any]] | None = None,
-    ):
-        self.alt = alt
-        self._update, self._controls, self._play = update, controls, play
-        self._handle, self._ghost, self._guess, self._terms = handle, ghost, guess, terms
+    def __init__(self, setup: Callable[[], Any], update: Callable[..., Any], controls: list[_Control], looks: _Looks):
+        self.alt, self._update, self._controls, self._looks = looks.alt, update, controls, looks
         self._sizes = [len(control.values) for control in controls]
         self.n_states = math.prod(self._sizes)
         figure, self._artists = _new_figure(setup)
@@ -395,10 +382,6 @@ class Explore:
             raise TypeError(f"update returned {type(readout).__name__}; expected None or a string to show")
         return readout
 
-    @property
-    def _start(self) -> list[int]:
-        return [control.start for control in self._controls]
-
     def _precompute(self) -> str:
         states = list(itertools.product(*map(range, self._sizes)))
         drawings, readouts = [], []
@@ -410,7 +393,7 @@ class Explore:
             definitions.update(defined)
         self._require_right_memory(states[-1], drawings[-1])
         order = keep_order([list(drawn) for drawn in drawings], {id(a): a for a in self._picture.artists})
-        base = states.index(tuple(self._start))
+        base = states.index(tuple(control.start for control in self._controls))
         svg = self._picture.svg(order, drawings[base], definitions, self.alt)
         first = len(re.findall(r"<[a-z]", svg[: svg.index("<g")], flags=re.I)) - 1
         changes = _Changes(self._sizes)
@@ -419,21 +402,19 @@ class Explore:
             changes.add(0, "#readout", [readout or "" for readout in readouts])
         self._add_terms(states, changes)
         self._order, self._definitions = order, definitions
-        frames = max(
-            (size for c, size in zip(self._controls, self._sizes, strict=True) if c.name == self._play), default=1
-        )
+        frames = [size for c, size in zip(self._controls, self._sizes) if c.name == self._looks.play]
         data = {
             "sizes": self._sizes,
             "texts": [control.texts for control in self._controls],
             "changes": changes.rows,
             "indices": changes.indices,
-            "pace": _pace(frames),
-            "handles": [h for c in self._controls if c.name in self._handle for h in self._place_handles(c)],
-            "ghost": self._ghost,
-        } | ({"guess": self._ask(self._guess)} if self._guess else {})
+            "pace": _pace(*frames),
+            "handles": [h for c in self._controls if c.name in self._looks.handle for h in self._place_handles(c)],
+            "ghost": self._looks.ghost,
+        } | ({"guess": self._ask(self._looks.guess)} if self._looks.guess else {})
         tall = self._picture.height > TALL * self._picture.width
         line = _readout_html(readouts, readouts[base])
-        page = _page(svg, self._controls, self._play, line, data, tall)
+        page = _page(svg, self._controls, self._looks.play, line, data, tall)
         size = len(page.encode())
         if size > MAX_BYTES:
             named = {id(artist): artist for artist in self._picture.artists}
@@ -449,7 +430,7 @@ class Explore:
     def _add_terms(self, states: Sequence[Sequence[int]], changes: _Changes) -> None:
         """A row for each term of the formula, also for one that never changes; ``_ext/live_formula.js`` writes them into it."""
         every = [{c.name: c.values[at] for c, at in zip(self._controls, state, strict=True)} for state in states]
-        found = [self._terms(**values) for values in every] if self._terms else [{}]
+        found = [self._looks.terms(**values) for values in every] if self._looks.terms else [{}]
         for name in found[0]:
             texts = [_term(numbers[name]) for numbers in found]
             if not changes.add(0, f"={name}", texts):
@@ -457,7 +438,7 @@ class Explore:
 
     def _place_handles(self, control: _Control) -> list[list[Any]]:
         """For each axes: number of the control, the box to press in, the point of each value, which distances count."""
-        where, numbers = _handle_parts(self._handle[control.name])
+        where, numbers = _handle_parts(self._looks.handle[control.name])
         index = [c.name for c in self._controls].index(control.name)
         handles = []
         for axes in (self._picture.figure.axes[number] for number in numbers):
@@ -483,14 +464,11 @@ class Explore:
                 raise ValueError(f"guess: the truth is {truth!r}; expected one of {_some(choices)}")
             return asked | {"choices": choices, "truth": choices.index(truth)}
         where, (number, *_) = _handle_parts(guess["on"])
-        linear, edges = (
-            getattr(axes[number], f"get_{where}scale")() == "linear",
-            getattr(axes[number], f"get_{where}lim")(),
-        )
+        scale, edges = getattr(axes[number], f"get_{where}scale")(), getattr(axes[number], f"get_{where}lim")()
         step = guess.get("step") or 10.0 ** math.floor(math.log10(abs(edges[1] - edges[0]) / 40))
         low = round(math.ceil(min(edges) / step - 1e-9) * step, 10)
         high = round(math.floor(max(edges) / step + 1e-9) * step, 10)
-        if not linear or not low <= truth <= high:
+        if scale != "linear" or not low <= truth <= high:
             raise ValueError(f"guess: the truth is {truth:g}; expected it on a linear axis, from {low:g} to {high:g}")
         ends = [self._picture.place(axes[number], **{where: end})["xy".index(where)] for end in (low, high)]
         asked |= {"box": self._picture.box(axes[number]), "way": where, "ends": ends, "unit": guess.get("unit", "")}
@@ -546,10 +524,10 @@ class LiveExplore(Explore):
         update: Callable[..., Any],
         controls: list[_Control],
         stored: list[_Control],
-        **looks: Any,
+        looks: _Looks,
     ):
         self._fine = controls
-        super().__init__(setup, update, stored, **looks)
+        super().__init__(setup, update, stored, looks)
         self.html = f'<div class="rlx-stored">{self.html}</div>'
 
     def widget(self) -> Any:
@@ -574,7 +552,7 @@ class LiveExplore(Explore):
             )
             boxes.append(box)
             rows.append(box)
-            if control.name == self._play:
+            if control.name == self._looks.play:
                 last = len(control.texts) - 1
                 player = ipywidgets.Play(min=0, max=last, value=control.start, interval=_pace(last + 1))
                 ipywidgets.jslink((player, "value"), (box, "index"))
@@ -603,11 +581,12 @@ class LiveExplore(Explore):
         display(self._repr_mimebundle_(), raw=True)
         if not _has_kernel():
             return
-        if importlib.util.find_spec("ipywidgets") is None:
-            print("live=True needs ipywidgets (pip install ipywidgets). This is the stored figure.")
-            return
-        view = self.widget()._repr_mimebundle_()
-        display({WIDGET_VIEW: view[WIDGET_VIEW]}, raw=True)  # no text: nothing of it is worth storing
+        try:
+            view = self.widget()._repr_mimebundle_()
+        except ModuleNotFoundError as error:
+            print(f"{error} This is the stored figure.")
+        else:
+            display({WIDGET_VIEW: view[WIDGET_VIEW]}, raw=True)  # no text: nothing of it is worth storing
 
 
 def _coarser(controls: Sequence[_Control], handle: Mapping[str, Any]) -> list[_Control]:
@@ -633,7 +612,7 @@ def _term(value: Any) -> str:
     return f"{number:z.{decimals}f}".rstrip("0").rstrip(".").replace("-", "−")
 
 
-def _pace(frames: int) -> int:
+def _pace(frames: int = 1) -> int:
     """Milliseconds per state of a film: about 8 seconds in all."""
     return int(min(700, max(100, 8000 / frames)))
 
@@ -702,22 +681,18 @@ def explore(
         for name in names:
             if name not in controls:
                 raise ValueError(f"{what} names {name!r}, which is no control; expected one of {list(controls)}")
-
-    def build(name: str, spec: Any) -> _Control:
-        return _Control(name, spec, labels.get(name, name.replace("_", " ")), initial.get(name), name in initial)
-
-    built = [build(name, spec) for name, spec in controls.items()]
-    coarse = {name: build(name, spec) for name, spec in stored.items()}
+    built = [_Control(name, spec, labels, initial) for name, spec in controls.items()]
+    coarse = {name: _Control(name, spec, labels, initial) for name, spec in stored.items()}
     kept = [coarse.get(control.name, control) for control in built]
     if stored or not live:
         _require_few(kept, "stored values for more of them" if live else "live=True")
     for control in kept:
         if control.name in handle:
             _require_handle(control, handle[control.name])
-    looks: dict[str, Any] = dict(play=play, alt=alt, handle=handle, ghost=ghost, guess=guess, terms=terms)
+    looks = _Looks(play, alt, handle, ghost, guess, terms)
     if live:
-        return LiveExplore(setup, update, built, kept if stored else _coarser(built, handle), **looks)
-    return Explore(setup, update, built, **looks)
+        return LiveExplore(setup, update, built, kept if stored else _coarser(built, handle), looks)
+    return Explore(setup, update, built, looks)
 
 
 def _require_few(controls: Sequence[_Control], remedy: str) -> None:

@@ -20,7 +20,7 @@ from matplotlib.patches import Arc, Circle, FancyArrowPatch, FancyBboxPatch, Pat
 from matplotlib.path import Path
 from matplotlib.text import Text
 
-from rlbook_lib.checks import Array, Floats, Integers, Natural, Numbers, Offers, OpenUnitInterval, Positive, Seed
+from rlbook_lib.checks import Array, Floats, Integers, Natural, Numbers, Offers, Positive
 from rlbook_lib.checks import check, checked
 from rlbook_lib.evaluation import bootstrap_interval
 from rlbook_lib.explore import StaticFigure
@@ -115,26 +115,15 @@ def show_record(record: dict[str, Any] | None, x: str, *columns: str, by: Sequen
 
 @checked
 def plot_interval(
-    ax: Axes,
-    x: Floats[Array, "T"],
-    runs: Floats[Array, "R T"],
-    label: str | None = None,
-    color: str | None = None,
-    level: OpenUnitInterval = 0.95,
-    seed: Seed = 0,
+    ax: Axes, x: Floats[Array, "T"], runs: Floats[Array, "R T"], label: str | None = None, color: str | None = None
 ) -> tuple[Line2D, Any]:
-    """The mean over two runs or more as a line, and its bootstrap interval as a band; returns both.
+    """The mean over two runs or more as a line, and its ``bootstrap_interval`` as a band; returns both.
 
-    Args:
-        color: A color, or a name in ``COLORS``; the next color of the cycle otherwise.
-        level: Probability that the interval aims at.
-
-    Source:
-        Efron and Tibshirani (1993), chapter 13: the percentile interval.
+    ``color`` is one, or a name in ``COLORS``; the next color of the cycle otherwise.
     """
     if len(runs) < 2:
         raise ValueError(f"runs has shape {runs.shape}; expected (R, T) with R of 2 or more")
-    low, high = bootstrap_interval(runs, level=level, seed=seed)
+    low, high = bootstrap_interval(runs)
     (line,) = ax.plot(x, runs.mean(axis=0), label=label, color=COLORS.get(color, color) if color else None)
     band = ax.fill_between(x, low, high, color=line.get_color(), alpha=0.22, linewidth=0)
     return line, band

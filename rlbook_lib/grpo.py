@@ -19,47 +19,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Floats,
-    LogProbs,
-    Natural,
-    NotNegative,
-    OpenUnitInterval,
-    Positive,
-    Range,
-    Seed,
-    UnitInterval,
-    checked,
-    settings,
-)
+from rlbook_lib.checks import Array, Count, Floats, LogProbs, Natural, NotNegative, OpenUnitInterval, Positive, Range
+from rlbook_lib.checks import Seed, UnitInterval
+from rlbook_lib.checks import checked, settings
 from rlbook_lib.divergences import kl_estimate
 from rlbook_lib.fine_tuning import masked_mean
-from rlbook_lib.language_model import (
-    LOGITS_AT_ONCE,
-    Completions,
-    LanguageModel,
-    PerToken,
-    RealTokens,
-    completion_log_probs,
-    generate,
-)
+from rlbook_lib.language_model import LOGITS_AT_ONCE, Completions, LanguageModel, PerToken, RealTokens
+from rlbook_lib.language_model import completion_log_probs, generate
 from rlbook_lib.ppo import clip_objective
 from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
-from rlbook_lib.training import (
-    Adam,
-    Optimizer,
-    Run,
-    RunOptions,
-    State,
-    TrainingResult,
-    Update,
-    frozen_copy,
-    gradient_step,
-    learning_rate_share,
-    train,
-)
+from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
+from rlbook_lib.training import frozen_copy, gradient_step, learning_rate_share, train
 
 GroupSize: TypeAlias = Annotated[int, Range(2)]  # a completion needs others to be compared with
 Clip: TypeAlias = tuple[OpenUnitInterval, Positive]  # how far the ratio may go (below, above) 1

@@ -24,26 +24,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from rlbook_lib.checks import (
-    Array,
-    Count,
-    Flags,
-    Floats,
-    Integers,
-    Mask,
-    MaskedFloats,
-    Positive,
-    Seed,
-    checked,
-    settings,
-)
+from rlbook_lib.checks import Array, Count, Flags, Floats, Integers, Mask, MaskedFloats, Positive, Seed
+from rlbook_lib.checks import checked, settings
 
 PerToken: TypeAlias = MaskedFloats[Array, "B N"]  # what stands at masked positions, NaN included, changes nothing
 RealTokens: TypeAlias = Mask[Array, "B N"]  # True up to the end of sequence, which is included; no row empty
@@ -421,40 +410,23 @@ class _HuggingFaceTokenizer:
         kept = list(itertools.takewhile(lambda token: token not in self.ends, tokens))
         return str(self.tokenizer.decode(kept, skip_special_tokens=True))
 
-    def chat(self, prompt: str, **switches: Any) -> str:
-        """The prompt as a user's message, ready for the answer; a ValueError if the tokenizer has no chat template.
-
-        ``switches`` are the template's own: ``enable_thinking=False``, say.
-        """
-        said = [{"role": "user", "content": prompt}]
-        return str(self.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True, **switches))
-
 
 @checked
-def load_hugging_face(
-    name_or_folder: str, *, dtype: Literal["float32", "bfloat16"] = "float32", device: str | torch.device | None = None
-) -> HuggingFaceModel:
-    """A pretrained causal language model, from a local folder or by its name on the hub.
+def load_hugging_face(name_or_folder: str, *, device: str | torch.device = "cpu") -> HuggingFaceModel:
+    """A pretrained causal language model without dropout, in float32, from a local folder or by its name on the hub.
 
-    Args:
-        name_or_folder: a folder with a saved model and tokenizer, or a hub name (which downloads once).
-        device: where the model goes; default: the CPU.
-
-    Returns:
-        The model behind this book's methods, without dropout.
+    A hub name downloads once.
 
     Raises:
         ImportError: transformers is not installed; the message says how to install it.
         ValueError: what is there is not a whole model with its tokenizer; the cause says what transformers met.
-
-    Source: the documentation of transformers, ``AutoModelForCausalLM.from_pretrained``.
     """
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
         raise ImportError("loading pretrained models needs an extra package: pip install transformers") from error
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(name_or_folder, dtype=getattr(torch, dtype))
+        model: Any = AutoModelForCausalLM.from_pretrained(name_or_folder, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(name_or_folder)
     except Exception as error:  # its kind depends on what is missing or damaged
         first = str(error).strip().partition("\n")[0]
@@ -462,7 +434,7 @@ def load_hugging_face(
             f"name_or_folder is {name_or_folder!r}; expected a causal language model with its tokenizer, as transformers "
             f"saves them ({type(error).__name__}: {first})"
         ) from error
-    return HuggingFaceModel(model.to(device or "cpu"), tokenizer)
+    return HuggingFaceModel(model.to(device), tokenizer)
 
 
 # --------------------------------------------------------------------------------------------------- sampling

@@ -7,7 +7,7 @@ A move can slip: with probability ``slip`` the agent is pushed to one of the two
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -68,24 +68,20 @@ class Maze(gymnasium.Env[Any, Any]):
     The observation is the cell's number, row by row from the top left. Entering a goal pays +10, entering a
     trap pays -10, both end the episode; every other move pays 0. A move into a wall or over the edge leaves
     the agent where it is. A wall cell has a number too, cannot be entered, and counts as terminal (worth 0).
-    There is no time limit: wrap the environment in ``gymnasium.wrappers.TimeLimit`` where one is wanted.
+    There is no time limit: wrap the environment in ``gymnasium.wrappers.TimeLimit`` where one is wanted. A picture of
+    it makes ``figures.draw_maze``.
 
     Args:
         layout: a name in ``LAYOUTS``, or equally long row strings of the cells "S", "G", "T", "#", ".".
         slip: probability of being pushed sideways, in [0, 1]; half of it to each side at a right angle.
-        render_mode: None or "ansi" (text); ``figures.draw_maze`` makes a picture.
 
     Raises:
         ValueError: an unknown layout or cell, ragged rows, or not exactly one start.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
-
     @checked
-    def __init__(
-        self, layout: str | Sequence[str] = "L1", slip: UnitInterval = 0.0, render_mode: Literal["ansi"] | None = None
-    ) -> None:
-        self.layout, self.slip, self.render_mode = _read_layout(layout), slip, render_mode
+    def __init__(self, layout: str | Sequence[str] = "L1", slip: UnitInterval = 0.0) -> None:
+        self.layout, self.slip = _read_layout(layout), slip
         self.rows, self.columns = len(self.layout), len(self.layout[0])
         self.n_states, self.n_actions = self.rows * self.columns, len(ACTIONS)
         self._cells = np.array(list("".join(self.layout)))  # (n_states,) one character each
@@ -115,13 +111,6 @@ class Maze(gymnasium.Env[Any, Any]):
     def state(self, row: Natural, column: Natural) -> int:
         """The number of the cell at (row, column)."""
         return index("row", row, self.rows) * self.columns + index("column", column, self.columns)
-
-    @checked
-    def one_hot(self, state: Natural) -> FloatArray:
-        """The state as a vector: one at its own place, zero elsewhere."""
-        vector = np.zeros(self.n_states)
-        vector[index("state", state, self.n_states)] = 1.0
-        return vector
 
     # ---------------------------------------------------------------- the environment
 
@@ -166,15 +155,6 @@ class Maze(gymnasium.Env[Any, Any]):
         self._running = not terminated
         return self.agent_state, reward, terminated, False, {"direction": ACTIONS[direction]}
 
-    def render(self) -> str | None:
-        """The maze as one line of text per row, the agent as "A"; None without a render mode."""
-        if self.render_mode is None:
-            gymnasium.logger.warn("render() needs a render mode: Maze(render_mode='ansi')")
-            return None
-        cells = self._cells.copy()
-        cells[self.agent_state] = "A"
-        return "\n".join("".join(row) for row in cells.reshape(self.rows, self.columns)) + "\n"
-
     # ---------------------------------------------------------------- the model
 
     @checked
@@ -194,7 +174,7 @@ class Maze(gymnasium.Env[Any, Any]):
         if self.n_states <= DENSE_CELLS:
             shape = (self.n_states, self.n_actions, self.n_states)
             transitions, rewards = transitions.toarray().reshape(shape), rewards.toarray().reshape(shape)
-        return MDP(transitions, rewards, gamma, terminal=self.terminal, start=self.one_hot(self.start_state))
+        return MDP(transitions, rewards, gamma, terminal=self.terminal, start=self._cells == "S")
 
     # ---------------------------------------------------------------- steps of the above
 

@@ -171,14 +171,8 @@ class _SvgRenderer(RendererBase):
 
     # What matplotlib asks of a renderer.
 
-    def flipy(self) -> bool:
-        return True
-
     def get_canvas_width_height(self) -> tuple[float, float]:
         return self.width, self.height
-
-    def points_to_pixels(self, points: Any) -> Any:
-        return points
 
     def option_scale_image(self) -> bool:
         return True

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, count, islice
-from typing import Any, NamedTuple, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
@@ -130,14 +130,6 @@ def expected_sarsa(
     Source: van Seijen et al. (2009); Sutton & Barto (2018), section 6.6.
     """
     return _Control("expected_sarsa", env_or_mdp, alpha, epsilon, **options).learn()
-
-
-@checked
-def iterate_q_learning(
-    env_or_mdp: MDP | Environment, *, alpha: Schedule, epsilon: Schedule, **options: Unpack[LearnerOptions]
-) -> Iterator[Step]:
-    """``q_learning`` as a generator: one ``Step`` per update. Same arguments, same numbers."""
-    return _steps(_Control("q_learning", env_or_mdp, alpha, epsilon, **options))
 
 
 # One run on a table, one number at a time, as a book writes it; ``_Control.iterate`` does the same, to the last bit, for R
@@ -510,38 +502,6 @@ def _first_guess(initial_values: FloatArray | None, walk: Any) -> FloatArray:
     return values
 
 
-# ---------------------------------------------------------------------- step by step
-
-
-class Step(NamedTuple):
-    """One step of a generator: a transition, its TD error, and the table after the update.
-
-    With ``runs`` above 1 the fields are arrays (n,), one entry for each run under way, and ``run`` says
-    which; with one run they are plain numbers. ``table`` is the live table of all runs: copy it to keep it.
-    In n-step TD, ``td_error`` is the one-step error of the transition.
-    """
-
-    run: Any
-    episode: Any
-    state: Any
-    action: Any
-    reward: Any
-    next_state: Any
-    terminated: Any
-    truncated: Any
-    td_error: Any
-    table: FloatArray
-
-
-def _steps(learner: _Control | _Prediction) -> Iterator[Step]:
-    """What a learner does as ``Step``: plain numbers where there is one run."""
-    for *before, terminated, over, delta, table in learner.iterate():
-        fields = [*before, terminated, over & ~terminated, delta]
-        if learner.walk.runs == 1:
-            fields, table = [field[0].item() for field in fields], table[0]
-        yield Step._make([*fields, table])
-
-
 # ---------------------------------------------------------------------- fixed points with linear features
 
 
@@ -598,16 +558,12 @@ def _weighted_transitions(
     """Every transition: features before and after, (N, d), reward (N,), and how often it happens, (N,)."""
     rows = mdp.policy_rows(policy)
     phi = np.where(mdp.terminal[:, None], 0.0, features)
-    visits = _visits(mdp, policy) if weights is None else weights
+    if weights is None:
+        try:
+            weights = np.maximum(expected_visits(mdp, policy, gamma=1.0), 0)
+        except ValueError as error:
+            raise ValueError("weights is None; expected numbers, as the policy may never end the episode") from error
     pair = np.repeat(np.arange(mdp.n_states * mdp.n_actions), np.diff(mdp.continuation.indptr))
     after, state, action = mdp.continuation.indices, pair // mdp.n_actions, pair % mdp.n_actions
     reward = np.array([mdp.transition_reward(*key) for key in zip(state, action, after)])
-    return phi[state], phi[after], reward, visits[state] * rows[state, action] * mdp.continuation.data
-
-
-def _visits(mdp: MDP, policy: Policy) -> FloatArray:
-    """Expected number of visits to each state in an episode, (S,)."""
-    try:
-        return np.maximum(expected_visits(mdp, policy, gamma=1.0), 0)
-    except ValueError as error:
-        raise ValueError("weights is None; expected numbers, as the policy may never end the episode") from error
+    return phi[state], phi[after], reward, weights[state] * rows[state, action] * mdp.continuation.data

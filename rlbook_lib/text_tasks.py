@@ -158,8 +158,8 @@ class Arithmetic(_Drawn):
 
     def reward(self, prompt: str, text: str, finished: bool) -> float:
         """1 for the right answer that ends by itself, else a tenth for anything of the right form."""
-        right = correctness_reward(self.answer(prompt), text, finished)
-        return right if right == 1.0 else 0.1 * format_reward(text, finished, self.alphabet[:10])
+        digits_only = finished and text != "" and set(text) <= set(self.alphabet[:10])
+        return correctness_reward(self.answer(prompt), text, finished) or 0.1 * digits_only
 
 
 @settings
@@ -225,7 +225,6 @@ class PromptFile:
             number" in it is the answer's number; it "contains" the answer, not as a part of a longer word or number.
             The last is easily cheated, by a list of all answers: take another one where you can.
         max_new_tokens: the longest completion.
-        template: applied to each prompt before the model sees it, a chat template say; None for none.
 
     Raises:
         OSError: the file cannot be read.
@@ -234,13 +233,7 @@ class PromptFile:
     """
 
     @checked
-    def __init__(
-        self,
-        path: str | Path,
-        rule: Rule = "equal",
-        max_new_tokens: Count = 64,
-        template: Callable[[str], str] | None = None,
-    ) -> None:
+    def __init__(self, path: str | Path, rule: Rule = "equal", max_new_tokens: Count = 64) -> None:
         self.rule, self.longest = rule, max_new_tokens
         self.answers: dict[str, str] = {}
         self.lines: dict[str, int] = {}  # of the file, from 1: what an error names
@@ -257,14 +250,13 @@ class PromptFile:
                 raise ValueError(
                     f"{path}, line {number}: the answer is {answer!r}; expected a number, for the rule 'last number'"
                 )
-            shown = prompt if template is None else template(prompt)
-            if shown not in self.answers:
-                self.by_split[split_of(prompt)].append(shown)
-            elif self.answers[shown] != answer:
+            if prompt not in self.answers:
+                self.by_split[split_of(prompt)].append(prompt)
+            elif self.answers[prompt] != answer:
                 raise ValueError(
-                    f"{path}, line {number}: the prompt of line {self.lines[shown]} with another answer; expected one"
+                    f"{path}, line {number}: the prompt of line {self.lines[prompt]} with another answer; expected one"
                 )
-            self.answers[shown], self.lines[shown] = answer, number
+            self.answers[prompt], self.lines[prompt] = answer, number
         for split, prompts in self.by_split.items():
             if not prompts:
                 raise ValueError(
@@ -357,12 +349,6 @@ def _holds(text: str, answer: str) -> bool:
 def correctness_reward(answer: str, text: str, finished: bool) -> float:
     """1 if the completion is the answer and ended by itself, else 0: a cut-off completion has not answered."""
     return float(finished and text == answer)
-
-
-@checked
-def format_reward(text: str, finished: bool, allowed: str) -> float:
-    """1 if the completion is not empty, holds allowed characters only and ended by itself, else 0."""
-    return float(finished and bool(text) and set(text) <= set(allowed))
 
 
 class RewardError(ValueError):

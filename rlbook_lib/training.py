@@ -176,7 +176,7 @@ def train(
     if state is not None:
         _require_own_state(state, config, seed)
     history, last, saved, ends = _History(state), None, 0, False
-    with _progress_bar(options.get("progress", False), config) as show, _interrupt_between_updates() as interrupted:
+    with _progress_bar(options.get("progress", False), config) as show, interrupt_between_updates() as interrupted:
         for last in _numbered(begin(config, seed=seed, state=state), state):
             _stop_at_nan(last)
             history.add(last)
@@ -280,8 +280,9 @@ def _progress_bar(wanted: bool, config: Any) -> Iterator[Callable[[Update], None
         yield show
 
 
+@checked
 @contextmanager
-def _interrupt_between_updates() -> Iterator[Callable[[], bool]]:
+def interrupt_between_updates() -> Iterator[Callable[[], bool]]:
     """Hold the first Ctrl-C back; the function that is yielded says whether it came.
 
     In the middle of an update the state is neither the old one nor the new one, so nothing could be saved.
@@ -509,8 +510,7 @@ class Adam:
 
     The first object of ``torch.optim`` in a process imports PyTorch's compiler, which takes longer than many a
     training run of this book. The function below all of them does not, and is called here: same numbers, same
-    ``state_dict``. A parameter in 16 bits has a copy in 32 bits, which is what moves: a step of 1e-6 is lost in the
-    rounding of a weight of 0.02 in bfloat16, however often it is made.
+    ``state_dict``.
 
     Args:
         parameters: of the networks, or groups of them: dicts with "params" and, if it differs, "lr".
@@ -550,43 +550,32 @@ class Adam:
         """Move all parameters that have a gradient."""
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
-            whole = [p for p in moved if "copy" not in self._state_of(p)]
-            self._move(whole, [p.grad for p in whole], [self.state[p] for p in whole], group["lr"])
-            for p in moved:
-                if "copy" in self.state[p]:
-                    copied = self.state[p]["copy"]
-                    self._move([copied], [p.grad.float()], [self.state[p]], group["lr"])
-                    p.copy_(copied)
-
-    def _move(self, parameters: list[Tensor], gradients: list[Any], states: list[dict[str, Tensor]], lr: float) -> None:
-        adam(
-            parameters,
-            gradients,
-            [s["exp_avg"] for s in states],
-            [s["exp_avg_sq"] for s in states],
-            [],
-            [s["step"] for s in states],
-            lr=lr,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            eps=self.eps,
-            weight_decay=self.decay,
-            decoupled_weight_decay=True,
-            fused=self.fused,
-            foreach=False,
-            amsgrad=False,
-            maximize=False,
-        )
+            states = [self._state_of(p) for p in moved]
+            adam(
+                moved,
+                [p.grad for p in moved],
+                [s["exp_avg"] for s in states],
+                [s["exp_avg_sq"] for s in states],
+                [],
+                [s["step"] for s in states],
+                lr=group["lr"],
+                beta1=self.betas[0],
+                beta2=self.betas[1],
+                eps=self.eps,
+                weight_decay=self.decay,
+                decoupled_weight_decay=True,
+                fused=self.fused,
+                foreach=False,
+                amsgrad=False,
+                maximize=False,
+            )
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         if parameter not in self.state:
-            count = torch.zeros((), device=parameter.device if self.fused else "cpu")
-            exact = parameter.detach().float() if parameter.dtype in (torch.bfloat16, torch.float16) else parameter
             self.state[parameter] = {
-                "step": count,
-                "exp_avg": torch.zeros_like(exact),
-                "exp_avg_sq": torch.zeros_like(exact),
-                **({} if exact is parameter else {"copy": exact}),
+                "step": torch.zeros((), device=parameter.device if self.fused else "cpu"),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
             }
         return self.state[parameter]
 
@@ -607,8 +596,7 @@ class Adam:
         self.state = {}
         for number, stored in state["state"].items():
             for name, value in self._state_of(parameters[number]).items():
-                if name in stored or name != "copy":  # torch.optim keeps none: then it is the parameter itself
-                    value.copy_(stored[name])
+                value.copy_(stored[name])
 
 
 Optimizer: TypeAlias = Adam | torch.optim.Optimizer

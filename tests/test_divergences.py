@@ -223,7 +223,7 @@ def test_k2_is_biased_and_k3_can_vary_more_than_k1():
 def test_k3_over_samples_of_an_older_policy_is_biased():
     p, ref, old = [0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.2, 0.3, 0.5]
     assert kl_divergence(p, ref) == pytest.approx(0.02527, abs=5e-6)
-    assert kl_estimate_moments(p, ref, "k3", sampling=old)[0] == pytest.approx(0.01832, abs=5e-6)
+    assert np.dot(old, kl_estimate(np.log(p), np.log(ref))) == pytest.approx(0.01832, abs=5e-6)
     # weighted by p / old, the mean is right again
     weighted = importance_weights(np.log(p), np.log(old)) * kl_estimate(np.log(p), np.log(ref))
     assert np.dot(old, weighted) == pytest.approx(kl_divergence(p, ref))
@@ -443,7 +443,6 @@ HALF = [0.5, 0.5]
         (lambda: kl_estimate([-1.0], [-1.0, -2.0]), ValueError, "log_prob_ref has shape"),
         (lambda: kl_estimate([-math.inf], [-1.0]), ValueError, "log_prob holds NaN or infinite values"),
         (lambda: kl_estimate([-1.0], [math.inf]), ValueError, "log_prob_ref holds NaN or inf;"),
-        (lambda: kl_estimate_moments([1.0, 0.0], HALF, sampling=HALF), ValueError, "sampling gives mass"),
         (lambda: kl_gradient_of_estimate([[0.0, 1.0]], [0.0, 1.0]), ValueError, "logits_ref has shape"),
         (lambda: importance_estimate([1.0], [0.0, 0.0], [0.0, 0.0]), ValueError, "log_prob has shape"),
         (lambda: self_normalized_estimate([1.0], [-math.inf], [0.0]), ValueError, "all weights are 0"),

@@ -387,7 +387,7 @@ def test_words_can_be_played():
         ({"a": (0, 1, -0.1)}, "step -0.1"),
         ({"a": (0, float("nan"))}, "finite"),
         ({"a": []}, "no values"),
-        ({"a": ["x", "x"]}, "repeats a word"),
+        ({"a": ["x", "x"]}, r"repeats a value: \['x', 'x'\]"),
         ({"a": [1, 1]}, "repeats a value"),
         ({"a": (0, 3), "play": "b"}, "play names 'b'"),
         ({"a": (0, 3), "labels": {"b": "c"}}, "labels names 'b'"),

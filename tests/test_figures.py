@@ -244,8 +244,8 @@ def test_numbers_fit_into_their_cells(layout, layer):
 def test_interval_is_the_one_of_the_evaluation_module():
     runs = np.random.default_rng(1).normal(size=(12, 30)).cumsum(axis=1)
     _, ax = plt.subplots()
-    line, band = plot_interval(ax, np.arange(30), runs, label="runs", color="green", level=0.9, seed=3)
-    low, high = bootstrap_interval(runs, level=0.9, seed=3)
+    line, band = plot_interval(ax, np.arange(30), runs, label="runs", color="green")
+    low, high = bootstrap_interval(runs)
     np.testing.assert_allclose(line.get_ydata(), runs.mean(axis=0))
     vertices = band.get_paths()[0].vertices
     for step in range(30):
@@ -255,19 +255,18 @@ def test_interval_is_the_one_of_the_evaluation_module():
 
 
 @pytest.mark.parametrize(
-    "x, runs, settings, message",
+    "x, runs, message",
     [
-        (np.arange(3), np.zeros((1, 3)), {}, "R of 2 or more"),
-        (np.arange(3), np.zeros(3), {}, r"runs has shape \(3,\); expected \(R, 3\), like x"),
-        (np.arange(2), np.zeros((4, 3)), {}, r"runs has shape \(4, 3\); expected \(R, 2\), like x"),
-        (np.arange(3), np.full((4, 3), np.nan), {}, "runs holds NaN"),
-        (np.arange(3), np.zeros((4, 3)), {"level": 1.0}, "level is 1.0"),
+        (np.arange(3), np.zeros((1, 3)), "R of 2 or more"),
+        (np.arange(3), np.zeros(3), r"runs has shape \(3,\); expected \(R, 3\), like x"),
+        (np.arange(2), np.zeros((4, 3)), r"runs has shape \(4, 3\); expected \(R, 2\), like x"),
+        (np.arange(3), np.full((4, 3), np.nan), "runs holds NaN"),
     ],
 )
-def test_bad_curves_are_named(x, runs, settings, message):
+def test_bad_curves_are_named(x, runs, message):
     _, ax = plt.subplots()
     with pytest.raises(ValueError, match=message):
-        plot_interval(ax, x, runs, **settings)
+        plot_interval(ax, x, runs)
 
 
 # ---------------------------------------------------------------------------------------------------

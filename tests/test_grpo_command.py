@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -416,7 +415,13 @@ def test_both_engines_show_an_instruct_model_its_template_and_stop_at_each_of_it
     given = ["--trl", f"chat_template_kwargs={json.dumps(switches)}"] if switches else []
     command("run", "--chat", "--updates", "2", "--max-new-tokens", "12", "--model", str(folder), *given)
     assert {tokenizer.decode(row) for row in asked} <= {shown.replace("1+2=", p) for p in PromptFile(task).answers}
-    prompts = PromptFile(task, max_new_tokens=12, template=partial(model.tokenizer.chat, **switches))
+    shown_file = tmp_path / "shown.jsonl"
+    with shown_file.open("w") as file:
+        for prompt, answer in PromptFile(task).answers.items():
+            message = [{"role": "user", "content": prompt}]
+            prompt = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **switches)
+            print(json.dumps({"prompt": prompt, "answer": answer}), file=file)
+    prompts = PromptFile(shown_file, max_new_tokens=12)
     ours = encode_completions(model, list(prompts.answers), ["3"] * len(prompts.answers))
     read = {tuple(row[mask].tolist()) for row, mask in zip(ours.prompt_tokens, ours.prompt_mask)}
     assert {tuple(row) for row in asked} <= read and len(asked[0]) < len(shown)  # special tokens are one each

@@ -1,6 +1,7 @@
 """Tests of ``rlbook_lib.temporal_difference``: one-step and n-step updates, prediction and control."""
 
 import json
+from collections import namedtuple
 from pathlib import Path
 
 import gymnasium
@@ -20,9 +21,7 @@ from rlbook_lib.experience import epsilon_greedy_probabilities, harmonic, linear
 from rlbook_lib.temporal_difference import (
     _Control,
     _Prediction,
-    _steps,
     expected_sarsa,
-    iterate_q_learning,
     n_step_td_prediction,
     q_learning,
     residual_gradient_fixed_point,
@@ -36,13 +35,24 @@ from rlbook_lib.temporal_difference import (
 REFERENCE = json.loads((Path(__file__).parent / "reference_values.json").read_text())
 UNIFORM = np.full((6, 4), 0.25)
 CONTROL = {"q_learning": q_learning, "sarsa": sarsa, "expected_sarsa": expected_sarsa}
-ITERATE = {"q_learning": iterate_q_learning}
-for name in ("sarsa", "expected_sarsa"):
-    ITERATE[name] = lambda env, *, rule=name, **options: _steps(_Control(rule, env, **options))
+Step = namedtuple("Step", "run episode state action reward next_state terminated truncated td_error table")
+
+
+def steps_of(learner):
+    """What a learner does, step by step; plain numbers where there is one run. ``table`` is the live one."""
+    for *before, terminated, over, delta, table in learner.iterate():
+        fields = [*before, terminated, over & ~terminated, delta]
+        if learner.walk.runs == 1:
+            fields, table = [field[0].item() for field in fields], table[0]
+        yield Step._make([*fields, table])
+
+
+def iterate_control(rule, env, **options):
+    return steps_of(_Control(rule, env, **options))
 
 
 def iterate_prediction(env, policy, *, n=1, initial_values=None, **options):
-    return _steps(_Prediction(env, policy, n=n, initial_values=initial_values, **options))
+    return steps_of(_Prediction(env, policy, n=n, initial_values=initial_values, **options))
 
 
 every_rule = pytest.mark.parametrize("rule", list(CONTROL))
@@ -309,7 +319,7 @@ def replay(rule, steps, shape, gamma, alpha, epsilon):
 def test_control_is_the_formula_transition_by_transition(rule):
     options = dict(gamma=0.9, alpha=0.4, epsilon=0.3)
     steps, tables = [], []
-    for step in ITERATE[rule](Maze(slip=0.3), episodes=40, seed=5, **options):
+    for step in iterate_control(rule, Maze(slip=0.3), episodes=40, seed=5, **options):
         steps.append(step)
         tables.append(step.table.copy())
     for table, replayed in zip(tables, replay(rule, steps, (6, 4), 0.9, 0.4, 0.3)):
@@ -490,7 +500,7 @@ def test_same_seed_same_bits(rule, runs):
 @pytest.mark.parametrize("runs", [1, 3])
 def test_generators_give_the_same_numbers(rule, runs):
     options = dict(episodes=10, gamma=0.9, alpha=0.3, epsilon=0.2, seed=3, runs=runs)
-    steps = list(ITERATE[rule](Maze(), **options))
+    steps = list(iterate_control(rule, Maze(), **options))
     result = CONTROL[rule](Maze(), **options)
     assert (steps[-1].table == result.q_values).all()
     if runs == 1:
@@ -510,8 +520,8 @@ def test_schedules_count_visits_and_episodes_from_one(rule):
     CONTROL[rule](Maze(), episodes=5, gamma=0.9, alpha=watch("alpha"), epsilon=watch("epsilon"), seed=0, runs=2)
     assert min(seen["alpha"]) == 1 and seen["epsilon"] >= {1, 2, 3, 4, 5} and 0 not in seen["epsilon"]
     # epsilon: all random in the first episode, greedy ever after
-    steps = ITERATE[rule](
-        Maze(), episodes=30, gamma=0.9, alpha=0.5, epsilon=lambda n: float(n == 1), seed=0, max_steps=40
+    steps = iterate_control(
+        rule, Maze(), episodes=30, gamma=0.9, alpha=0.5, epsilon=lambda n: float(n == 1), seed=0, max_steps=40
     )
     before, greedy = np.zeros((6, 4)), []
     for step in steps:

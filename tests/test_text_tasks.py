@@ -17,7 +17,6 @@ from rlbook_lib.text_tasks import (
     Sorting,
     correctness_reward,
     evaluate_accuracy,
-    format_reward,
     hidden_score,
     preference_pairs,
     score_completions,
@@ -150,14 +149,11 @@ def test_rewards():
     assert correctness_reward("12", "12", True) == 1.0
     assert correctness_reward("12", "12", False) == 0.0  # cut off: no end of sequence
     assert correctness_reward("12", "21", True) == 0.0
-    assert format_reward("12", True, "0123456789") == 1.0
-    assert format_reward("1=2", True, "0123456789") == 0.0
-    assert format_reward("", True, "0123456789") == 0.0
-    assert format_reward("12", False, "0123456789") == 0.0
     assert Sorting().reward("5283=", "2358", True) == 1.0
     assert Arithmetic().reward("47+85=", "132", True) == 1.0
     assert Arithmetic().reward("47+85=", "99", True) == pytest.approx(0.1)
-    assert Arithmetic().reward("47+85=", "9+9", True) == 0.0
+    for text, finished in (("9+9", True), ("", True), ("99", False)):
+        assert Arithmetic().reward("47+85=", text, finished) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -213,14 +209,6 @@ def test_rules_of_a_prompt_file_pay_what_is_right_and_nothing_else(rule, answer,
         for text in texts:
             assert task.reward(prompt, text, True) == reward, text
             assert task.reward(prompt, text, False) == 0.0, text  # it never ended: it has not answered
-
-
-def test_a_template_changes_what_the_model_sees_and_not_the_split(tmp_path):
-    plain, shown = file_of(tmp_path, "7", "equal")[0], PromptFile(tmp_path / "task.jsonl", template="Q: {}?".format)
-    for split in ("train", "eval"):
-        prompts = [task.prompts(50, np.random.default_rng(0), split) for task in (plain, shown)]
-        assert prompts[1] == [f"Q: {prompt}?" for prompt in prompts[0]]
-        assert {split_of(prompt) for prompt in prompts[0]} == {split}
 
 
 @pytest.mark.parametrize(
