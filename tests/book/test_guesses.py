@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from itertools import permutations
 from math import exp, log2, sqrt
 from pathlib import Path
 from typing import Any
@@ -238,13 +239,21 @@ def test_one_lucky_step_in_five() -> None:
     assert max(others) < (sum(others) + 10) / 5 and truth("07_gae", 4) == "all four"
 
 
+def test_the_shortest_code_of_three_moves() -> None:
+    """All sets of three words of at most three digits, none the beginning of another."""
+    words = [f"{number:0{size}b}" for size in (1, 2, 3) for number in range(2**size)]
+    codes = [code for code in permutations(words, 3) if not any(b.startswith(a) for a, b in permutations(code, 2))]
+    best = min(0.5 * len(a) + 0.25 * len(b) + 0.25 * len(c) for a, b, c in codes)
+    assert truth("08_entropy_kl", 0) == f"{best:g} bits"
+
+
 def test_the_words_of_a_code_that_is_a_little_wrong() -> None:
     cost = [share * log2(1 / 0.8) + (1 - share) * log2(1 / 0.1) for share in (0.8, 0.9)]
-    assert truth("08_entropy_kl", 0) == ("longer" if cost[1] > cost[0] else "shorter")
+    assert truth("08_entropy_kl", 1) == ("longer" if cost[1] > cost[0] else "shorter")
 
 
 def test_what_a_policy_that_looks_no_more_finds_after_the_swap() -> None:
-    """One agent after the other, by softmax of its logits: few of 100 earn more than 0.9 at the end."""
+    """One agent after the other, by softmax of its logits: few earn more than 0.8 at the end."""
     rng, rich, means = np.random.default_rng(5), 0, np.array([1.0, 0.6, 0.3, 0.0])
     for _ in range(40):
         z = np.zeros(4)
@@ -253,9 +262,9 @@ def test_what_a_policy_that_looks_no_more_finds_after_the_swap() -> None:
             pi = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
             a = rng.choice(4, p=pi)
             z += 0.1 * (now[a] + 0.3 * rng.standard_normal()) * ((np.arange(4) == a) - pi)
-        rich += pi @ now > 0.9
+        rich += pi @ now > 0.8
     assert rich < 0.4 * 40
-    assert truth("08_entropy_kl", 2) == "fewer than 40"
+    assert truth("08_entropy_kl", 3) == "about a fifth"
 
 
 def test_new_actions_in_the_old_mix_of_cells_by_long_walks() -> None:
@@ -270,7 +279,7 @@ def test_new_actions_in_the_old_mix_of_cells_by_long_walks() -> None:
             total += weight * sum(new[way] * pays.get((cell, way), 0.0) for way in range(4))
             cell, weight = moves[cell][rng.integers(4)], 0.9 * weight
         found.append(total)
-    assert np.mean(found) < -3.93 - 1 and truth("08_entropy_kl", 4) == "worse"
+    assert np.mean(found) < -3.93 - 1 and truth("08_entropy_kl", 5) == "worse"
 
 
 def test_each_bump_is_a_valley_of_the_reverse_divergence() -> None:
@@ -281,7 +290,7 @@ def test_each_bump_is_a_valley_of_the_reverse_divergence() -> None:
     reverse = lambda m, s: float(np.sum(bell(m, s) * (np.log(bell(m, s)) - np.log(p))))
     for m in (-2, 2):
         assert reverse(m, 0.6) < min(reverse(m - 0.3, 0.6), reverse(m + 0.3, 0.6), reverse(m, 0.8), reverse(m, 0.4))
-    assert truth("08_entropy_kl", 1) == "reverse"
+    assert truth("08_entropy_kl", 2) == "reverse"
 
 
 def test_samples_that_are_too_narrow() -> None:
@@ -294,12 +303,12 @@ def test_samples_that_are_too_narrow() -> None:
             q = np.exp(-((x / width) ** 2) / 2) / width / sqrt(2 * np.pi)
             squares.append(np.sum(np.exp(-(x**2)) / (2 * np.pi) / q) * (x[1] - x[0]))
         worth[width] = squares[1] < 1.01 * squares[0]
-    assert worth == {0.4: False, 2.5: True} and truth("08_entropy_kl", 3) == "too narrow, 0.4"
+    assert worth == {0.4: False, 2.5: True} and truth("08_entropy_kl", 4) == "too narrow, 0.4"
 
 
 def test_the_typical_weight_of_a_hundred_tosses() -> None:
     heads = np.random.default_rng(8).binomial(100, 0.5, 2001)
-    assert np.median(1.4**heads * 0.6 ** (100 - heads)) < 0.01 and truth("08_entropy_kl", 5) == "about 0"
+    assert np.median(1.4**heads * 0.6 ** (100 - heads)) < 0.01 and truth("08_entropy_kl", 6) == "about 0"
 
 
 def test_where_a_step_of_one_logit_counts() -> None:
