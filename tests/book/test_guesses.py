@@ -185,7 +185,7 @@ def test_the_change_that_alone_does_nothing() -> None:
 
 def test_one_step_leaves_the_range() -> None:
     """One logit a whole unit above nine equal ones."""
-    assert truth("10_ppo", 7) == pytest.approx(10 * exp(1) / (exp(1) + 9), abs=5e-3)
+    assert truth("10_ppo", 6) == pytest.approx(10 * exp(1) / (exp(1) + 9), abs=5e-3)
 
 
 def test_a_sure_policy_hardly_moves() -> None:
@@ -454,6 +454,16 @@ def test_the_ratio_of_a_network_to_itself_ruins_the_policy() -> None:
     stand = {case: int((run["pushes"][:, -3:].mean(axis=1) > 450).sum()) for case, run in runs.items()}
     assert stand.pop("log_old") == 0 and min(stand.values()) > 0 and stand["leak"] == stand["none"] == 10
     assert truth("10_ppo", 3) == "log_old from the network of now"
+
+
+def test_what_is_wrong_by_the_size_of_the_gradient() -> None:
+    """Rewards a hundred times as large: every gradient of theirs is longer than a hundred of the healthy ones."""
+    runs = stored_runs(ROOT / "chapters" / "runs" / "ppo_details.json")
+    ill = runs["rewards times 100, not scaled"]["gradient_norm"]
+    assert (
+        ill.min() > 100 * runs["all details"]["gradient_norm"].max()
+        and truth("10_ppo", 7) == "the rewards are not scaled"
+    )
 
 
 LESSON = "chapters/10_ppo.html"
