@@ -75,3 +75,18 @@ def the_same_doses_lead_over_the_top(seed):
     (same, grown), (new, _) = page["many_steps"](False, noise), page["many_steps"](True, noise)
     height, best = (page["expected"](path, page["SIGMA"])[0].mean(axis=1) for path in (same, new))
     return height.max() > 0.5 > 0.15 > height[-1] and best[15:].min() > 0.65 and (np.diff(grown, axis=0) > 0).all()
+
+
+def a_wrong_baseline_brings_noise_and_no_bias(seed):
+    """**As a baseline a wrong $V$ changes the variance, mostly for the worse, and never brings bias. Where it replaces rewards, it does.**"""
+    page, rng, worse, bias = cells(PAGE, "pg-worlds-code"), np.random.default_rng(seed), [], []
+    cure, theta = page["cure"], page["theta"]
+    true = trajectory_gradient(cure, theta, 3, "reward_to_go", baseline="value")
+    for _ in range(40):  # critics drawn by lot, in the range of the true values
+        critic = rng.uniform(0, 5, 6) * ~cure.terminal
+        base = trajectory_gradient(cure, theta, 3, "reward_to_go", values=critic, baseline="value")
+        error = trajectory_gradient(cure, theta, 3, "td_error", values=critic)
+        worse.append(base.variance > true.variance)
+        bias.append([np.linalg.norm(found.mean - true.mean) for found in (base, error)])
+    as_baseline, as_reward = np.array(bias).T
+    return np.mean(worse) > 0.75 and as_baseline.max() < 1e-9 and as_reward.min() > 0.01
