@@ -30,7 +30,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, Union, Unpack
-from typing import cast, dataclass_transform, get_args, get_origin, get_type_hints, overload
+from typing import cast, dataclass_transform, get_args, get_origin, get_type_hints, is_typeddict, overload
 
 import numpy as np
 
@@ -191,8 +191,6 @@ def checked(function: Any = None, *, arrays: str = "numpy") -> Any:
             found = _axes_of(kinds[name], value)
             if found is not None:
                 axes[name] = found
-            elif isinstance(kinds[name], Options):
-                values[name] = kinds[name].checked(value)
             elif value is not None or not _is_optional(kinds[name]):
                 values[name] = check(name, value, kinds[name])
                 lengths |= {letter: (n, name) for letter, n in getattr(values[name], "axes_lengths", {}).items()}
@@ -211,9 +209,9 @@ def settings(cls: C) -> C:
     """A frozen dataclass whose fields hold what their annotations say; ``check_together`` sees what fields share."""
 
     def __post_init__(self: Any) -> None:
-        kinds = get_type_hints(cls, include_extras=True)
         for field in fields(self):
-            object.__setattr__(self, field.name, check(field.name, getattr(self, field.name), kinds[field.name]))
+            kind = _fields(cls)[field.name]
+            object.__setattr__(self, field.name, check(field.name, getattr(self, field.name), kind))
         getattr(self, "check_together", lambda: None)()
 
     cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
@@ -231,29 +229,19 @@ def kinds_of(function: Callable[..., Any]) -> dict[str, Any]:
     ``**options: Unpack[Options]`` says it: the names and kinds of a TypedDict.
     """
     function = inspect.unwrap(function)
-    hints = get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters.values()
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    said = {p.name: hints.get(p.name, Any) for p in parameters}
-    options = {
-        name: Options(get_type_hints(get_args(kind)[0], include_extras=True))
-        for name, kind in said.items()
-        if get_origin(kind) is Unpack
-    }
-    return said | {p.name: Any for p in parameters if p.kind in several} | options
+    hints, kinds = get_type_hints(function, include_extras=True), {}
+    for parameter in inspect.signature(function).parameters.values():
+        kind = hints.get(parameter.name, Any)
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            kind = get_args(kind)[0] if get_origin(kind) is Unpack else Any
+        kinds[parameter.name] = kind
+    return kinds
 
 
-@dataclass(frozen=True)
-class Options:
-    """What ``**options: Unpack[...]`` takes: names, and the annotation of each."""
-
-    kinds: Mapping[str, Any]
-
-    def checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options, each as its annotation wants it."""
-        for name in options.keys() - self.kinds.keys():
-            raise TypeError(f"{name} is no option here; expected one of {', '.join(self.kinds)}")
-        return {name: check(name, value, self.kinds[name]) for name, value in options.items()}
+@functools.cache
+def _fields(cls: type) -> dict[str, Any]:
+    """What each field of a config or of a TypedDict is to be."""
+    return get_type_hints(cls, include_extras=True)
 
 
 # ------------------------------------------------------------------------------------------------- one argument
@@ -305,6 +293,10 @@ def check(name: str, value: Any, kind: Any) -> Any:
     elif origin in (dict, collections.abc.Mapping):
         _require(isinstance(value, Mapping), name, value, "a mapping")
         return {check(f"a key of {name}", k, parts[0]): check(f"{name}[{k!r}]", v, parts[1]) for k, v in value.items()}
+    elif is_typeddict(kind):
+        for option in value.keys() - _fields(kind).keys():
+            raise TypeError(f"{option} is no option here; expected one of {', '.join(_fields(kind))}")
+        return {option: check(option, x, _fields(kind)[option]) for option, x in value.items()}
     elif kind is bool:
         _require(isinstance(value, (bool, np.bool_)), name, value, "True or False")
         return bool(value)

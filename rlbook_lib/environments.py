@@ -302,18 +302,6 @@ class BatchedCartPole(VectorEnvironment):
         if state["running"]:
             self.observations = self.physics.T.astype(np.float32)
 
-    def _usable_actions(self, given: Any) -> Array:
-        actions: Array = np.asarray(given)
-        # one pass instead of two: the bits of zeros and ones, or-ed together, are zero or one
-        if (
-            actions.shape == (self.copies,)
-            and actions.dtype.kind in "iu"
-            and np.bitwise_or.reduce(actions) in (0, 1)
-            and hasattr(self, "observations")
-        ):
-            return actions
-        return super()._usable_actions(actions)
-
     def _starts(self, n: int) -> Array:
         return self._rng.uniform(-START_BOUND, START_BOUND, (4, n))
 
@@ -449,7 +437,8 @@ class GymnasiumEnvironments(VectorEnvironment):
         if not self.environments:
             raise ValueError("environments is empty; expected at least one")
         first = self.environments[0]
-        super().__init__(name or _name_of(first), len(self.environments), first.observation_space, first.action_space)
+        name = name or (first.spec.id if first.spec is not None else type(first.unwrapped).__name__)
+        super().__init__(name, len(self.environments), first.observation_space, first.action_space)
         for copy, other in enumerate(self.environments):
             if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
                 raise ValueError(f"{self.name}: copy {copy} has other spaces than copy 0; expected equal ones")
@@ -579,11 +568,6 @@ def _made(environment: Any) -> gymnasium.Env[Any, Any]:
     if not isinstance(made, gymnasium.Env):
         raise TypeError(f"environments holds {made!r}; expected Gymnasium environments")
     return made
-
-
-def _name_of(environment: Any) -> str:
-    spec = getattr(environment, "spec", None)
-    return spec.id if spec is not None else type(environment.unwrapped).__name__
 
 
 # ---------------------------------------------------------------------- the front door

@@ -22,10 +22,10 @@ from itertools import chain, repeat
 from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rlbook_lib.checks import Array, Count, Environment, Floats, Positive, Seed, UnitInterval, check, checked
-from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows
+from rlbook_lib.mdp import MDP, BoolArray, FloatArray, IntArray, Policy, policy_rows, table_columns
 
 Schedule: TypeAlias = UnitInterval | Callable[[int], float]  # one number, or a number for each count from 1
 
@@ -119,12 +119,10 @@ class ScheduleTable:
         """The array, with entries up to ``count`` at least."""
         if count >= len(self.values):
             have, need = len(self.values), max(count + 1, 2 * len(self.values))
-            self.values = np.concatenate([self.values, [self._at(n) for n in range(have, need)]])
+            at: Any = self.schedule if callable(self.schedule) else lambda n: self.constant
+            more = [check(f"{self.name}({n})", at(n), UnitInterval) for n in range(have, need)]
+            self.values = np.concatenate([self.values, more])
         return self.values
-
-    def _at(self, n: int) -> float:
-        value = self.schedule(n) if callable(self.schedule) else self.schedule
-        return check(f"{self.name}({n})", value, UnitInterval)
 
 
 # ---------------------------------------------------------------------- epsilon-greedy
@@ -203,26 +201,19 @@ def _lower_triangle(n: int) -> FloatArray:
 # ---------------------------------------------------------------------- experience, for all runs at once
 
 
-class Walk:
+class _Walk:
     """Where experience comes from. The arrays are (n,), one entry for each run that is under way.
 
     A learner draws with ``uniform``, acts with ``step``, learns, and calls ``move_on``, which files finished
-    episodes and starts the next ones. Runs that have played all their episodes leave the arrays; ``run`` says which
-    runs the others are, and ``offset`` where their part begins in a table of all states of all runs, (R*S, A).
+    episodes and starts the next ones. Runs that have played all their episodes leave the arrays: ``run`` says which
+    runs the others are, ``began`` and ``total`` when their episode began and what it has paid, and ``offset`` where
+    their part begins in a table of all states of all runs, (R*S, A). ``returns`` and ``lengths`` are (R, episodes).
     """
 
-    n_states: int
-    n_actions: int
-    runs: int
-    episodes: int
     run: IntArray
-    offset: IntArray
-    state: IntArray
     episode: IntArray
-    began: IntArray  # the clock when the episode began
-    total: FloatArray  # rewards of the episode so far
-    returns: FloatArray  # (R, episodes), as are the lengths
-    lengths: IntArray
+    began: IntArray
+    total: FloatArray
     random: UniformColumns
     all_ended = False
     clock = 0
@@ -237,24 +228,8 @@ class Walk:
         self.random.advance()
         return self.run.size > 0
 
-    def uniform(self, column: str) -> FloatArray:
-        """One uniform random number for each run under way, (n,), from its column of that name."""
-        raise NotImplementedError
 
-    def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
-        """Take one action in each run: next states, rewards, and two flags, each (n,).
-
-        These are ``terminated`` (the next state is an end, worth 0) and ``over`` (the episode is, by termination or by
-        truncation).
-        """
-        raise NotImplementedError
-
-    def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
-        """Go to the next states, or on to a new episode; returns which entries stay, None for all."""
-        raise NotImplementedError
-
-
-class TableWalk(Walk):
+class TableWalk(_Walk):
     """R runs in lockstep on one transition table; a run that ends an episode starts the next one at once.
 
     With ``together`` runs wait for each other: the next episode begins when all have ended the last.
@@ -283,9 +258,15 @@ class TableWalk(Walk):
         self.state = np.full(runs, self._first_states(self.run))
 
     def uniform(self, column: str) -> FloatArray:
+        """One uniform random number for each run under way, (n,), from its column of that name."""
         return self.random.row(column, self.run)
 
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
+        """Take one action in each run: next states, rewards, and two flags, each (n,).
+
+        These are ``terminated`` (the next state is an end, worth 0) and ``over`` (the episode is, by termination or by
+        truncation).
+        """
         transition = self.state * self.n_actions + action
         if self.table.slots > 1:
             transition = self.table.draw(transition, self.uniform("transition"))
@@ -296,6 +277,7 @@ class TableWalk(Walk):
         return self.table.next_state.take(transition), reward, terminated, over
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
+        """Go to the next states, or on to a new episode; returns which entries stay, None for all."""
         self.state, self.all_ended, keep = next_state, False, None
         ended = over.nonzero()[0]
         if ended.size:
@@ -360,10 +342,11 @@ class TableWalk(Walk):
     def _first_states(self, run: IntArray) -> IntArray | int:
         if "start" not in self.table.needs:
             return self.table.start_states[0]
-        return self.table.draw_start(self.random.row("start", run))
+        place = np.searchsorted(self.table.start_cumulative, self.random.row("start", run), side="right")
+        return self.table.start_states[place]
 
 
-class EnvironmentWalk(Walk):
+class EnvironmentWalk(_Walk):
     """A real Gymnasium environment, one run after another: the arrays have one entry."""
 
     def __init__(
@@ -434,6 +417,9 @@ class EnvironmentWalk(Walk):
         return np.array([state])
 
 
+Walk: TypeAlias = TableWalk | EnvironmentWalk
+
+
 class UniformColumns:
     """Uniform random numbers in [0, 1), drawn in blocks: at each step a row per purpose, a column per run."""
 
@@ -487,23 +473,23 @@ class TransitionTable:
         self,
         n_states: int,
         n_actions: int,
-        pair: ArrayLike,
-        chance: ArrayLike,
-        next_state: ArrayLike,
-        reward: ArrayLike,
-        terminated: ArrayLike,
+        pair: IntArray,
+        chance: FloatArray,
+        next_state: IntArray,
+        reward: FloatArray,
+        terminated: BoolArray,
         start: FloatArray,
     ) -> None:
         self.n_states, self.n_actions = n_states, n_actions
-        order = np.argsort(np.asarray(pair), kind="stable")
-        pair = np.asarray(pair)[order]
+        order = np.argsort(pair, kind="stable")
+        pair = pair[order]
         self.pairs = n_states * n_actions
         slot = np.arange(len(pair)) - np.searchsorted(pair, pair)  # k-th transition of its pair
         self.slots = int(slot.max()) + 1
 
-        def spread(values: ArrayLike, dtype: Any) -> NDArray[Any]:
+        def spread(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
             array = np.zeros((self.slots, self.pairs), dtype=dtype)  # (K, S*A)
-            array[slot, pair] = np.asarray(values)[order]
+            array[slot, pair] = values[order]
             return array
 
         self.cumulative = cumulative_chances(spread(chance, float))  # (K-1, S*A)
@@ -511,10 +497,9 @@ class TransitionTable:
         self.reward = spread(reward, float).ravel()
         self.terminated = spread(terminated, bool).ravel()
         self.start_states = np.flatnonzero(start)
-        after, over = np.asarray(next_state), np.asarray(terminated, dtype=bool)
         self.ends = np.zeros(n_states, dtype=bool)  # states in which episodes only end
-        self.ends[after[over]] = True
-        self.ends[after[~over]] = False
+        self.ends[next_state[terminated]] = True
+        self.ends[next_state[~terminated]] = False
         self.ends[self.start_states] = False
         self.start_cumulative = cumulative_chances(start[self.start_states, None])[:, 0]
         self.needs = ("transition",) * (self.slots > 1) + ("start",) * (len(self.start_states) > 1)
@@ -541,10 +526,6 @@ class TransitionTable:
         """One first state."""
         return self.start_states.item(bisect_right(self.start_cumulative, u) if "start" in self.needs else 0)
 
-    def draw_start(self, u: FloatArray) -> IntArray:
-        """First states, (n,)."""
-        return self.start_states[np.searchsorted(self.start_cumulative, u, side="right")]
-
     @classmethod
     def from_mdp(cls, mdp: MDP) -> TransitionTable:
         """The table of an MDP; an episode never starts in a terminal state."""
@@ -562,20 +543,6 @@ class TransitionTable:
         if start.sum() == 0:
             raise ValueError("env_or_mdp starts in a terminal state; expected a start in another state")
         return cls(mdp.n_states, mdp.n_actions, pair, chance, after, reward, mdp.terminal[after], start / start.sum())
-
-    @classmethod
-    def from_p(cls, p: Any, start: ArrayLike) -> TransitionTable:
-        """The table of a Gymnasium environment, ``P[s][a] = [(chance, next_state, reward, done), ...]``."""
-        n_actions = len(p[0])
-        rows = [
-            (s * n_actions + a, *entry)
-            for s in range(len(p))
-            for a in range(n_actions)
-            for entry in p[s][a]
-            if entry[0] > 0
-        ]
-        pair, chance, after, reward, done = (np.array(column) for column in zip(*rows))
-        return cls(len(p), n_actions, pair, chance, after, reward, done, np.asarray(start, dtype=float))
 
 
 class PolicySampler:
@@ -670,7 +637,7 @@ def _known_dynamics(env: Any) -> tuple[TransitionTable | None, int | None]:
         and hasattr(env, "P")
         and not getattr(env, "fickle_passenger", False)
     ):
-        return TransitionTable.from_p(env.P, env.initial_state_distrib), limit
+        return TransitionTable(len(env.P), len(env.P[0]), *table_columns(env.P), env.initial_state_distrib), limit
     return None, limit
 
 

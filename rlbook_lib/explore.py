@@ -684,8 +684,11 @@ def explore(
     built = [_Control(name, spec, labels, initial) for name, spec in controls.items()]
     coarse = {name: _Control(name, spec, labels, initial) for name, spec in stored.items()}
     kept = [coarse.get(control.name, control) for control in built]
-    if stored or not live:
-        _require_few(kept, "stored values for more of them" if live else "live=True")
+    counts = [len(control.values) for control in kept]
+    if (stored or not live) and math.prod(counts) > MAX_STATES:
+        states = f"{' x '.join(map(str, counts))} = {math.prod(counts)} states"
+        remedy = "stored values for more of them" if live else "live=True"
+        raise ValueError(f"the controls have {states}; expected at most {MAX_STATES}, or {remedy}")
     for control in kept:
         if control.name in handle:
             _require_handle(control, handle[control.name])
@@ -693,13 +696,6 @@ def explore(
     if live:
         return LiveExplore(setup, update, built, kept if stored else _coarser(built, handle), looks)
     return Explore(setup, update, built, looks)
-
-
-def _require_few(controls: Sequence[_Control], remedy: str) -> None:
-    count = math.prod(len(control.values) for control in controls)
-    if count > MAX_STATES:
-        parts = " x ".join(str(len(control.values)) for control in controls)
-        raise ValueError(f"the controls have {parts} = {count} states; expected at most {MAX_STATES}, or {remedy}")
 
 
 def _require_alt(alt: str | None) -> None:

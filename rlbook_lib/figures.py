@@ -6,7 +6,7 @@ on light and on dark pages; black is drawn in the page's text color.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import matplotlib
@@ -31,12 +31,7 @@ MazeLike = Annotated[Any, Offers("a maze", ("rows", "columns", "wall_states", "g
 _LINES = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1.2)), (0, (8, 2))]
 _TINT = 0.5  # the strongest tint of a cell, so that text stays readable on it in light and dark
 Direction: TypeAlias = Literal["up", "down", "left", "right"]
-_DIRECTIONS: dict[str, tuple[float, float]] = {
-    "up": (0.0, -1.0),
-    "down": (0.0, 1.0),
-    "left": (-1.0, 0.0),
-    "right": (1.0, 0.0),
-}
+_DIRECTIONS = {"up": (0.0, -1.0), "down": (0.0, 1.0), "left": (-1.0, 0.0), "right": (1.0, 0.0)}
 
 
 def use_style() -> None:
@@ -144,31 +139,21 @@ class MazeDrawing:
         self._rows, self._columns = int(maze.rows), int(maze.columns)
         self._n_states = self._rows * self._columns
         self._directions = [_DIRECTIONS[name] for name in actions]
+        self.axes_lengths = {"S": self._n_states, "A": len(actions)}  # what the arrays of a call must fit
         self._walls = set(map(int, maze.wall_states))
         self._marks = {int(s): "G" for s in maze.goal_states} | {int(s): "T" for s in maze.trap_states}
         self._start = int(maze.start_state)
-        self._has_values = False
-        self._has_q = False
+        self._has_values = self._has_q = False
         self._policy: np.ndarray | None = None
         self._size = _cell_points(ax, self._rows, self._columns)
         self._draw_cells()
         self._draw_layers()
-
-    @property
-    def axes_lengths(self) -> dict[str, int]:
-        """The numbers of states and actions, which arrays must have."""
-        return {"S": self._n_states, "A": len(self._directions)}
 
     # The parts.
 
     def _place(self, state: int) -> tuple[float, float]:
         row, column = divmod(state, self._columns)
         return column + 0.5, row + 0.5
-
-    @property
-    def _open(self) -> list[int]:
-        """States that have values and actions: no walls, goals or traps."""
-        return [s for s in range(self._n_states) if s not in self._walls and s not in self._marks]
 
     def _draw_cells(self) -> None:
         ax = self.ax
@@ -205,7 +190,7 @@ class MazeDrawing:
         self._value_texts: dict[int, Text] = {}
         self._arrows: dict[int, PathPatch] = {}
         thin: dict[str, Any] = {"edgecolor": (*matplotlib.colors.to_rgb(COLORS["gray"]), 0.6), "linewidth": 0.6}
-        for state in self._open:
+        for state in (s for s in range(self._n_states) if s not in self._walls and s not in self._marks):
             x, y = self._place(state)
             for action, (dx, dy) in enumerate(self._directions):
                 corners = [(x, y), (x + (dx - dy) / 2, y + (dy + dx) / 2), (x + (dx + dy) / 2, y + (dy - dx) / 2)]
@@ -430,64 +415,8 @@ class _Tree:
             self.ax.text(x, y, label, ha="left", va="center", fontsize=11, **style)
 
 
-# Kind: title, width in inches, levels, inches per level.
-_BACKUPS: dict[str, tuple[str, float, int, float]] = {
-    "v": ("state value", 3.1, 2, 0.72),
-    "q": ("action value", 3.8, 2, 0.72),
-    "v_star": ("best state value", 3.1, 2, 0.72),
-    "q_star": ("best action value", 3.1, 2, 0.72),
-    "mc": ("Monte Carlo", 2.0, 4, 0.62),
-    "td0": ("TD(0)", 2.0, 2, 0.62),
-    "n_step": ("n-step TD", 2.0, 4, 0.62),
-    "sarsa": ("SARSA", 1.9, 2, 0.72),
-    "q_learning": ("Q-learning", 2.1, 2, 0.72),
-}
-BACKUP_KINDS = tuple(_BACKUPS)
-
-
-@checked
-def backup_diagram(*kinds: str) -> Figure:
-    """Which states and actions an update looks at: circles are states, dots are actions, squares are ends.
-
-    Several of ``BACKUP_KINDS`` stand side by side, each under its name.
-
-    Source:
-        Sutton and Barto (2018), the diagrams of chapters 3 to 7, drawn anew.
-    """
-    for kind in kinds:
-        if kind not in _BACKUPS:
-            raise ValueError(f"kind is {kind!r}; expected one of {list(BACKUP_KINDS)}")
-    if not kinds:
-        raise ValueError(f"no kind; expected one or more of {list(BACKUP_KINDS)}")
-    head = 0.35 if len(kinds) > 1 else 0.0  # room for the names
-    width = sum(_BACKUPS[kind][1] for kind in kinds)
-    height = 0.5 + head + max(_BACKUPS[kind][2] * _BACKUPS[kind][3] for kind in kinds)
-    figure = plt.figure(figsize=(width, height), layout="none")
-    ax = figure.add_axes((0, 0, 1, 1))
-    ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
-    ax.axis("off")
-    left = 0.0
-    for kind in kinds:
-        name, room, _, step = _BACKUPS[kind]
-        _draw_backup(_Tree(ax, left, height - head - 0.25, step), kind)
-        if head:
-            ax.text(left + 0.3, height - 0.2, name, ha="left", va="center", fontsize=11, fontweight="bold")
-        left += room
-    return figure
-
-
-def _draw_backup(tree: _Tree, kind: str) -> None:
-    if kind in ("v", "v_star"):
-        _backup_v(tree, maximum=kind == "v_star")
-    elif kind in ("q", "q_star"):
-        _backup_q(tree, maximum=kind == "q_star")
-    elif kind in ("mc", "td0", "n_step"):
-        _backup_line(tree, kind)
-    else:
-        _backup_control(tree, kind)
-
-
-def _backup_v(tree: _Tree, maximum: bool) -> None:
+def _backup_v(tree: _Tree, kind: str) -> None:
+    maximum = kind == "v_star"
     root = tree.state(1.5, 0, "$s$")
     for branch, x in enumerate((0.6, 1.5, 2.4)):
         action = tree.action(x, 1, "$a$" if branch == 2 else "")
@@ -498,7 +427,8 @@ def _backup_v(tree: _Tree, maximum: bool) -> None:
     tree.arc(root, 50, "max" if maximum else "mean under π", "blue" if maximum else "purple")
 
 
-def _backup_q(tree: _Tree, maximum: bool) -> None:
+def _backup_q(tree: _Tree, kind: str) -> None:
+    maximum = kind == "q_star"
     root = tree.action(1.5, 0, "$s, a$")
     for branch, x in enumerate((0.75, 2.05)):
         state = tree.state(x, 1, "$s'$" if branch == 1 else "")
@@ -537,6 +467,51 @@ def _backup_control(tree: _Tree, kind: str) -> None:
     tree.arc(state, 36, "max")
 
 
+# Kind: title, width in inches, levels, inches per level, and what draws it.
+_BACKUPS: dict[str, tuple[str, float, int, float, Callable[[_Tree, str], None]]] = {
+    "v": ("state value", 3.1, 2, 0.72, _backup_v),
+    "q": ("action value", 3.8, 2, 0.72, _backup_q),
+    "v_star": ("best state value", 3.1, 2, 0.72, _backup_v),
+    "q_star": ("best action value", 3.1, 2, 0.72, _backup_q),
+    "mc": ("Monte Carlo", 2.0, 4, 0.62, _backup_line),
+    "td0": ("TD(0)", 2.0, 2, 0.62, _backup_line),
+    "n_step": ("n-step TD", 2.0, 4, 0.62, _backup_line),
+    "sarsa": ("SARSA", 1.9, 2, 0.72, _backup_control),
+    "q_learning": ("Q-learning", 2.1, 2, 0.72, _backup_control),
+}
+BACKUP_KINDS = tuple(_BACKUPS)
+
+
+@checked
+def backup_diagram(*kinds: str) -> Figure:
+    """Which states and actions an update looks at: circles are states, dots are actions, squares are ends.
+
+    Several of ``BACKUP_KINDS`` stand side by side, each under its name.
+
+    Source: Sutton & Barto (2018), the diagrams of chapters 3 to 7, drawn anew.
+    """
+    for kind in kinds:
+        if kind not in _BACKUPS:
+            raise ValueError(f"kind is {kind!r}; expected one of {list(BACKUP_KINDS)}")
+    if not kinds:
+        raise ValueError(f"no kind; expected one or more of {list(BACKUP_KINDS)}")
+    head = 0.35 if len(kinds) > 1 else 0.0  # room for the names
+    width = sum(_BACKUPS[kind][1] for kind in kinds)
+    height = 0.5 + head + max(_BACKUPS[kind][2] * _BACKUPS[kind][3] for kind in kinds)
+    figure = plt.figure(figsize=(width, height), layout="none")
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
+    ax.axis("off")
+    left = 0.0
+    for kind in kinds:
+        name, room, _, step, draw = _BACKUPS[kind]
+        draw(_Tree(ax, left, height - head - 0.25, step), kind)
+        if head:
+            ax.text(left + 0.3, height - 0.2, name, ha="left", va="center", fontsize=11, fontweight="bold")
+        left += room
+    return figure
+
+
 def agent_environment_loop() -> Figure:
     """The loop of reinforcement learning: the agent acts, the environment answers with a reward and a state."""
     figure = plt.figure(figsize=(6.0, 2.7), layout="none")
@@ -550,9 +525,9 @@ def agent_environment_loop() -> Figure:
         ax.add_patch(box)
         ax.text(3, y, name, ha="center", va="center_baseline", fontsize=13)
     ways = (
-        ([(3.95, 2.1), (5.0, 2.1), (5.0, 0.6), (3.98, 0.6)]),
-        ([(2.05, 0.72), (1.15, 0.72), (1.15, 2.0), (2.02, 2.0)]),
-        ([(2.05, 0.48), (0.85, 0.48), (0.85, 2.22), (2.02, 2.22)]),
+        [(3.95, 2.1), (5.0, 2.1), (5.0, 0.6), (3.98, 0.6)],
+        [(2.05, 0.72), (1.15, 0.72), (1.15, 2.0), (2.02, 2.0)],
+        [(2.05, 0.48), (0.85, 0.48), (0.85, 2.22), (2.02, 2.22)],
     )
     line: dict[str, Any] = dict(color=COLORS["text"], linewidth=1.4, joinstyle="round", shrinkA=0, shrinkB=0)
     for points in ways:

@@ -28,17 +28,16 @@ FloatArray: TypeAlias = NDArray[np.float64]
 PsiFunction: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64], FloatArray], ArrayLike]
 SampledKind: TypeAlias = Literal["return", "reward_to_go", "td_error", "n_step", "gae"]
 ExactKind: TypeAlias = Literal["action_value", "advantage"]
-Baseline: TypeAlias = Literal["none", "mean", "value", "optimal"]
+Baseline: TypeAlias = Literal["none", "mean", "value"]
 
 SAMPLED_KINDS: tuple[str, ...] = get_args(SampledKind)
 EXACT_KINDS: tuple[str, ...] = get_args(ExactKind)
-BASELINES: tuple[str, ...] = get_args(Baseline)
 TAKES_BASELINE = ("return", "reward_to_go", "action_value")
 
 PolicyTable: TypeAlias = Integers[NDArray[np.int64], "S"] | Probabilities[FloatArray, "S A"]
 Logits: TypeAlias = Floats[FloatArray, "S A"]  # of a softmax policy, one row per state
 StateValues: TypeAlias = Floats[FloatArray, "S"]
-StateBaseline: TypeAlias = Baseline | Floats[FloatArray, ""] | StateValues
+StateBaseline: TypeAlias = Baseline | Literal["optimal"] | Floats[FloatArray, ""] | StateValues
 StepNumbers: TypeAlias = Numbers[Array, "T N?"]
 
 
@@ -397,7 +396,6 @@ def psi_weights(
     baseline: Baseline = "none",
     discount_time: bool = False,
     mask: Ends | None = None,
-    squared_scores: StepNumbers | None = None,
 ) -> Array:
     """The weight Psi_t of each step's score in the gradient's estimate.
 
@@ -413,14 +411,12 @@ def psi_weights(
             bootstrap with them at truncations and at the buffer's end; without them, nothing comes after.
         lam, n: for "gae" and for "n_step".
         baseline: subtracted from the first two kinds: "none"; "mean", the mean of all weights (which contains
-            the step's own, and so shrinks the gradient by a factor 1 - 1/N for N one-step episodes); "value",
-            V(s_t); "optimal", the number of least variance as estimated from the same steps.
+            the step's own, and so shrinks the gradient by a factor 1 - 1/N for N one-step episodes); or "value", V(s_t).
         discount_time: multiply by gamma^t, t counted from the start of the episode (or of the buffer).
             Without it the estimate is the usual one, not of the gradient of J. No effect on "return", which
             has it.
         mask: same shape, not all 0; weights are 0 where it is 0, and such steps count for no
             baseline.
-        squared_scores: |grad log pi|^2 of each step, same shape; for the baseline "optimal".
 
     Returns:
         As the rewards; no gradient flows through, they are constants.
@@ -432,15 +428,12 @@ def psi_weights(
     """
     needed = {"values": values} if kind not in SAMPLED_KINDS[:2] or baseline == "value" else {}
     needed |= {"next_values": next_values} if kind not in SAMPLED_KINDS[:2] else {}
-    needed |= {"squared_scores": squared_scores} if baseline == "optimal" else {}
     for name, array in needed.items():
         if array is None:
             raise ValueError(f"{name} is None; the kind {kind!r} with the baseline {baseline!r} needs it")
     if baseline != "none":
         _require_takes_baseline(kind, TAKES_BASELINE)
-    rewards, values, next_values, squared_scores = (
-        x.detach() if isinstance(x, Tensor) else x for x in (rewards, values, next_values, squared_scores)
-    )
+    rewards, values, next_values = (x.detach() if isinstance(x, Tensor) else x for x in (rewards, values, next_values))
     counted = rewards == rewards if mask is None else mask  # (T,) or (T, N) bool
     if not bool(counted.any()):
         raise ValueError("mask is 0 everywhere; expected at least one step that counts")
@@ -448,17 +441,13 @@ def psi_weights(
         check("values", values if kind not in SAMPLED_KINDS[:2] else values[counted], Floats[Array, "..."])
     following = rewards * 0 if next_values is None else next_values
     weights = _core(kind, rewards, values, following, terminated, truncated, gamma, lam, n)
-    time = _time_in_episode(terminated | truncated, weights)
-    discount = gamma**time if discount_time and kind != "return" else 1.0
     if baseline == "mean":
         weights = weights - weights[counted].mean()
     elif baseline == "value":
         weights = library_of(weights).where(counted, weights - values, weights)
-    elif baseline == "optimal":
-        assert squared_scores is not None  # it was asked for above
-        squares = (squared_scores * discount**2)[counted]
-        weights = weights - optimal_baseline(_on_cpu(squares), _on_cpu(weights[counted]))
-    return weights * discount * counted
+    if discount_time and kind != "return":
+        weights = weights * gamma ** _time_in_episode(terminated | truncated, weights)
+    return weights * counted
 
 
 def _core(
@@ -508,7 +497,3 @@ def _require_takes_baseline(kind: str, kinds: tuple[str, ...]) -> None:
     if kind not in kinds:
         takers = ", ".join(map(repr, kinds))
         raise ValueError(f"baseline is not 'none'; expected 'none' for {kind!r}, only {takers} take this one")
-
-
-def _on_cpu(array: Array) -> FloatArray:
-    return array.cpu().numpy() if isinstance(array, Tensor) else array

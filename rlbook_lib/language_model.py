@@ -153,11 +153,6 @@ def causal_attention(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
-def _amd_with_avx512() -> bool:
-    found = torch.cpu.get_capabilities()
-    return bool(found.get("avx512_f", False)) and str(found.get("cpu_name", "")).startswith("AMD")
-
-
 class _Linear(nn.Linear):
     """A linear layer, by the faster of two ways to the same sums.
 
@@ -167,7 +162,9 @@ class _Linear(nn.Linear):
     differ by rounding.
     """
 
-    by_convolution = torch.backends.mkldnn.is_available() and _amd_with_avx512()
+    _found = torch.cpu.get_capabilities()
+    _amd_with_avx512 = _found.get("avx512_f", False) and str(_found.get("cpu_name", "")).startswith("AMD")
+    by_convolution = bool(torch.backends.mkldnn.is_available() and _amd_with_avx512)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""

@@ -128,10 +128,7 @@ class Maze(gymnasium.Env[Any, Any]):
             raise ValueError(f"options has {sorted(unknown)}; the only option is 'start'")
         start = index("start", options.get("start", self.start_state), self.n_states)
         if self.terminal[start]:
-            raise ValueError(
-                f"start is state {start}, cell {self.cell(start)}, a {_cell_name(self._cells[start])}; "
-                "an episode can only start on a free cell"
-            )
+            raise ValueError(f"start is state {start}, cell {self._cells[start]!r}; expected a free cell")
         self.agent_state, self._running = start, True
         return start, {}
 
@@ -220,10 +217,6 @@ class Maze(gymnasium.Env[Any, Any]):
         if draw >= self.slip:
             return action
         return SIDES[action][0] if draw < self.slip / 2 else SIDES[action][1]
-
-
-def _cell_name(kind: str) -> str:
-    return {"S": "start cell", "G": "goal", "T": "trap", "#": "wall", ".": "free cell"}[kind]
 
 
 def _read_layout(layout: str | Sequence[str]) -> tuple[str, ...]:

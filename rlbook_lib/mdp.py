@@ -60,10 +60,13 @@ class MDP:
         self.n_states = rows.shape[1]
         self.n_actions = rows.shape[0] // self.n_states
         self.axes_lengths = {"S": self.n_states, "A": self.n_actions}  # what the arrays of a call must fit
-        self.terminal = self._read_terminal(terminal)
-        self.continuation = _without_rows(rows, np.repeat(self.terminal, self.n_actions))
-        _require_distributions(self.continuation, self.terminal, self.n_actions)
-        loops = _self_loops(self.terminal, self.n_actions)
+        flags = np.zeros(self.n_states) if terminal is None else terminal
+        self.terminal = np.array(check("terminal", flags, Flags[Array, str(self.n_states)]))
+        ending = np.repeat(self.terminal, self.n_actions)  # by row
+        self.continuation = _without_rows(rows, ending)
+        _require_distributions(self.continuation, ending, self.n_actions)
+        stay = ending.nonzero()[0], ending.nonzero()[0] // self.n_actions
+        loops = scipy.sparse.csr_array((np.ones(len(stay[0])), stay), shape=rows.shape)
         with_loops = scipy.sparse.csr_array(self.continuation + loops)
         self.transitions = with_loops.toarray().reshape(dense_shape) if dense_shape else with_loops
         self.reward_table, self.rewards = self._read_rewards(rewards)
@@ -162,11 +165,6 @@ class MDP:
 
     def _row(self, state: int, action: int) -> int:
         return index("state", state, self.n_states) * self.n_actions + index("action", action, self.n_actions)
-
-    def _read_terminal(self, terminal: Array | None) -> BoolArray:
-        if terminal is None:
-            return np.zeros(self.n_states, dtype=bool)
-        return np.array(check("terminal", terminal, Flags[Array, str(self.n_states)]))
 
     def _read_rewards(self, rewards: Array) -> tuple[Any, FloatArray]:
         """The reward per transition, or None, and the expected reward (S, A), zero at terminals."""
@@ -399,22 +397,13 @@ def _without_rows(rows: scipy.sparse.csr_array, drop: BoolArray) -> scipy.sparse
     return scipy.sparse.csr_array((rows.data[keep], rows.indices[keep].astype(index), pointers), shape=rows.shape)
 
 
-def _self_loops(terminal: BoolArray, actions: int) -> scipy.sparse.csr_array:
-    """Rows (S*A, S) that stay in a terminal state and are empty elsewhere."""
-    states = np.repeat(np.flatnonzero(terminal), actions)
-    pairs = np.flatnonzero(np.repeat(terminal, actions))
-    return scipy.sparse.csr_array(
-        (np.ones(len(pairs)), (pairs, states)), shape=(len(terminal) * actions, len(terminal))
-    )
-
-
-def _require_distributions(rows: scipy.sparse.csr_array, terminal: BoolArray, actions: int) -> None:
+def _require_distributions(rows: scipy.sparse.csr_array, ending: BoolArray, actions: int) -> None:
     if not np.isfinite(rows.data).all():
         raise ValueError("transitions holds NaN or infinite values; expected finite numbers")
     if (rows.data < 0).any():
         raise ValueError(f"transitions holds {rows.data.min():g}; expected probabilities")
     sums = np.asarray(rows.sum(axis=1)).ravel()
-    bad = np.flatnonzero((np.abs(sums - 1) > ROW_SUM_TOLERANCE) & ~np.repeat(terminal, actions))
+    bad = np.flatnonzero((np.abs(sums - 1) > ROW_SUM_TOLERANCE) & ~ending)
     if len(bad):
         state, action = divmod(int(bad[0]), actions)
         raise ValueError(
@@ -423,14 +412,19 @@ def _require_distributions(rows: scipy.sparse.csr_array, terminal: BoolArray, ac
         )
 
 
-def _mdp_from_table(cls: type[MDP], table: Any, start: Array, gamma: float) -> MDP:
-    """Build an MDP from a Gymnasium table ``P[s][a] = [(probability, next_state, reward, done), ...]``."""
+def table_columns(table: Any) -> tuple[IntArray, FloatArray, IntArray, FloatArray, BoolArray]:
+    """What a Gymnasium table ``P[s][a] = [(probability, next_state, reward, done), ...]`` holds: s * A + a, and these four."""
     n_states, n_actions = len(table), len(table[0])
-    entries = [
-        (s, a, *entry) for s in range(n_states) for a in range(n_actions) for entry in table[s][a] if entry[0] > 0
-    ]
-    source, action, chance, after, reward, done = (np.array(column) for column in zip(*entries))
-    done = done.astype(bool)
+    pairs = [(s, a) for s in range(n_states) for a in range(n_actions)]
+    rows = [(s * n_actions + a, *entry) for s, a in pairs for entry in table[s][a] if entry[0] > 0]
+    pair, chance, after, reward, done = (np.array(column) for column in zip(*rows))
+    return pair, chance, after, reward, done.astype(bool)
+
+
+def _mdp_from_table(cls: type[MDP], table: Any, start: Array, gamma: float) -> MDP:
+    n_states, n_actions = len(table), len(table[0])
+    pair, chance, after, reward, done = table_columns(table)
+    source = pair // n_actions
     # only states that an episode can be in decide where episodes end
     inside = np.ones(n_states, dtype=bool) if start is None else np.asarray(start) > 0
     while True:
@@ -445,7 +439,7 @@ def _mdp_from_table(cls: type[MDP], table: Any, start: Array, gamma: float) -> M
     clash = np.flatnonzero(terminal[after] & visited & ~done & ~terminal[source])
     if len(clash):
         raise ValueError(f"env_or_id enters state {after[clash[0]]} both with and without ending the episode")
-    pair, shape = source * n_actions + action, (n_states * n_actions, n_states)
+    shape = n_states * n_actions, n_states
     transitions = scipy.sparse.csr_array((chance.astype(float), (pair, after)), shape=shape)  # sums duplicates
     paid = scipy.sparse.csr_array((chance * reward, (pair, after)), shape=shape)
     rewards = paid.copy()

@@ -151,11 +151,6 @@ class NumpyForward:
                 np.maximum(rows, 0, out=rows)
         return rows
 
-    @property
-    def on_cpu(self) -> bool:
-        """Whether numpy can see the weights."""
-        return self.layers[0][0].is_cpu
-
     def __getstate__(self) -> dict[str, Any]:
         """A copy looks at its own weights: it takes no views along."""
         return {"layers": self.layers, "_views": [], "_addresses": []}
@@ -189,9 +184,9 @@ class _Perceptron(nn.Module):
 
     def _raw(self, observations: FloatArray) -> FloatArray:
         """The perceptron's outputs in numpy, wherever the weights are."""
-        if self._fast.on_cpu:
-            return self._fast(observations)
         weight = self._fast.layers[0][0]
+        if weight.is_cpu:
+            return self._fast(observations)
         with torch.no_grad():
             rows = torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)
             outputs: FloatArray = self.network(rows).cpu().numpy()

@@ -19,11 +19,11 @@ from rlbook_lib.checks import Array, Count, Environment, Finite, Flags, Floats, 
 from rlbook_lib.checks import UnitInterval, Values
 from rlbook_lib.checks import checked, settings
 from rlbook_lib.gradient_estimators import psi_weights
-from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
+from rlbook_lib.networks import ValueNetwork
 from rlbook_lib.returns import normalize_advantages
 from rlbook_lib.rollout import Actors, Collector, Rollout, flatten, open_actors, value_estimates
-from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
-from rlbook_lib.training import gradient_step, return_scale, train
+from rlbook_lib.training import Adam, Optimizer, ReturnScale, Run, RunOptions, State, TrainingResult, Update
+from rlbook_lib.training import gradient_step, train
 
 # --------------------------------------------------------------------------------------------------- the losses
 
@@ -62,7 +62,7 @@ def critic_loss(values: Floats[Array, "..."], targets: Floats[Array, "..."]) -> 
 
 
 @settings
-class ReinforceConfig:
+class ReinforceConfig(ReturnScale):
     """Settings of REINFORCE; the defaults solve CartPole-v1."""
 
     total_steps: Count = 200_000  #: environment steps, all episodes together; the update that reaches it is last
@@ -71,8 +71,7 @@ class ReinforceConfig:
     value_learning_rate: Positive = 1e-2  #: of the value network, if the baseline is "value"
     gamma: UnitInterval = 0.99  #: discount; 0.9 to 1
     psi: Literal["return", "reward_to_go"] = "reward_to_go"  #: "return" is what the derivation starts with
-    #: "value" is learned; "optimal" is a number, estimated from the same episodes by scores of the outputs
-    baseline: Literal["none", "mean", "value", "optimal"] = "value"
+    baseline: Literal["none", "mean", "value"] = "value"  #: "value" is learned
     discount_time: bool = False  #: weight with gamma^t, as the gradient of the discounted objective asks
     normalize: bool = True  #: shift and scale the weights of an update to mean 0 and deviation 1
     entropy_coefficient: NotNegative = 0.0  #: reward for entropy, 0 to 0.05
@@ -82,11 +81,6 @@ class ReinforceConfig:
     hidden: tuple[Count, ...] = (64,)  #: hidden layers of both networks; () with one-hot observations is a table
     activation: Literal["tanh", "relu"] = "tanh"  #: between the layers
     initial_log_std: Finite = 0.0  #: of a Gaussian policy
-
-    @property
-    def scale(self) -> float:
-        """The unit of the value network's outputs, in reward units."""
-        return return_scale(None, self.gamma)
 
 
 @checked
@@ -132,7 +126,6 @@ def reinforce_update(
     policy, value, flags = actors.policy, actors.value, (rollout.terminated, rollout.truncated)
     critic = config.baseline == "value"
     values, next_values = value_estimates(rollout, value) if critic else (None, None)
-    squares = _squared_scores(policy, rollout) if config.baseline == "optimal" else None
     psi = psi_weights(
         config.psi,
         rollout.rewards,
@@ -143,7 +136,6 @@ def reinforce_update(
         baseline=config.baseline,
         discount_time=config.discount_time,
         mask=mask,
-        squared_scores=squares,
     )
     kept = flatten(mask)  # (T N,)
     batch, psi = rollout.batch(), flatten(psi)[kept]
@@ -162,20 +154,6 @@ def reinforce_update(
     return metrics
 
 
-def _squared_scores(policy: Any, rollout: Rollout) -> Array:
-    """|grad log pi(a_t | s_t)|^2 by the logits, or by the means and logarithms of deviations; (T, N)."""
-    outputs, actions = torch.as_tensor(rollout.outputs), torch.as_tensor(rollout.actions)
-    if isinstance(policy, CategoricalPolicy):
-        probabilities = outputs.exp()
-        taken = probabilities.gather(-1, actions[..., None])[..., 0]
-        squares = 1 - 2 * taken + (probabilities**2).sum(-1)
-    else:
-        mean, log_std = outputs.chunk(2, -1)
-        z = (actions - mean) * torch.exp(-log_std)
-        squares = ((z * torch.exp(-log_std)) ** 2 + (z * z - 1) ** 2).sum(-1)
-    return squares if isinstance(rollout.rewards, Tensor) else squares.numpy()
-
-
 @checked
 def train_reinforce(
     env: Environment, config: ReinforceConfig | None = None, *, seed: Seed, **options: Unpack[RunOptions]
@@ -188,7 +166,7 @@ def train_reinforce(
 
 
 @settings
-class A2CConfig:
+class A2CConfig(ReturnScale):
     """Settings of advantage actor-critic; the defaults solve CartPole-v1."""
 
     total_steps: Count = 100_000  #: environment steps, all copies together; the update that reaches it is the last
@@ -207,11 +185,6 @@ class A2CConfig:
     hidden: tuple[Count, ...] = (64,)  #: sizes of the hidden layers of each network
     activation: Literal["tanh", "relu"] = "relu"  #: between the layers
     initial_log_std: Finite = 0.0  #: of a Gaussian policy
-
-    @property
-    def scale(self) -> float:
-        """The unit of the value network's outputs, in reward units."""
-        return return_scale(self.return_scale, self.gamma)
 
 
 @checked

@@ -31,12 +31,12 @@ from rlbook_lib.checks import checked, settings
 from rlbook_lib.networks import ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
 from rlbook_lib.rollout import Actors, Collector, Rollout, flatten, open_actors, value_estimates
-from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
-from rlbook_lib.training import gradient_step, return_scale, split_seed, train
+from rlbook_lib.training import Adam, Optimizer, ReturnScale, Run, RunOptions, State, TrainingResult, Update
+from rlbook_lib.training import gradient_step, split_seed, train
 
 
 @settings
-class PPOConfig:
+class PPOConfig(ReturnScale):
     """Settings of PPO; the defaults solve CartPole-v1.
 
     One update works on a batch of ``steps`` times ``copies`` steps. Larger networks need smaller steps: with
@@ -68,11 +68,6 @@ class PPOConfig:
     hidden: tuple[Count, ...] = (64,)  #: sizes of the hidden layers, of the policy as of the value network
     activation: Literal["tanh", "relu"] = "relu"  #: between the layers
     initial_log_std: Finite = 0.0  #: where a Gaussian policy's log standard deviations start
-
-    @property
-    def scale(self) -> float:
-        """The unit of the value network's outputs, in reward units."""
-        return return_scale(self.return_scale, self.gamma)
 
 
 # ------------------------------------------------------------------------------------------- loss, update, loop

@@ -107,11 +107,6 @@ def _is_circle(vertices: np.ndarray, codes: np.ndarray) -> bool:
     return bool(np.ptp(distances) < 1e-3 * distances.max())
 
 
-def _circle(center: np.ndarray, radius: float) -> str:
-    x, y, r = (int(round(v)) for v in (center[0] - radius, center[1], radius))
-    return f"M{_join([x, y])}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0-{2 * r} 0z" if r else f"M{_join([x, y])}z"
-
-
 # How many points each path code takes, and its letter in SVG.
 _CODE_LENGTH = {int(Path.MOVETO): 1, int(Path.LINETO): 1, int(Path.CURVE3): 2, int(Path.CURVE4): 3}
 _LETTER = {int(Path.LINETO): "l", int(Path.CURVE3): "q", int(Path.CURVE4): "c"}
@@ -126,7 +121,9 @@ def _path_data(vertices: Any, codes: Any) -> str:
     if _is_circle(vertices, codes):
         ends = vertices[3:25:3]
         center = ends.mean(axis=0)
-        return _circle(center, float(np.hypot(*(ends[0] - center))))
+        radius = float(np.hypot(*(ends[0] - center)))
+        x, y, r = (int(round(v)) for v in (center[0] - radius, center[1], radius))
+        return f"M{_join([x, y])}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0-{2 * r} 0z" if r else f"M{_join([x, y])}z"
     points = np.rint(vertices).astype(np.int64).tolist()
     parts: list[str] = []
     last, here, first = 0, (0, 0), (0, 0)  # the code of the last segment; points in whole units

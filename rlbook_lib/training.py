@@ -480,15 +480,18 @@ def split_seed(seed: Seed, count: Count) -> list[int]:
     return [int(word) for word in np.random.SeedSequence(seed).generate_state(count)]
 
 
-@checked
-def return_scale(given: Positive | None, gamma: UnitInterval) -> float:
-    """The size of typical returns, which a value network takes as its unit: its layers compute numbers around one.
+class ReturnScale:
+    """Settings that say how large typical returns are: the unit of a value network, whose layers compute numbers around one."""
 
-    What was given, in reward units; else the sum of all discounts, 1 / (1 - gamma), or 1 for gamma = 1.
-    """
-    if given is not None:
-        return given
-    return 1.0 / (1.0 - gamma) if gamma < 1.0 else 1.0
+    gamma: float
+    return_scale: float | None = None
+
+    @property
+    def scale(self) -> float:
+        """What was given, in reward units; else the sum of all discounts, 1 / (1 - gamma), or 1 for gamma = 1."""
+        if self.return_scale is not None:
+            return self.return_scale
+        return 1.0 / (1.0 - self.gamma) if self.gamma < 1.0 else 1.0
 
 
 @checked

@@ -32,12 +32,12 @@ from rlbook_lib.mdp import MDP, FloatArray
 from rlbook_lib.networks import Policy, ValueNetwork
 from rlbook_lib.returns import gae, normalize_advantages
 from rlbook_lib.rollout import Collector, Rollout, flatten, open_actors, value_estimates
-from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingError, TrainingResult, Update
-from rlbook_lib.training import gradient_step, return_scale, split_seed, train
+from rlbook_lib.training import Adam, Optimizer, ReturnScale, Run, RunOptions, State, TrainingError, TrainingResult
+from rlbook_lib.training import Update, gradient_step, split_seed, train
 
 
 @settings
-class TRPOConfig:
+class TRPOConfig(ReturnScale):
     """Settings of TRPO; the defaults solve CartPole-v1."""
 
     total_steps: Count = 80_000  #: environment steps, all copies together; the last update may go over it
@@ -64,11 +64,6 @@ class TRPOConfig:
         """The region does not grow."""
         if self.delta_end > self.delta:
             raise ValueError(f"delta_end is {self.delta_end}; expected at most delta, {self.delta}")
-
-    @property
-    def scale(self) -> float:
-        """The unit of the value network's outputs, in reward units."""
-        return return_scale(self.return_scale, self.gamma)
 
 
 # ------------------------------------------------------------------------------------------- loss, update, loop

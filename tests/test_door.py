@@ -48,14 +48,12 @@ FREE: dict[str, str] = {
     **dict.fromkeys(["mdp.expected_rewards(transitions)", "mdp.expected_rewards(reward_table)"], BY_HAND),
     **dict.fromkeys(["experience.epsilon_greedy_actions", "experience.cumulative_chances"], INNER_LOOP),
     **{f"experience.{name}": INNER_LOOP for name in ("epsilon_greedy_action", "exploration", "one_of", "mean_of")},
-    **dict.fromkeys(
-        ["experience.ScheduleTable.*", "experience.Walk.*", "experience.TableWalk.*", "experience.EnvironmentWalk.*"],
-        SHARED,
-    ),
+    **dict.fromkeys(["experience.ScheduleTable.*", "experience.TableWalk.*", "experience.EnvironmentWalk.*"], SHARED),
     **dict.fromkeys(
         ["experience.UniformColumns.*", "experience.TransitionTable.*", "experience.PolicySampler.*"], SHARED
     ),
     **dict.fromkeys(["experience.discrete_size", "experience.new_history", "experience.one_or_all"], SHARED),
+    "mdp.table_columns": SHARED,
     **{
         f"networks.{name}.{part}": INNER_LOOP
         for name in ("CategoricalPolicy", "GaussianPolicy", "ValueNetwork", "QNetwork")
@@ -319,7 +317,7 @@ def short_runs() -> None:
         train_ppo(env, PPOConfig(**size, steps=32), seed=0)
         train_trpo(env, TRPOConfig(**size, steps=32), seed=0)
         train_a2c(env, A2CConfig(**size), seed=0)
-    for psi, baseline in (("return", "none"), ("reward_to_go", "optimal"), ("reward_to_go", "value")):
+    for psi, baseline in (("return", "none"), ("reward_to_go", "mean"), ("reward_to_go", "value")):
         train_reinforce("CartPole-v1", ReinforceConfig(total_steps=99, episodes=2, psi=psi, baseline=baseline), seed=0)
     train_dqn("CartPole-v1", DQNConfig(**size, learning_starts=64, batch_size=32, n_step=3), seed=0)
     task = Sorting()

@@ -19,7 +19,7 @@ from rlbook_lib.experience import (
     open_walk,
 )
 from rlbook_lib.maze import Maze
-from rlbook_lib.mdp import MDP
+from rlbook_lib.mdp import MDP, table_columns
 from rlbook_lib.monte_carlo import monte_carlo_prediction
 
 UNIFORM = np.full((6, 4), 0.25)
@@ -293,7 +293,8 @@ def test_rounding_draws_nothing_impossible():
 
 def test_a_state_that_episodes_also_start_in_is_no_end():
     """Every step comes home and is over: home has a value all the same, an end that nobody starts in has none."""
-    table = TransitionTable.from_p([[[(0.5, 0, 1.0, True), (0.5, 1, 0.0, True)]], [[(1.0, 1, 0.0, True)]]], [1.0, 0.0])
+    columns = table_columns([[[(0.5, 0, 1.0, True), (0.5, 1, 0.0, True)]], [[(1.0, 1, 0.0, True)]]])
+    table = TransitionTable(2, 1, *columns, np.array([1.0, 0.0]))
     assert table.ends.tolist() == [False, True]
 
 

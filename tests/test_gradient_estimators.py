@@ -596,7 +596,7 @@ def test_the_mean_of_the_batch_as_a_baseline_shrinks_the_gradient_by_a_known_fac
 
 def test_sampled_baselines_and_the_mask():
     rewards, values, next_values, terminated, truncated = buffer(seed=3)
-    squares, mask = np.random.default_rng(4).random((30, 2)), np.random.default_rng(5).random((30, 2)) < 0.5
+    mask = np.random.default_rng(5).random((30, 2)) < 0.5
     options = dict(gamma=0.9, mask=mask, discount_time=True)
     plain = psi_weights("reward_to_go", rewards, terminated, truncated, gamma=0.9)
     timed = psi_weights("reward_to_go", rewards, terminated, truncated, gamma=0.9, discount_time=True)
@@ -606,17 +606,12 @@ def test_sampled_baselines_and_the_mask():
     assert np.allclose(mean[mask], factor * (plain[mask] - plain[mask].mean()))
     based = psi_weights("reward_to_go", rewards, terminated, truncated, baseline="value", values=values, **options)
     assert np.allclose(based[mask], factor * (plain[mask] - values[mask]))
-    best = psi_weights(
-        "reward_to_go", rewards, terminated, truncated, baseline="optimal", squared_scores=squares, **options
-    )
-    weights = squares[mask] * factor**2
-    assert np.allclose(best[mask], factor * (plain[mask] - (weights * plain[mask]).sum() / weights.sum()))
 
 
 @pytest.mark.parametrize(
     "kind, baseline",
     [
-        *product(("return", "reward_to_go"), ("none", "mean", "value", "optimal")),
+        *product(("return", "reward_to_go"), ("none", "mean", "value")),
         ("td_error", "none"),
         ("n_step", "none"),
         ("gae", "none"),
@@ -624,8 +619,8 @@ def test_sampled_baselines_and_the_mask():
 )
 def test_tensors_give_the_same_weights_without_gradients(kind, baseline):
     rewards, values, next_values, terminated, truncated = buffer(seed=6)
-    squares = np.random.default_rng(4).random((30, 2))
-    arrays = dict(values=values, next_values=next_values, squared_scores=squares, mask=squares < 0.7)
+    mask = np.random.default_rng(4).random((30, 2)) < 0.7
+    arrays = dict(values=values, next_values=next_values, mask=mask)
     options = dict(gamma=0.9, baseline=baseline, discount_time=True, n=3, lam=0.9)
     tensors = {name: torch.tensor(array, requires_grad=array.dtype == float) for name, array in arrays.items()}
     expected = psi_weights(kind, rewards, terminated, truncated, **arrays, **options)
@@ -684,7 +679,6 @@ FLAT = np.zeros(3)
             ),
             "expected 'none' for 'gae'",
         ),
-        (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="optimal"), "squared_scores is None"),
         (lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, baseline="value"), "values is None"),
         (
             lambda: psi_weights("return", FLAT, FLAT, FLAT, gamma=0.9, mask=FLAT, baseline="mean"),
