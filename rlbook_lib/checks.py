@@ -248,21 +248,15 @@ def _fields(cls: type) -> dict[str, Any]:
 
 
 def check(name: str, value: Any, kind: Any) -> Any:
-    """A value as its annotation wants it.
+    """A value as its annotation wants it, or an error that calls it by its name.
 
     Args:
-        name: what the error calls it.
-        value: what came.
-        kind: an annotation: one of this module's, a Literal, a class, a Callable, a tuple, list, Sequence or Mapping
-            a Protocol, of such, a union of them. Any and a type variable accept everything.
+        kind: an annotation: one of this module's, a Literal, a class, a Callable, a Protocol, a TypedDict, a tuple, list,
+            Sequence or Mapping of such, a union of them. Any and a type variable accept everything.
 
     Returns:
         The value: numbers as int or float, sequences of a tuple annotation as a tuple, arrays as numpy arrays or
         tensors of floats, integers or booleans.
-
-    Raises:
-        TypeError: another kind of thing.
-        ValueError: a wrong value.
     """
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:

@@ -35,14 +35,7 @@ RECORDED_BY_EXPERIMENT = ("config", "seeds", "curve", "summary")
 
 @checked
 def choose_device(name: str = "auto") -> torch.device:
-    """The device to compute on.
-
-    Args:
-        name: "auto" (a CUDA GPU if there is one, else the CPU), or a device's name: "cpu", "cuda", "cuda:1".
-
-    Raises:
-        ValueError: the name is unknown, or this machine has no such device.
-    """
+    """The device of this name on this machine: "cpu", "cuda", "cuda:1"; "auto" is a CUDA GPU if there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -178,11 +171,7 @@ def gpu_run(
 def make_record(
     name: str, experiment: Callable[[torch.device], dict[str, Any]], device: torch.device
 ) -> dict[str, Any]:
-    """Run an experiment as ``gpu_run`` does, and describe the run; the device "cpu" marks the record as a rehearsal.
-
-    Raises:
-        ValueError: the name has other characters, or the experiment returns something else.
-    """
+    """Run an experiment as ``gpu_run`` does, and describe the run; the device "cpu" marks the record as a rehearsal."""
     _word(name)
     clock = Throughput(device)
     result = experiment(device)
@@ -215,11 +204,7 @@ def make_record(
 
 @checked
 def read_record(path: Path) -> dict[str, Any]:
-    """A record from the file that ``tools/record_gpu_run.py`` wrote.
-
-    Raises:
-        ValueError: the file is damaged, or was not made on a GPU.
-    """
+    """A record from the file that ``tools/record_gpu_run.py`` wrote; one that is damaged or a rehearsal is refused."""
     try:
         record = json.loads(path.read_text("utf-8"))
     except ValueError as error:

@@ -36,12 +36,8 @@ def code_length(p: Floats[Array, "...", Range(0, 1)], base: Base = None) -> Arra
 
     Equation: eq-code-length
 
-    Args:
-        p: probabilities; they need not sum to one.
-        base: of the logarithm; None is e (nats), 2 gives bits. Here and below.
-
-    Returns:
-        The same shape; 0 for a certain outcome, inf for an impossible one. A float for a number.
+    0 for a certain outcome, inf for an impossible one; the probabilities p need not sum to one. ``base`` is of the
+    logarithm, here and below; None is e (nats), 2 gives bits.
 
     Source: Shannon (1948); Cover & Thomas (2006), chapter 5.
     """
@@ -120,8 +116,7 @@ def jensen_shannon(p: Rows, q: Rows, base: Base = None) -> Array:
 
     Equation: eq-jensen-shannon
 
-    Returns:
-        One number per row, between 0 (p = q) and log 2 (no outcome in common).
+    One number per row, between 0 (p = q) and log 2 (no outcome in common).
 
     Source: Lin (1991).
     """
@@ -147,12 +142,8 @@ def kl_estimate(log_prob: Floats[Array, "..."], log_prob_ref: LogProbs[Array, ".
     k3 have the divergence as their mean, if p can have all that ref can (k1 always); k2 nearly so, near
     p = ref. k2 and k3 are never negative, and 0 at u = 1.
 
-    Args:
-        log_prob: log p(x) of samples x ~ p, any shape, finite, nats.
-        log_prob_ref: log ref(x) of the same samples, same shape; -inf where ref cannot have x.
-
-    Returns:
-        One estimate per sample, nats; inf where ref cannot have the sample. A float for numbers.
+    The arguments are log p(x) and log ref(x) of samples x ~ p, nats; where the second is -inf, ref cannot have the sample,
+    and the estimate is inf.
 
     Source: Schulman (2020), "Approximating KL divergence".
     """
@@ -198,10 +189,7 @@ def kl_gradient_of_estimate(
     gradient of its mean. It is E[c(x) grad log p(x)] with c = 1 for k1, -log u for k2 and 1 - u for k3:
     nothing at all for k1, the gradient of KL(p || ref) for k2, that of KL(ref || p) for k3.
 
-    Here p = softmax(logits) and ref = softmax(logits_ref).
-
-    Returns:
-        The expected gradient with respect to the logits, the same shape.
+    Here p = softmax(logits) and ref = softmax(logits_ref); the gradient is by ``logits``.
 
     Source: Tang & Munos (2025); the derivation is in chapter 8.
     """

@@ -352,8 +352,7 @@ class NStepWindow:
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Take in one step of all copies: where they were (N, d), what they did (N,), and what came of it.
 
-        Returns:
-            The m transitions that this step completes, as columns: what ``ReplayBuffer.add`` takes.
+        The m transitions that this step completes come back, as columns: what ``ReplayBuffer.add`` takes.
         """
         new, self.slot = self.slot, (self.slot + 1) % self.n  # self.slot is now the oldest window
         self.observations[new], self.actions[new] = observations, actions

@@ -256,8 +256,7 @@ def bellman_expectation_backup(mdp: MDP, policy: Policy, values: Floats[Array, "
 
     Equation: eq-bellman-v
 
-    Returns:
-        The right-hand side of the Bellman equation, (S,). It equals ``values`` only at V of this policy.
+    It equals ``values`` only at V of this policy.
 
     Source: Sutton & Barto (2018), equation 3.14.
     """
@@ -423,8 +422,7 @@ def expected_episode_length(mdp: MDP, policy: Policy) -> FloatArray:
 
     Equation: eq-episode-length
 
-    Returns:
-        (S,) steps; 0 at terminal states, infinite where the episode may never end.
+    (S,) steps; 0 at terminal states, infinite where the episode may never end.
 
     Source: Kemeny & Snell (1960), theorem 3.3.5.
     """

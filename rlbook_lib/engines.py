@@ -229,12 +229,8 @@ SYMPTOMS: tuple[tuple[str, Literal[">", "<"], float, str], ...] = (
 def trl_arguments(config: EngineConfig, processes: Count = 1, weights: Sequence[float] = (1.0,)) -> dict[str, Any]:
     """What ``trl.GRPOConfig`` is given: each name in ``KNOBS`` and in ``FIXED``, and ``reward_weights``.
 
-    Args:
-        processes: that share an update.
-        weights: of the reward functions; they are stretched as ``scale`` wants it.
-
-    Raises:
-        ValueError: an update cannot be shared evenly.
+    The weights of the reward functions are stretched as ``scale`` wants it. ``processes`` share an update; where it cannot be
+    shared evenly, there is a ValueError.
     """
     given = dict(FIXED)
     for knob in KNOBS:
@@ -252,14 +248,7 @@ def option_for(name: str) -> str | None:
 
 @checked
 def other_arguments(given: Sequence[str]) -> dict[str, Any]:
-    """Arguments for ``trl.GRPOConfig`` that no option of the command decides.
-
-    Args:
-        given: name=value each; a value is read as JSON, and is a text where it is none.
-
-    Raises:
-        ValueError: TRL has no such argument, or an option decides it.
-    """
+    """Arguments for ``trl.GRPOConfig``, name=value each, from JSON or as a text; an option's, or none of TRL's, is a ValueError."""
     found = dict[str, Any]()
     for text in given:
         name, sign, value = text.partition("=")

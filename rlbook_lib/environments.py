@@ -413,11 +413,7 @@ class GymnasiumEnvironments(VectorEnvironment):
     Every episode starts from ``reset(seed=...)`` with a seed of its own, made from ``seed``, the copy's
     number and the episode's number. An environment that is deterministic given its seed can therefore be
     brought back to any moment: ``state`` keeps the episode's number and the actions so far, and
-    ``load_state`` plays them again.
-
-    Args:
-        environments: the N environments, or constructors without arguments.
-        name: for error messages; None takes the environment's id or class name.
+    ``load_state`` plays them again. ``environments`` may hold constructors without arguments.
 
     Raises:
         ValueError: no environment, or spaces that differ between copies or are neither Box nor Discrete.

@@ -48,7 +48,7 @@ def sweep(
     backend: Literal["loky", "sequential", "dask", "ray"] = "loky",
     progress: bool = True,
 ) -> Runs:
-    """Train with every config and every seed, side by side, and keep each run in a file of its own.
+    """Train with every config and every seed, side by side; keep each run in a file of its own, and return ``stored_runs``.
 
     Call it again to go on: a run whose file is there, made with the same config, is not made again. After a kill only
     the runs that were under way are lost. Each run has one thread, so that its numbers depend on its config and seed
@@ -64,9 +64,6 @@ def sweep(
         workers: processes; default: one for each core.
         backend: "loky": processes here; "sequential": one after another, in this process; "dask" or "ray": on the
             cluster that this process is connected to. A cluster makes the run of a worker that died again elsewhere.
-
-    Returns:
-        What ``stored_runs`` returns: case -> curve -> (seeds, points).
 
     Raises:
         TypeError: a config that JSON cannot hold.
@@ -261,10 +258,7 @@ def kept_run(folder: str | Path, case: str, seed: Seed) -> dict[str, Any]:
 
 @checked
 def keep_run(folder: str | Path, row: dict[str, Any]) -> None:
-    """Store a run as a sweep does: the whole file or none.
-
-    Args:
-        row: "case", "seed", "arguments", "curves" and "cpu_seconds".
+    """Store a run as a sweep does, the whole file or none: its "case", "seed", "arguments", "curves" and "cpu_seconds".
 
     Raises:
         OSError: it could not be written, for want of space say; it names the file, and what was there stays.
@@ -289,9 +283,7 @@ def keep_run(folder: str | Path, row: dict[str, Any]) -> None:
 def stored_runs(path: str | Path) -> Runs:
     """Curves of many seeds that ``tools/record_runs.py`` made.
 
-    Args:
-        path: a JSON file of ``chapters/runs``. "runs/NAME.json" is found from any folder: what is not here is looked up
-            among the runs that came with the library.
+    A path "runs/NAME.json" is found from any folder: what is not here is looked up among the runs that came with the library.
 
     Returns:
         Case -> curve -> (seeds, points); shorter runs are filled up with NaN. "seeds" (seeds,) and "cpu_seconds"

@@ -82,10 +82,8 @@ def harmonic(first: UnitInterval = 1.0, delay: Positive = 1.0) -> Callable[[int]
     Equation: eq-robbins-monro
 
     Its sum diverges and the sum of its squares converges: the two conditions of Robbins and Monro, under
-    which the noise is averaged out and yet any starting point is forgotten. The defaults give 1/n.
-
-    Args:
-        delay: a positive number; at n = delay + 1 the value has fallen to half.
+    which the noise is averaged out and yet any starting point is forgotten. The defaults give 1/n; at n = delay + 1 the
+    value has fallen to half.
 
     Source: Robbins & Monro (1951); Sutton & Barto (2018), equation 2.7.
     """

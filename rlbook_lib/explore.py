@@ -169,13 +169,6 @@ class _Control:
         if name in initial:
             self.start = self._find(initial[name])
 
-    def every_other(self) -> _Control:
-        """The same slider with every other value; the one it starts with stays."""
-        coarse = copy(self)
-        kept = slice(self.start % 2, None, 2)
-        coarse.values, coarse.texts, coarse.start = self.values[kept], self.texts[kept], self.start // 2
-        return coarse
-
     def _find(self, initial: Any) -> int:
         for index, value in enumerate(self.values):
             if value is initial or (type(value) is not bool and value == initial):
@@ -591,17 +584,18 @@ class LiveExplore(Explore):
 
 def _coarser(controls: Sequence[_Control], handle: Mapping[str, Any]) -> list[_Control]:
     """The controls of the stored view: sliders lose every other value, the longest first, until the states are few."""
-    kept = list(controls)
+    kept = list(map(copy, controls))
     while math.prod(len(c.values) for c in kept) > STORED_STATES:
         fine = [
-            n
-            for n, c in enumerate(kept)
+            c
+            for c in kept
             if c.numeric and len(c.values) > 4 and _handle_parts(handle.get(c.name, "x"))[0] in ("x", "y")
         ]
         if not fine:
             break
-        longest = max(fine, key=lambda n: len(kept[n].values))
-        kept[longest] = kept[longest].every_other()
+        slider = max(fine, key=lambda control: len(control.values))
+        half = slice(slider.start % 2, None, 2)  # the value it starts with stays
+        slider.values, slider.texts, slider.start = slider.values[half], slider.texts[half], slider.start // 2
     return kept
 
 

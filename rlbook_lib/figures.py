@@ -328,19 +328,16 @@ def draw_maze(
 ) -> MazeDrawing:
     """A maze with whatever is known about it: values, action values, a policy, an agent and its path.
 
+    The set methods of what comes back only move artists, so they may be called in an ``explore`` update.
+
     Args:
         maze: A ``Maze``, or any object with rows, columns, start_state, goal_states, trap_states and
             wall_states.
         ax: Where to draw; a new figure of a fitting size otherwise.
-        values: (S,) numbers, as a tint with the number.
-        q_values: (S, A) numbers, as four triangles a cell.
-        policy: (S,) actions or (S, A) probabilities, as arrows.
+        values: As a tint with the number; ``q_values`` as four triangles a cell, ``policy`` as arrows.
         scale: The absolute value that has the strongest tint.
         decimals: Decimals of the numbers; otherwise 2, and fewer in small cells.
         actions: What the columns of ``policy`` and ``q_values`` mean.
-
-    Returns:
-        A ``MazeDrawing``; its set methods only move artists, so they may be called in an ``explore`` update.
     """
     if ax is None:
         side = min(1.45, 7.2 / maze.columns)  # inches per cell

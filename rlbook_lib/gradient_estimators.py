@@ -60,8 +60,7 @@ def softmax_score(logits: Floats[FloatArray, "A"] | Logits) -> FloatArray:
 
     Equation: eq-softmax-score
 
-    Returns:
-        (A, A) or (S, A, A): entry [..., a, b] is the derivative of log pi(a | s) by logit b.
+    (A, A) or (S, A, A): entry [..., a, b] is the derivative of log pi(a | s) by logit b.
 
     Source: Sutton & Barto (2018), exercise 13.3.
     """
@@ -77,9 +76,6 @@ def gaussian_score(
     With z = (a - mean) / std these are z / std and z^2 - 1.
 
     Equation: eq-gaussian-score
-
-    Returns:
-        (by mean, by log_std), both of the arguments' common shape.
 
     Source: Williams (1992), section 6.
     """
@@ -256,8 +252,7 @@ def causality(mdp: MDP, logits: Logits, horizon: Count) -> FloatArray:
 
     Equation: eq-reward-to-go
 
-    Returns:
-        (H, H, S, A): entry [t, k], where H is the horizon, the steps after which a trajectory is cut.
+    (H, H, S, A): entry [t, k], where H is the horizon, the steps after which a trajectory is cut.
 
     Source: Baxter & Bartlett (2001); Sutton & Barto (2018), section 13.3.
     """
@@ -418,8 +413,7 @@ def psi_weights(
         mask: same shape, not all 0; weights are 0 where it is 0, and such steps count for no
             baseline.
 
-    Returns:
-        As the rewards; no gradient flows through, they are constants.
+    The weights are constants: no gradient flows through.
 
     Raises:
         ValueError: something missing, a mask that is all 0, or a baseline for a kind that has one built in.

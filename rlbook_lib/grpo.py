@@ -9,7 +9,7 @@ Shapes: P prompts, G completions a prompt, B = P G completions, N tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, TypeAlias, Unpack
@@ -27,7 +27,7 @@ from rlbook_lib.fine_tuning import masked_mean
 from rlbook_lib.language_model import LOGITS_AT_ONCE, Completions, LanguageModel, PerToken, RealTokens
 from rlbook_lib.language_model import completion_log_probs, generate
 from rlbook_lib.ppo import clip_objective
-from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
+from rlbook_lib.text_tasks import Reward, Scorer, TextTask, Watch, evaluate_accuracy, score_with
 from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
 from rlbook_lib.training import frozen_copy, gradient_step, learning_rate_share, train
 
@@ -36,7 +36,6 @@ Clip: TypeAlias = tuple[OpenUnitInterval, Positive]  # how far the ratio may go 
 Scale: TypeAlias = Literal["std", "none", "leave_one_out"]
 Estimator: TypeAlias = Literal["k1", "k2", "k3"]
 Normalization: TypeAlias = Literal["sequence", "token", "constant"]
-Watch: TypeAlias = Callable[[Completions, Tensor], Mapping[str, float] | None]
 
 
 @settings
@@ -149,8 +148,6 @@ def aggregate(
     Equation: eq-sequence-normalization, eq-token-normalization, eq-constant-normalization
 
     Args:
-        terms: what stands at masked positions, NaN included, changes nothing.
-        mask: no row empty.
         normalize: "sequence": the mean over completions of the mean over their tokens; a token of a long
             completion weighs less. "token": the mean over all tokens. "constant": the sum over B N, so that
             no weight depends on the lengths.
@@ -183,18 +180,16 @@ def grpo_loss(
 
     Equation: eq-grpo-objective
 
+    A scalar, to be minimized.
+
     Args:
         log_prob: of the policy that is trained; the gradient flows through it only.
         log_prob_old: of the policy that sampled, a constant.
         advantages: one number for all tokens of a completion.
-        mask: True up to the end of sequence, which is included; what stands at masked positions changes nothing.
         log_prob_ref: of the frozen reference; needed if beta is above 0.
         clip: (below, above): the ratio's range is [1 - below, 1 + above].
         beta: weight of the divergence, estimated by ``kl``.
         normalize, denominator: as in ``aggregate``.
-
-    Returns:
-        A scalar, to be minimized.
 
     Raises:
         ValueError: beta above 0 without a reference.
@@ -469,15 +464,9 @@ def activation_memory(
 
     Args:
         tokens: that are read at once, prompts and padding with them.
-        layers: of the model.
-        width: D, of the vectors between the layers.
         inner: of the two-layer network in a block.
-        vocabulary: V, words.
         number_bytes: 4, or 2 under autocast.
         logits_at_once: as in ``language_model.completion_log_probs``.
-
-    Returns:
-        "layers" and "logits".
     """
     return {
         "layers": tokens * layers * (16 * width + 4 * inner) * number_bytes,
@@ -501,8 +490,7 @@ def training_flops(
     A multiplication and an addition for each weight and token make 2 operations forward; backward costs twice
     as much. ``epochs`` are passes of training, ``frozen_passes`` those of reference and reward model.
 
-    Returns:
-        "sampling" 2 N (P + T), "frozen" 2 N (P + T) a pass, "training" 6 N (P + T) an epoch.
+    That is "sampling" 2 N (P + T), "frozen" 2 N (P + T) a pass, "training" 6 N (P + T) an epoch.
     """
     forward = 2 * parameters * (prompt_tokens + completion_tokens)
     return {"sampling": forward, "frozen": frozen_passes * forward, "training": 3 * epochs * forward}

@@ -52,13 +52,7 @@ Paid = Callable[[str, str, str], float]  # prompt, completion, right answer
 
 @checked
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train, or go on training.
-
-    Args:
-        arguments: of the command line; default: this process's own.
-
-    Returns:
-        The exit status: 0, and 130 after Ctrl-C.
+    """Train, or go on training; by this process's own arguments, if none are given. The exit status is 130 after Ctrl-C, else 0.
 
     Raises:
         SystemExit: one line that says what stopped it: a wrong argument, a file that is not there, a run that was made with other

@@ -145,8 +145,7 @@ def causal_attention(
 
     Equation: eq-attention
 
-    Args:
-        mask: broadcastable to (B, H, T, S); True where the query may look.
+    The mask broadcasts to (B, H, T, S), and is True where the query may look.
 
     Source: Vaswani et al. (2017), equation 1.
     """
@@ -629,12 +628,8 @@ def completion_log_probs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each completion token, and the entropy of the distribution that it was drawn from.
 
-    Args:
-        temperature: that of the sampling, so that the log-probabilities are those of the sampling policy.
-        logits_at_once: more than so many are never held together; those of a slice are made again on the way back.
-
-    Returns:
-        log_probs (B, N) and entropies (B, N), 0 where masked; gradients flow.
+    (B, N) each, 0 where masked; gradients flow. The temperature is that of the sampling. More logits than
+    ``logits_at_once`` are never held together; those of a slice are made again on the way back.
     """
     hidden = model.predicting(*completions.whole, completions.prompt_tokens.shape[1])
     log_probs, entropies = _read_off(model, hidden, completions.tokens, temperature, logits_at_once)
@@ -673,13 +668,8 @@ def token_log_probs(
 
     Equation: eq-sequence-log-prob
 
-    Args:
-        mask: no row empty; what stands at masked columns changes nothing.
-        logits_at_once: as in ``completion_log_probs``.
-
-    Returns:
-        (B, L): entry t belongs to ``tokens[:, t]``. 0 where masked, and at the first real token, which
-        nothing predicts. Its sum over a completion's columns is the log-probability of the completion.
+    (B, L): entry t belongs to ``tokens[:, t]``. 0 where masked, and at the first real token, which
+    nothing predicts. Its sum over a completion's columns is the log-probability of the completion.
 
     Raises:
         ValueError: a token that the vocabulary does not have.

@@ -53,8 +53,7 @@ def move_probabilities(slip: UnitInterval) -> FloatArray:
 
     Equation: eq-slip
 
-    Returns:
-        (4, 4) rows that sum to one: row is the chosen action, column the direction of the move.
+    (4, 4) rows that sum to one: row is the chosen action, column the direction of the move.
     """
     probabilities = (1.0 - slip) * np.eye(len(ACTIONS))
     for action, sides in enumerate(SIDES):
@@ -71,9 +70,8 @@ class Maze(gymnasium.Env[Any, Any]):
     There is no time limit: wrap the environment in ``gymnasium.wrappers.TimeLimit`` where one is wanted. A picture of
     it makes ``figures.draw_maze``.
 
-    Args:
-        layout: a name in ``LAYOUTS``, or equally long row strings of the cells "S", "G", "T", "#", ".".
-        slip: probability of being pushed sideways, in [0, 1]; half of it to each side at a right angle.
+    ``layout`` is a name in ``LAYOUTS``, or equally long row strings of the cells "S", "G", "T", "#", "."; ``slip`` the
+    probability of being pushed sideways, half of it to each side.
 
     Raises:
         ValueError: an unknown layout or cell, ragged rows, or not exactly one start.
@@ -167,7 +165,10 @@ class Maze(gymnasium.Env[Any, Any]):
         Raises:
             ValueError: gamma = 1 where no goal or trap can be reached.
         """
-        transitions, rewards = self._transition_matrix(), self._reward_matrix()
+        transitions = self._transition_matrix()
+        rewards = transitions.copy()  # R(s, a, s') depends on the entered cell; a terminal cell pays nothing
+        source = np.repeat(np.arange(self.n_states), np.diff(rewards.indptr[:: self.n_actions]))
+        rewards.data = np.where(self.terminal[source], 0.0, self._entry_rewards[rewards.indices])
         if self.n_states <= DENSE_CELLS:
             shape = (self.n_states, self.n_actions, self.n_states)
             transitions, rewards = transitions.toarray().reshape(shape), rewards.toarray().reshape(shape)
@@ -201,13 +202,6 @@ class Maze(gymnasium.Env[Any, Any]):
         used = values > 0
         # making a CSR array adds up the directions that lead to the same cell
         return scipy.sparse.csr_array((values[used], (rows[used], columns[used])), shape=(pairs.size, self.n_states))
-
-    def _reward_matrix(self) -> scipy.sparse.csr_array:
-        """CSR like the transitions: R(s, a, s') depends on the entered cell; a terminal cell pays nothing."""
-        rewards = self._transition_matrix()
-        source = np.repeat(np.arange(self.n_states), np.diff(rewards.indptr[:: self.n_actions]))
-        rewards.data = np.where(self.terminal[source], 0.0, self._entry_rewards[rewards.indices])
-        return rewards
 
     def _slip(self, action: int) -> int:
         """The direction of the move: one draw decides between the chosen one and the two sides."""

@@ -314,10 +314,6 @@ def trajectory_probability(mdp: MDP, policy: Policy, states: Sequence[Natural], 
 
     Equation: eq-trajectory-probability
 
-    Args:
-        states: ``s_0, ..., s_T``, (T+1,) integers.
-        actions: ``a_0, ..., a_{T-1}``, (T,) integers.
-
     Raises:
         ValueError: the lengths do not fit, or an action is taken in a terminal state.
     """

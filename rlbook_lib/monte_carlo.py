@@ -89,13 +89,8 @@ def monte_carlo_control(
     best policy among those that explore with that epsilon. Often it comes close.
     An episode cut off by the step limit is continued by the current estimate of its last state.
 
-    Args:
-        env_or_mdp, first_visit, alpha, options: as for ``monte_carlo_prediction``, of ``(s, a)`` instead of ``s``.
-        epsilon: probability of a uniformly drawn action, in [0, 1], or a schedule of the episode number
-            (from 1).
-
-    Returns:
-        A ``Control``.
+    ``epsilon`` is as for ``q_learning``; the other arguments are as for ``monte_carlo_prediction``, of ``(s, a)`` instead
+    of ``s``.
 
     Source: Sutton & Barto (2018), section 5.4.
     """

@@ -300,12 +300,8 @@ class GaussianPolicy(_Perceptron):
     Actions are drawn unbounded, and all log-probabilities are of these. They are clipped to the environment's
     bounds only on their way there (``for_environment``): the clip belongs to the environment.
 
-    Args:
-        initial_log_std: where the logarithms of the standard deviations start.
-        low, high: bounds of an action, numbers or (d,), or None.
-
-    Raises:
-        ValueError: bounds that do not fit.
+    ``initial_log_std`` is where the logarithms of the standard deviations start; ``low`` and ``high`` are bounds of an action,
+    numbers or (d,), or None.
 
     Source: Sutton & Barto (2018), section 13.7.
     """
@@ -486,7 +482,6 @@ def make_policy(
     hidden: Sequence[Count] = (64,),
     activation: Activation = "tanh",
     seed: Seed,
-    initial_log_std: Finite = 0.0,
     env: str = "the environment",
 ) -> Policy:
     """The policy that an action space asks for: categorical if Discrete, Gaussian within its bounds if a Box.
@@ -504,6 +499,6 @@ def make_policy(
     if isinstance(action_space, Discrete):
         return CategoricalPolicy(size, int(action_space.n), **layers)
     if isinstance(action_space, Box) and action_space.dtype.kind == "f" and math.prod(action_space.shape) > 0:
-        layers |= {"initial_log_std": initial_log_std, "low": action_space.low, "high": action_space.high}
+        layers |= {"low": action_space.low, "high": action_space.high}
         return GaussianPolicy(size, math.prod(action_space.shape), **layers)
     raise ValueError(f"{env} has the action space {action_space}; expected Discrete or a Box of real numbers")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook_lib.checks import Array, Count, Environment, Finite, Flags, Floats, NotNegative, Positive, Seed
+from rlbook_lib.checks import Array, Count, Environment, Flags, Floats, NotNegative, Positive, Seed
 from rlbook_lib.checks import UnitInterval, Values
 from rlbook_lib.checks import checked, settings
 from rlbook_lib.gradient_estimators import psi_weights
@@ -80,7 +80,6 @@ class ReinforceConfig(ReturnScale):
     max_steps: Count | None = None
     hidden: tuple[Count, ...] = (64,)  #: hidden layers of both networks; () with one-hot observations is a table
     activation: Literal["tanh", "relu"] = "tanh"  #: between the layers
-    initial_log_std: Finite = 0.0  #: of a Gaussian policy
 
 
 @checked
@@ -184,7 +183,6 @@ class A2CConfig(ReturnScale):
     return_scale: Positive | None = None  #: size of typical returns; None takes 1 / (1 - gamma), or 1 for gamma = 1
     hidden: tuple[Count, ...] = (64,)  #: sizes of the hidden layers of each network
     activation: Literal["tanh", "relu"] = "relu"  #: between the layers
-    initial_log_std: Finite = 0.0  #: of a Gaussian policy
 
 
 @checked

@@ -67,7 +67,6 @@ class PPOConfig(ReturnScale):
     max_gradient_norm: Positive | None = None  #: longer gradients are shortened to this; None leaves them; 0.5
     hidden: tuple[Count, ...] = (64,)  #: sizes of the hidden layers, of the policy as of the value network
     activation: Literal["tanh", "relu"] = "relu"  #: between the layers
-    initial_log_std: Finite = 0.0  #: where a Gaussian policy's log standard deviations start
 
 
 # ------------------------------------------------------------------------------------------- loss, update, loop
@@ -377,14 +376,11 @@ def update_kl_coefficient(
 
     Equation: eq-adaptive-beta
 
-    Args:
-        beta: of the update just done, reward units per nat.
-        kl: the mean KL(old || new) which it reached, nats; a sampled estimate may fall below 0.
-        rule: "paper" calls an update too far above 1.5 target and too short below target / 1.5; "doubled"
-            above 2 target and below target / 2. On a threshold the coefficient stays.
+    ``beta``, in reward units per nat, is of the update just done, and ``kl`` the mean KL(old || new) which it reached. The
+    rule "paper" calls an update too far above 1.5 target and too short below target / 1.5; "doubled" above 2 target and
+    below target / 2. On a threshold the coefficient stays.
 
-    Source: Schulman et al. (2017), section 4, for "paper"; "doubled" has its factors and the wider
-        thresholds of RLlib.
+    Source: Schulman et al. (2017), section 4, for "paper"; "doubled" has its factors and the wider thresholds of RLlib.
     """
     factor = KL_RULES[rule]
     too_far, too_short = factor * target, target / factor

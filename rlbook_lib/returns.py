@@ -43,8 +43,7 @@ def discounted_return(rewards: Steps, gamma: UnitInterval) -> Array:
 
     Equation: eq-return
 
-    Returns:
-        A float for numpy input of shape (T,); otherwise one return per column, shape (N,), or a 0-d tensor.
+    A float for numpy input of shape (T,); otherwise one return per column, shape (N,), or a 0-d tensor.
 
     Source: Sutton & Barto (2018), equation 3.8, whose R_{t+1} is our r_t.
     """
@@ -84,12 +83,9 @@ def gae(
     Equation: eq-gae
 
     Args:
-        rewards: (T,) or (T, N), reward units.
-        values: same shape; V(s_t).
-        next_values: same shape; V(s_{t+1}) of the real next state, before any reset; unused at terminations.
-        terminated: same shape, 0 or 1; the step led into a terminal state.
-        truncated: same shape, 0 or 1; the episode was stopped after this step.
-        gamma: discount, in [0, 1].
+        values, next_values: V(s_t), and V(s_{t+1}) of the real next state, before any reset; unused at terminations.
+        terminated: the step led into a terminal state.
+        truncated: the episode was stopped after this step.
         lam: decay of the later errors, in [0, 1]; 0 is the one-step error, 1 the sum of rewards minus V(s_t).
 
     Returns:
@@ -255,8 +251,7 @@ def gae_weights(gamma: UnitInterval, lam: UnitInterval, horizon: Count) -> Float
 
     Equation: eq-gae-weights
 
-    Returns:
-        (horizon,) weights, the first is 1. They are no average: their sum goes to 1 / (1 - gamma lam).
+    (horizon,) weights, the first is 1. They are no average: their sum goes to 1 / (1 - gamma lam).
 
     Source: Schulman et al. (2016), equation 16.
     """
@@ -328,9 +323,8 @@ def effective_horizon(gamma: UnitInterval) -> float:
 
     Equation: eq-effective-horizon
 
-    Returns:
-        1 / (1 - gamma), in steps; inf at gamma = 1. It is also the mean length of an episode that goes on with probability
-        gamma after every step.
+    1 / (1 - gamma), in steps; inf at gamma = 1. It is also the mean length of an episode that goes on with probability
+    gamma after every step.
 
     Source: the geometric series.
     """

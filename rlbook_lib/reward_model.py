@@ -16,11 +16,10 @@ from functools import partial
 from typing import Unpack
 
 import numpy as np
+import scipy  # loads scipy.special and scipy.sparse at their first use
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
-from scipy.special import expit, log_expit
 from torch import Tensor, nn
 
 from rlbook_lib.checks import Array, Count, Floats, NotNegative, Positive, Range, Seed, checked, settings
@@ -59,7 +58,7 @@ def bradley_terry_log_likelihood(wins: Floats[Array, "K K", Range(0)], strengths
 
 def _log_likelihood(wins: FloatArray, scores: FloatArray) -> float:
     """The same by the logarithms of the strengths, whose differences neither overflow nor vanish."""
-    return float((wins * log_expit(scores[:, None] - scores[None, :])).sum())
+    return float((wins * scipy.special.log_expit(scores[:, None] - scores[None, :])).sum())
 
 
 @checked
@@ -104,18 +103,15 @@ def bradley_terry_mle(wins: Floats[Array, "K K", Range(0)]) -> FloatArray:
 def bradley_terry_newton(wins: Floats[Array, "K K", Range(0)]) -> tuple[FloatArray, FloatArray]:
     """The same maximum by logistic regression: Newton's method on the log-strengths, with their uncertainty.
 
-    Each Newton step is halved until the likelihood rises.
-
-    Returns:
-        (strengths that sum to 1, covariance (K, K) of the log-strengths measured from the last item: its row
-        and column are 0).
+    Each Newton step is halved until the likelihood rises. Strengths that sum to 1 come back, and the covariance (K, K) of the
+    log-strengths measured from the last item: its row and column are 0.
     """
     _require_games(wins)
     _require_maximum(wins)
     games, free = wins + wins.T, slice(0, len(wins) - 1)  # the last log-strength is held at 0
     scores = np.zeros(len(wins))
     for _ in range(50):
-        chances = expit(scores[:, None] - scores[None, :])
+        chances = scipy.special.expit(scores[:, None] - scores[None, :])
         gradient = (wins - games * chances).sum(1)
         information = _information(games, chances)
         step = np.zeros(len(wins))
@@ -127,7 +123,7 @@ def bradley_terry_newton(wins: Floats[Array, "K K", Range(0)]) -> tuple[FloatArr
         if np.abs(step).max() < 1e-13:
             break
     covariance = np.zeros(wins.shape)
-    chances = expit(scores[:, None] - scores[None, :])
+    chances = scipy.special.expit(scores[:, None] - scores[None, :])
     covariance[free, free] = np.linalg.inv(_information(games, chances)[free, free])
     strengths = np.exp(scores - scores.max())
     return strengths / strengths.sum(), covariance
@@ -148,7 +144,7 @@ def _require_games(wins: FloatArray) -> None:
 
 def _require_maximum(wins: FloatArray) -> None:
     """Up to the scale there is one finite maximum if and only if a chain of wins leads from every item to every other."""
-    groups, group = connected_components(wins > 0, directed=True, connection="strong")
+    groups, group = scipy.sparse.csgraph.connected_components(wins > 0, directed=True, connection="strong")
     if groups > 1:
         members = [np.flatnonzero(group == g).tolist() for g in range(groups)]
         raise ValueError(

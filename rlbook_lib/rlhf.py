@@ -14,10 +14,10 @@ Shapes: B completions, N tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -35,12 +35,11 @@ from rlbook_lib.language_model import completion_log_probs, generate, sequence_l
 from rlbook_lib.ppo import clip_objective, explained_variance, value_loss
 from rlbook_lib.returns import gae
 from rlbook_lib.reward_model import RewardModel, preference_loss
-from rlbook_lib.text_tasks import Reward, Scorer, TextTask, evaluate_accuracy, score_with
+from rlbook_lib.text_tasks import Reward, Scorer, TextTask, Watch, evaluate_accuracy, score_with
 from rlbook_lib.training import Adam, Optimizer, Run, RunOptions, State, TrainingResult, Update
 from rlbook_lib.training import frozen_copy, gradient_step, learning_rate_share, train
 
 FloatArray = NDArray[np.float64]
-Watch: TypeAlias = Callable[[Completions, Tensor], Mapping[str, float] | None]
 
 
 @settings
@@ -89,10 +88,8 @@ def shape_rewards(
     Equation: eq-shaped-reward
 
     ``log_prob`` is of the policy that sampled, NOT of the one that is being trained; ``log_prob_ref`` of the frozen
-    reference; ``beta`` the price of a nat. The last position is the last unmasked one.
-
-    Returns:
-        (B, N); 0 where masked. A row's sum is its score minus beta times its ``sequence_kl``.
+    reference; ``beta`` the price of a nat. The last position is the last unmasked one. A row's sum, of (B, N), is its
+    score minus beta times its ``sequence_kl``.
 
     Source: Ouyang et al. (2022), equation 2; Shao et al. (2024), equation 2.
     """
@@ -119,10 +116,7 @@ def completion_gae(
     The end of sequence terminates the episode: nothing follows, and no value is added. A completion that was
     cut off at its longest length terminates too, because its score, given at that token, is all it will ever get.
 
-    ``values`` are V before each token is written.
-
-    Returns:
-        (advantages, value_targets), both (B, N), 0 where masked.
+    ``values`` are V before each token is written; advantages and value targets come back, both (B, N), 0 where masked.
 
     Source: Schulman et al. (2016), section 3.
     """
@@ -161,19 +155,6 @@ def rlhf_policy_loss(
     Source: Schulman et al. (2017), equation 7; Ouyang et al. (2022).
     """
     return -clip_objective(log_prob[mask], log_prob_old[mask], advantages[mask], clip).mean()
-
-
-@checked(arrays="tensors")
-def rlhf_value_loss(
-    values: PerToken,
-    targets: PerToken,
-    mask: RealTokens,
-    values_old: PerToken | None = None,
-    clip: Positive | None = None,
-) -> Array:
-    """PPO's value loss over the real tokens of a batch: half the mean squared error (``ppo.value_loss``)."""
-    old = None if values_old is None else values_old[mask]
-    return value_loss(values[mask], targets[mask], old, clip)
 
 
 @checked(arrays="tensors")
@@ -255,8 +236,9 @@ def iterate_rlhf(
     value_model = RewardModel(model) if value_model is None else value_model
     reference = frozen_copy(model) if reference is None else reference
     reward = task.reward if reward is None else reward
-    optimizer = _adam(model, config.learning_rate)
-    value_optimizer = _adam(value_model, config.value_learning_rate)
+    adam = partial(Adam, betas=(0.9, 0.99), fused=False)
+    optimizer = adam(model.parameters(), config.learning_rate)
+    value_optimizer = adam(value_model.parameters(), config.value_learning_rate)
     run = RLHFRun(config, seed, model, model, value_model, optimizer, value_optimizer, rng, draws, config.beta)
     yield from run.go_on(state)
     while not run.ended:
@@ -329,13 +311,12 @@ def _judge(
 
 
 def _value_step(run: RLHFRun, part: _Samples, share: float) -> float:
-    """One gradient step; half the mean squared error before it."""
-    config: RLHFConfig = run.config
-    values, mask = run.value_model.values(part.completions), part.completions.mask
-    old = None if config.value_clip is None else part.values
-    loss = rlhf_value_loss(values, part.targets, mask, old, config.value_clip)
+    """One gradient step, by the real tokens alone; half the mean squared error before it."""
+    config, mask = run.config, part.completions.mask
+    values, targets = run.value_model.values(part.completions)[mask], part.targets[mask]
+    loss = value_loss(values, targets, None if config.value_clip is None else part.values[mask], config.value_clip)
     gradient_step(run.value_optimizer, loss, config.value_learning_rate * share, config.max_gradient_norm)
-    return float(rlhf_value_loss(values.detach(), part.targets, mask))
+    return float(value_loss(values.detach(), targets))
 
 
 def _policy_step(run: RLHFRun, part: _Samples, share: float, task: TextTask) -> dict[str, float] | None:
@@ -362,10 +343,6 @@ def _policy_step(run: RLHFRun, part: _Samples, share: float, task: TextTask) -> 
     gradient_step(run.optimizer, loss, config.learning_rate * share, config.max_gradient_norm)
     clipped = float((torch.expm1(new - old).abs() > config.clip).float().mean())
     return {"entropy": entropy.item(), "clipped": clipped, "step_kl": step_kl}
-
-
-def _adam(model: Any, learning_rate: float) -> Optimizer:
-    return Adam(model.parameters(), learning_rate, betas=(0.9, 0.99), fused=False)
 
 
 @checked

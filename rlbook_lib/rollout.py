@@ -81,13 +81,9 @@ def flatten(array: np.ndarray | Tensor) -> Tensor:
 
 
 class Collector:
-    """Lets a policy act in all copies, T steps at a time, going on where it stopped.
+    """Lets a policy, which may change between two calls, act in all copies, T ``steps`` at a time, going on where it stopped.
 
-    Args:
-        environments: see ``environments.vectorize``.
-        policy: its ``sample`` draws actions; it may change between two calls.
-        steps: T.
-        rng: draws the actions; a torch Generator, on their device, for environments that hand out tensors.
+    ``rng`` draws the actions: a torch Generator, on their device, for environments that hand out tensors.
     """
 
     @checked
@@ -222,14 +218,14 @@ def open_actors(
     Environments that were made here are closed afterwards; those that came ready-made stay open.
 
     Args:
-        config: its ``hidden``, ``activation``, ``initial_log_std`` and ``scale`` are those of the networks.
+        config: its ``hidden``, ``activation`` and ``scale`` are those of the networks.
         seeds: four of them: of the environments, the policy, the value network and the actions.
         steps: T, of each copy in one rollout.
     """
     with opened(env, copies, seed=seeds[0]) as environments:
         layers: dict[str, Any] = {"hidden": config.hidden, "activation": config.activation}
-        spaces, deviation = (environments.observation_space, environments.action_space), config.initial_log_std
-        policy: Any = make_policy(*spaces, seed=seeds[1], initial_log_std=deviation, env=environments.name, **layers)
+        spaces = environments.observation_space, environments.action_space
+        policy: Any = make_policy(*spaces, seed=seeds[1], env=environments.name, **layers)
         value = ValueNetwork(environments.observation_size, seed=seeds[2], scale=config.scale, **layers)
         networks = SeparatePolicyValue(policy, value).to(environments.device)
         collector = Collector(environments, policy, steps, environments.generator(seeds[3]))

@@ -374,14 +374,8 @@ def n_step_td_prediction(
     Equation: eq-n-step-update
 
     The sum stops where the episode ends; a truncated episode adds the value of its last state. n = 1 is
-    TD(0), and an n that no episode outlasts is every-visit Monte Carlo with step size alpha.
-
-    Args:
-        n: number of rewards before the bootstrap, at least 1.
-        env_or_mdp, policy, ...: as for ``td_prediction``.
-
-    Returns:
-        A ``Prediction``; ``counts`` are numbers of updates.
+    TD(0), and an n that no episode outlasts is every-visit Monte Carlo with step size alpha. The rest is as for
+    ``td_prediction``.
 
     Source: Sutton & Barto (2018), section 7.1.
     """
@@ -406,7 +400,12 @@ class _Prediction:
         self.gamma, self.n, self.alpha = gamma, n, ScheduleTable("alpha", alpha)
         self.walk = open_walk(env_or_mdp, **walk)
         self.policy = PolicySampler(policy, self.walk.n_states, self.walk.n_actions)
-        self.v = np.tile(_first_guess(initial_values, self.walk), (self.walk.runs, 1))  # (R, S)
+        first = np.zeros(self.walk.n_states) if initial_values is None else np.array(initial_values, dtype=float)
+        if first.shape != (self.walk.n_states,):
+            raise ValueError(f"initial_values has shape {first.shape}; expected ({self.walk.n_states},)")
+        if isinstance(self.walk, TableWalk):  # ends are worth 0
+            first[self.walk.table.ends] = 0
+        self.v = np.tile(first, (self.walk.runs, 1))  # (R, S)
         self.counts = np.zeros(self.v.shape, dtype=np.int64)
         self.history = new_history(history, self.walk.episodes, self.v)
         self.last_states = np.zeros((self.n, self.walk.runs), dtype=np.int64)  # ring buffers over time
@@ -492,16 +491,6 @@ class _Prediction:
             self.update(run[here], state, targets[longest - ago, here] - self.v[run[here], state])
 
 
-def _first_guess(initial_values: FloatArray | None, walk: Any) -> FloatArray:
-    """The first values (S,), 0 at known terminal states."""
-    values = np.zeros(walk.n_states) if initial_values is None else np.array(initial_values, dtype=float)
-    if values.shape != (walk.n_states,):
-        raise ValueError(f"initial_values has shape {values.shape}; expected ({walk.n_states},)")
-    if hasattr(walk, "table"):
-        values[walk.table.ends] = 0
-    return values
-
-
 # ---------------------------------------------------------------------- fixed points with linear features
 
 
@@ -513,14 +502,11 @@ def td_fixed_point(
 
     Equation: eq-semi-gradient
 
-    There the expected update vanishes: ``sum d(s) E[delta] features[s] = 0``.
+    There the expected update vanishes: ``sum d(s) E[delta] features[s] = 0``. theta is (d,); the shortest, where several fit.
 
     Args:
         features: (S, d); the rows of terminal states count as 0. The identity gives one value per state.
         weights: how often each state is updated, (S,), not negative; default: expected visits per episode.
-
-    Returns:
-        Parameters theta, (d,); the shortest, where several fit.
 
     Raises:
         ValueError: no weights for a policy that may never end the episode.

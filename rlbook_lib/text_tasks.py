@@ -20,7 +20,7 @@ import math
 import numbers
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -29,13 +29,13 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.special import expit
 from torch import Tensor
 
 from rlbook_lib.checks import Count, NotNegative, Seed, UnitInterval, checked, settings
 from rlbook_lib.language_model import Completions, LanguageModel, generate
 
 Reward: TypeAlias = Callable[[str, str, bool], float]  # prompt, completion, whether it ended by itself
+Watch: TypeAlias = Callable[[Completions, Tensor], Mapping[str, float] | None]  # a round and its scores; more metrics
 Split: TypeAlias = Literal["train", "eval"]
 Rule: TypeAlias = Literal["equal", "contains", "last number"]
 
@@ -234,7 +234,7 @@ class PromptFile:
 
     @checked
     def __init__(self, path: str | Path, rule: Rule = "equal", max_new_tokens: Count = 64) -> None:
-        self.rule, self.longest = rule, max_new_tokens
+        self.rule, self.max_new_tokens = rule, max_new_tokens
         self.answers: dict[str, str] = {}
         self.lines: dict[str, int] = {}  # of the file, from 1: what an error names
         self.by_split: dict[str, list[str]] = {"train": [], "eval": []}
@@ -262,11 +262,6 @@ class PromptFile:
                 raise ValueError(
                     f"{path} has no prompt for the {split} split; expected more lines (one in five is for eval)"
                 )
-
-    @property
-    def max_new_tokens(self) -> int:
-        """The longest completion."""
-        return self.longest
 
     @checked
     def prompts(self, count: Count, rng: np.random.Generator, split: Split = "train") -> list[str]:
@@ -408,14 +403,12 @@ def score_with(reward: Reward | Scorer, completions: Completions) -> Tensor:
 
 
 @checked
-def evaluate_accuracy(model: LanguageModel, task: TextTask, *, count: Count = 512, seed: Seed = 1_000_000) -> float:
-    """Share of evaluation prompts that the model answers right, greedily.
+def evaluate_accuracy(model: LanguageModel, task: TextTask, *, count: Count = 512) -> float:
+    """Share of ``count`` evaluation prompts that the model answers right (a reward of 1), greedily.
 
-    Args:
-        task: makes the prompts and knows what is right: a reward of 1.
-        count: prompts of the evaluation split; at 512 the standard error is about two points at worst.
+    At 512 the standard error is about two points at worst.
     """
-    prompts = task.prompts(count, np.random.default_rng(seed), "eval")
+    prompts = task.prompts(count, np.random.default_rng(1_000_000), "eval")
     written = generate(model, prompts, max_new_tokens=task.max_new_tokens, greedy=True)
     return int((score_completions(task.reward, written) >= 1).sum()) / count
 
@@ -464,21 +457,18 @@ def preference_pairs(
 ) -> PreferencePairs:
     """Sample two completions for each prompt and let a judge choose: P(first wins) = sigmoid(sharpness * margin).
 
-    Args:
-        model: samples both completions, at temperature 1.
-        count: number of pairs.
-        score: what the judge looks at.
-        sharpness: 0 chooses at random, large values always choose the better one.
+    The model samples both, at temperature 1; the judge looks at their ``score``. A sharpness of 0 chooses at random, large
+    values always choose the better one.
     """
     rng = np.random.default_rng(seed)
     prompts = task.prompts(count, rng, split)
     seeds = [int(s) for s in rng.integers(2**31, size=2)]
     one, two = (generate(model, prompts, max_new_tokens=task.max_new_tokens, seed=s) for s in seeds)
     score_one, score_two = (score_completions(score, written) for written in (one, two))
-    margin = (score_one - score_two).double().cpu().numpy()
-    first_wins = rng.random(count) < expit(sharpness * margin)
-    margins = torch.tensor(np.where(first_wins, margin, -margin), dtype=torch.float32)
-    wins = torch.from_numpy(first_wins).to(one.tokens.device)
+    margin = (score_one - score_two).double().cpu()
+    wins = torch.from_numpy(rng.random(count)) < torch.sigmoid(sharpness * margin)
+    margins = torch.where(wins, margin, -margin).float()
+    wins = wins.to(one.tokens.device)
     return PreferencePairs(_pick(one, two, wins), _pick(two, one, wins), margins)
 
 

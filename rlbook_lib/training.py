@@ -496,13 +496,9 @@ class ReturnScale:
 
 @checked
 def learning_rate_share(update: Natural, updates: Count, warmup: Natural, final_share: UnitInterval) -> float:
-    """The share of the highest learning rate that an update uses: a linear rise, then a linear fall.
+    """The share of the highest learning rate that an update, from 0, uses: a linear rise, then a linear fall.
 
-    Args:
-        update: from 0.
-        updates: of the whole run.
-        warmup: updates until the rise is over; it begins near 0, below the final share.
-        final_share: what is left at the end.
+    After ``warmup`` updates the rise is over, which begins near 0, below the final share: what is left at the end.
     """
     rise = min(1.0, (update + 1) / max(1, warmup))
     return rise * max(final_share, 1.0 - update / updates)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from rlbook_lib.checks import Array, Count, Environment, Finite, Floats, Integers, NotNegative, OpenUnitInterval
+from rlbook_lib.checks import Array, Count, Environment, Floats, Integers, NotNegative, OpenUnitInterval
 from rlbook_lib.checks import Positive, Probabilities, Range, Seed, UnitInterval
 from rlbook_lib.checks import checked, settings
 from rlbook_lib.divergences import kl_divergence
@@ -54,7 +54,6 @@ class TRPOConfig(ReturnScale):
     line_search_tries: Count = 10  #: at most so many steps are tried; then the old policy stays
     hidden: tuple[Count, ...] = (64,)  #: sizes of the hidden layers of both networks
     activation: Literal["tanh", "relu"] = "relu"  #: between the layers
-    initial_log_std: Finite = 0.0  #: where a Gaussian policy's log standard deviations start
     value_learning_rate: Positive = 7e-3  #: of Adam for the value network
     value_epochs: Count = 8  #: passes over the batch for the value network
     value_batch_size: Count = 512  #: samples in a minibatch of these passes; the last one may be smaller
@@ -203,12 +202,9 @@ def fit_values(
     config: TRPOConfig,
     generator: torch.Generator,
 ) -> float:
-    """Passes of gradient steps of the value network toward its targets, in units of its scale.
+    """Passes of gradient steps of the value network toward its targets, in units of its scale, in drawn orders.
 
-    Each pass takes the samples in an order that ``generator`` draws.
-
-    Returns:
-        Half the mean squared error during the passes, reward units squared.
+    Half the mean squared error during the passes comes back, reward units squared.
     """
     losses = []
     for _ in range(config.value_epochs):
@@ -413,8 +409,7 @@ def fisher_vector_product(
     Args:
         kl_function: returns the mean KL(old || new) as a 0-d tensor. It is called with ``parameters``, or
             with nothing if it takes no argument (a network's KL, say, whose parameters it holds itself).
-        parameters: the tensors to differentiate by: one tensor, or several; they sit at theta_old.
-        vector: v, as many numbers as the parameters have entries, in their order.
+        parameters: one tensor, or several, which sit at theta_old; ``vector`` is v, in their order.
         damping: added to the diagonal of F; keeps the system solvable where F is singular.
 
     Raises:

@@ -425,7 +425,7 @@ def through_the_door(function, faults, called):
 
 
 FORMULAS = """masked_mean sft_loss preference_loss shape_rewards completion_gae gae whiten rlhf_policy_loss clip_objective
-    rlhf_value_loss value_loss total_loss sequence_kl sequence_log_prob adapt_beta kl_estimate group_advantages grpo_loss
+    value_loss total_loss sequence_kl sequence_log_prob adapt_beta kl_estimate group_advantages grpo_loss
     leave_one_out_baseline token_objective token_kl aggregate temperature_log_probs causal_attention explained_variance"""
 
 

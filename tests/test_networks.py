@@ -389,11 +389,11 @@ def test_the_action_space_picks_the_policy():
     assert isinstance(policy, CategoricalPolicy)
     assert (policy.observation_size, policy.n_actions) == (6, 5) and isinstance(policy.network[1], torch.nn.ReLU)
     actions = gym.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32))
-    policy = make_policy(gym.spaces.Discrete(7), actions, seed=0, initial_log_std=-1.0)
+    policy = make_policy(gym.spaces.Discrete(7), actions, seed=0)
     assert isinstance(policy, GaussianPolicy)
     assert (policy.observation_size, policy.action_size) == (7, 2)
     assert policy.low.tolist() == [-2, 0] and policy.high.tolist() == [2, 1]
-    assert policy.log_std.tolist() == [-1, -1]
+    assert policy.log_std.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(

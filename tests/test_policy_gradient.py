@@ -218,11 +218,12 @@ def test_the_gradient_of_an_a2c_update_is_the_written_out_one(env, psi):
         entropy_coefficient=0.2,
         max_gradient_norm=0.5,
         return_scale=4.0,
-        initial_log_std=-0.3,
     )
     with open_actors(env, config, (0, 1, 2, 3), copies=3, steps=6) as actors, torch.no_grad():
         for parameter in actors.value.parameters():
             parameter.mul_(2.0)
+        if env is RaggedReal:
+            actors.policy.log_std.fill_(-0.3)
         rollout = actors.collector.collect()
     v, v_next, ends = pieces(rollout, actors.value)
     delta, wanted = rollout.rewards + 0.8 * v_next - v, np.zeros((6, 3))
@@ -278,9 +279,10 @@ def test_the_gradient_of_a_reinforce_update_is_the_written_out_one(env, psi, bas
         hidden=(8,),
         entropy_coefficient=0.2,
         max_steps=4,
-        initial_log_std=-0.3,
     )
     with open_actors(env, config, (0, 1, 2, 3), copies=8, steps=1) as actors:
+        if env is RaggedReal:
+            actors.policy.log_std.data.fill_(-0.3)
         rollout, mask = actors.collector.collect_episodes(4)
     v, v_next, ends = pieces(rollout, actors.value)
     if baseline != "value":

@@ -23,7 +23,6 @@ from rlbook_lib.rlhf import (
     rlhf_objective,
     rlhf_optimum,
     rlhf_policy_loss,
-    rlhf_value_loss,
     sequence_kl,
     shape_rewards,
     total_loss,
@@ -238,15 +237,6 @@ def test_the_policy_loss_token_by_token():
     assert torch.equal(rlhf_policy_loss(new, garbage, advantages, mask), loss)
 
 
-def test_the_value_loss_counts_real_tokens_only():
-    values, targets = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[0.0, 4.0, math.nan]])
-    mask = torch.tensor([[1, 1, 0]])
-    assert rlhf_value_loss(values, targets, mask).item() == pytest.approx(0.5 * (1 + 4) / 2)
-    old = torch.tensor([[1.0, 2.5, 0.0]])
-    worse = 0.5 * (max(1.0, (1.0 - 0) ** 2) + max(4.0, (2.3 - 4) ** 2)) / 2  # the second value is held at 2.5 - 0.2
-    assert rlhf_value_loss(values, targets, mask, old, 0.2).item() == pytest.approx(worse)
-
-
 @pytest.mark.equation("eq-pretraining-mix")
 def test_the_gradient_of_the_total_is_the_weighted_sum():
     x = torch.tensor([0.3, -0.7], dtype=torch.float64, requires_grad=True)
@@ -265,17 +255,13 @@ def test_the_gradient_of_the_total_is_the_weighted_sum():
         total_loss(policy, entropy=entropy, entropy_coefficient=-1.0)
 
 
-@pytest.mark.parametrize(
-    "formula", [shape_rewards, completion_gae, whiten, rlhf_policy_loss, rlhf_value_loss, sequence_kl]
-)
+@pytest.mark.parametrize("formula", [shape_rewards, completion_gae, whiten, rlhf_policy_loss, sequence_kl])
 def test_a_bare_formula_ignores_what_a_mask_hides(formula):
     """Value and gradient, as inner calls meet them: no door stands between."""
     generator, found = torch.Generator().manual_seed(0), {}
     tokens = torch.randn(4, 3, 5, generator=generator)
     mask = torch.arange(5)[None] < torch.tensor([5, 1, 3])[:, None]
-    count = {shape_rewards: 2, completion_gae: 2, whiten: 1, rlhf_policy_loss: 3, rlhf_value_loss: 2, sequence_kl: 2}[
-        formula
-    ]
+    count = {shape_rewards: 2, completion_gae: 2, whiten: 1, rlhf_policy_loss: 3, sequence_kl: 2}[formula]
     for garbage in (0.0, 7.0, math.nan, math.inf):
         leaves = [torch.where(mask, x, garbage).requires_grad_(True) for x in tokens[:count]]
         scored = formula is shape_rewards

@@ -45,8 +45,10 @@ class TableValue:
         return 100 + observations[:, 0]
 
 
-def collector(environments, steps=7, seed=0, **options):
-    policy = make_policy(environments.observation_space, environments.action_space, seed=1, **options)
+def collector(environments, steps=7, seed=0, log_std=0.0):
+    policy = make_policy(environments.observation_space, environments.action_space, seed=1)
+    if log_std:
+        policy.log_std.data.fill_(log_std)
     if isinstance(environments, TorchCartPole):
         return Collector(environments, policy, steps, torch.Generator().manual_seed(seed))
     return Collector(environments, policy, steps, np.random.default_rng(seed))
@@ -108,7 +110,7 @@ def test_outputs_and_log_probs_are_those_of_the_policy_that_acted(env):
 
 def test_gaussian_actions_are_kept_as_drawn_and_clipped_for_the_environment():
     environments = vectorize("Pendulum-v1", 4, seed=0)
-    rollout = collector(environments, steps=50, initial_log_std=1.5).collect()
+    rollout = collector(environments, steps=50, log_std=1.5).collect()
     assert rollout.actions.shape == (50, 4, 1) and np.abs(rollout.actions).max() > 2.0  # torque within -2..2
     other = vectorize("Pendulum-v1", 4, seed=0)
     other.reset()
@@ -124,7 +126,7 @@ def test_the_environment_gets_actions_within_its_bounds():
             assert self.action_space.contains(action)
             return super().step(0)
 
-    rollout = collector(vectorize(Strict, 4, seed=0), steps=20, initial_log_std=1.0).collect()
+    rollout = collector(vectorize(Strict, 4, seed=0), steps=20, log_std=1.0).collect()
     assert rollout.actions.min() < -1.0 and rollout.actions.max() > 0.5  # what the log-probabilities are of
 
 

@@ -97,9 +97,7 @@ ROWS = {
     "reinforce, real actions": agent(
         iterate_reinforce, train_reinforce, replace(REINFORCE, baseline="mean"), "Pendulum-v1"
     ),
-    "reinforce, tensors": agent(
-        iterate_reinforce, train_reinforce, replace(REINFORCE, baseline="optimal"), tensor_poles
-    ),
+    "reinforce, tensors": agent(iterate_reinforce, train_reinforce, replace(REINFORCE, baseline="mean"), tensor_poles),
     "a2c": agent(iterate_a2c, train_a2c, replace(A2C, max_gradient_norm=0.5)),
     "a2c, maze": agent(iterate_a2c, train_a2c, A2C, "rlbook/Maze-v0"),
     "a2c, real actions": agent(iterate_a2c, train_a2c, replace(A2C, psi="n_step"), "Pendulum-v1"),
