@@ -429,9 +429,11 @@ class GymnasiumEnvironments(VectorEnvironment):
         seed: Seed,
         name: str | None = None,
     ) -> None:
-        self.environments = [_made(environment) for environment in environments]
+        self.environments = [e if isinstance(e, gymnasium.Env) else e() for e in environments]
         if not self.environments:
             raise ValueError("environments is empty; expected at least one")
+        if strange := [e for e in self.environments if not isinstance(e, gymnasium.Env)]:
+            raise TypeError(f"environments holds {strange[0]!r}; expected Gymnasium environments")
         first = self.environments[0]
         name = name or (first.spec.id if first.spec is not None else type(first.unwrapped).__name__)
         super().__init__(name, len(self.environments), first.observation_space, first.action_space)
@@ -557,13 +559,6 @@ class GymnasiumEnvironments(VectorEnvironment):
         if isinstance(space, Discrete):
             return int(action) + int(space.start)
         return np.array(action, dtype=space.dtype).reshape(space.shape)
-
-
-def _made(environment: Any) -> gymnasium.Env[Any, Any]:
-    made = environment if isinstance(environment, gymnasium.Env) else environment()
-    if not isinstance(made, gymnasium.Env):
-        raise TypeError(f"environments holds {made!r}; expected Gymnasium environments")
-    return made
 
 
 # ---------------------------------------------------------------------- the front door

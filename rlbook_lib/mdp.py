@@ -70,7 +70,10 @@ class MDP:
         with_loops = scipy.sparse.csr_array(self.continuation + loops)
         self.transitions = with_loops.toarray().reshape(dense_shape) if dense_shape else with_loops
         self.reward_table, self.rewards = self._read_rewards(rewards)
-        self.start = self._read_start(start)
+        if start is None:
+            start = ~self.terminal if not self.terminal.all() else self.terminal
+            start = start / start.sum()
+        self.start = np.array(check("start", start, Probabilities[Array, str(self.n_states)]), dtype=float)
         if self.gamma == 1:
             self._require_reachable_end()
         for array in (self.terminal, self.rewards, self.start):
@@ -187,12 +190,6 @@ class MDP:
         mean = values if table is None else expected_rewards(self.continuation, table).reshape(pair_shape)
         mean[self.terminal] = 0
         return table, mean
-
-    def _read_start(self, start: Array | None) -> FloatArray:
-        if start is None:
-            open_states = ~self.terminal if not self.terminal.all() else self.terminal
-            return open_states / open_states.sum()
-        return np.array(check("start", start, Probabilities[Array, str(self.n_states)]), dtype=float)
 
     def _require_reachable_end(self) -> None:
         """With gamma = 1 a return is finite only if the process can end."""

@@ -236,16 +236,13 @@ class _History:
 
 def _numbered(updates: Iterable[Update], before: State | None) -> Iterator[Update]:
     """The records; an error in the making of one says which."""
-    number, records = (before or {}).get("update", 0), iter(updates)
-    while True:
-        try:
-            record = next(records)
-        except StopIteration:
-            return
-        except TrainingError as error:
-            raise TrainingError(f"update {number + 1}: {error}") from error
-        number = record.update
-        yield record
+    number = (before or {}).get("update", 0)
+    try:
+        for record in updates:
+            number = record.update
+            yield record
+    except TrainingError as error:
+        raise TrainingError(f"update {number + 1}: {error}") from error
 
 
 def _stop_at_nan(record: Update) -> None:
