@@ -295,7 +295,9 @@ def check(name: str, value: Any, kind: Any) -> Any:
         _require(isinstance(value, (bool, np.bool_)), name, value, "True or False")
         return bool(value)
     elif getattr(kind, "_is_protocol", False):
-        _require(all(hasattr(value, part) for part in _members(kind)), name, value, _described(kind))
+        asked = {**vars(kind), **getattr(kind, "__annotations__", {})}  # its public names
+        is_one = all(hasattr(value, part) for part in asked if not part.startswith("_"))
+        _require(is_one, name, value, _described(kind))
     elif isinstance(origin or kind, type):
         _require(isinstance(value, origin or kind), name, value, _described(origin or kind))
     return value
@@ -357,12 +359,6 @@ def _described(kind: type) -> str:
     if kind is str:
         return "text"
     return f"{'an' if kind.__name__[0] in 'AEIOU' or kind.__name__.startswith('MDP') else 'a'} {kind.__name__}"
-
-
-def _members(protocol: type) -> list[str]:
-    """The public names that a Protocol asks for."""
-    named = {**vars(protocol), **getattr(protocol, "__annotations__", {})}
-    return [name for name in named if not name.startswith("_")]
 
 
 # --------------------------------------------------------------------------------------------- arrays of a call

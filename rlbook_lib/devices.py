@@ -91,12 +91,12 @@ def peak_memory(device: torch.device = CPU) -> int:
 
 
 class Throughput:
-    """Counts items, and says how many came per second of the clock and of the processor; a GPU is waited for."""
+    """Counts items, and says how many came per second; a GPU is waited for before the clock is read."""
 
     @checked
     def __init__(self, device: torch.device = CPU) -> None:
         self.device, self.items = device, 0
-        self._wall, self._cpu = self._clocks()
+        self._began = self._clock()
 
     @checked
     def add(self, items: Natural) -> None:
@@ -104,21 +104,14 @@ class Throughput:
         self.items += items
 
     def read(self) -> dict[str, float]:
-        """Items, seconds of the clock and of the processor since the start, and items per second of each."""
-        wall, cpu = self._clocks()
-        wall, cpu = wall - self._wall, cpu - self._cpu
-        return {
-            "items": self.items,
-            "seconds": wall,
-            "cpu_seconds": cpu,
-            "per_second": self.items / wall if wall else math.inf,
-            "per_cpu_second": self.items / cpu if cpu else math.inf,
-        }
+        """Items, seconds since the start, and items per second."""
+        seconds = self._clock() - self._began
+        return {"items": self.items, "seconds": seconds, "per_second": self.items / seconds if seconds else math.inf}
 
-    def _clocks(self) -> tuple[float, float]:
+    def _clock(self) -> float:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        return time.perf_counter(), time.process_time()
+        return time.perf_counter()
 
 
 # ---------------------------------------------------------------------- runs on a GPU, recorded

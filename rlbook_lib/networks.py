@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook_lib.checks import Array, Count, Finite, Floats, Numbers, Positive, Seed, Space, UnitInterval
+from rlbook_lib.checks import Array, Count, Floats, Numbers, Positive, Seed, Space, UnitInterval
 from rlbook_lib.checks import check, checked, library_of
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
@@ -300,8 +300,7 @@ class GaussianPolicy(_Perceptron):
     Actions are drawn unbounded, and all log-probabilities are of these. They are clipped to the environment's
     bounds only on their way there (``for_environment``): the clip belongs to the environment.
 
-    ``initial_log_std`` is where the logarithms of the standard deviations start; ``low`` and ``high`` are bounds of an action,
-    numbers or (d,), or None.
+    ``low`` and ``high`` are bounds of an action, numbers or (d,), or None. The standard deviations start at 1.
 
     Source: Sutton & Barto (2018), section 13.7.
     """
@@ -318,14 +317,13 @@ class GaussianPolicy(_Perceptron):
         hidden: Sequence[Count] = (64,),
         activation: Activation = "tanh",
         seed: Seed,
-        initial_log_std: Finite = 0.0,
         low: Numbers[Array, "..."] | None = None,
         high: Numbers[Array, "..."] | None = None,
         output_gain: Positive = 0.01,
     ) -> None:
         super().__init__(observation_size, action_size, hidden, activation, seed, output_gain)
         self.action_size = action_size
-        self.log_std = nn.Parameter(torch.full((action_size,), initial_log_std))
+        self.log_std = nn.Parameter(torch.zeros(action_size))
         self.low, self.high = _bound("low", low, action_size), _bound("high", high, action_size)
         if self.low is not None and self.high is not None and (self.low > self.high).any():
             raise ValueError(f"low is {low}; expected at most high, {high}")

@@ -56,10 +56,12 @@ class ReplayBuffer:
         self, observations: Array, actions: Array, returns: Array, next_observations: Array, discounts: Array
     ) -> None:
         """Store n transitions, oldest first; the columns are those of ``Batch``, with n rows, which may be 0."""
-        columns = [
-            _column(name, values)
-            for name, values in zip(Batch._fields, (observations, actions, returns, next_observations, discounts))
-        ]
+        columns: list[NDArray[np.float32]] = []
+        for name, values in zip(Batch._fields, (observations, actions, returns, next_observations, discounts)):
+            try:
+                columns.append(np.asarray(values, dtype=np.float32))
+            except (TypeError, ValueError):
+                raise TypeError(f"{name} is {values!r}; expected an array of numbers") from None
         n = columns[0].shape[:1]
         wide = (*n, self.observation_size)
         for name, column, shape in zip(Batch._fields, columns, (wide, n, n, wide, n)):
@@ -114,13 +116,6 @@ class ReplayBuffer:
         self._rows[:size] = state["rows"].to(self._rows.device)
         self._size, self._next = size, state["next"]
         self._generator.set_state(state["generator"])
-
-
-def _column(name: str, values: Array) -> NDArray[np.float32]:
-    try:
-        return np.asarray(values, dtype=np.float32)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} is {values!r}; expected an array of numbers") from None
 
 
 @checked

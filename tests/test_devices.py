@@ -92,18 +92,16 @@ def test_peak_memory_grows_with_what_was_used():
 
 
 def test_throughput_counts_items_per_second():
-    start, busy = time.perf_counter(), time.process_time()  # before the counter's own start, so that ours is the longer
+    start = time.perf_counter()  # before the counter's own start, so that ours is the longer
     counter = Throughput()
     counter.add(3)
     counter.add(4)
     time.sleep(0.05)
     read = counter.read()
-    elapsed, worked = time.perf_counter() - start, time.process_time() - busy
+    elapsed = time.perf_counter() - start
     assert read["items"] == 7
     assert 0.05 <= read["seconds"] <= elapsed
-    assert 0 <= read["cpu_seconds"] <= worked
     assert read["per_second"] == pytest.approx(7 / read["seconds"])
-    assert read["cpu_seconds"] == 0 or read["per_cpu_second"] == pytest.approx(7 / read["cpu_seconds"])
 
 
 # ---------------------------------------------------------------------- recorded runs

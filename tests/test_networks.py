@@ -313,7 +313,8 @@ def test_act_is_greedy_or_drawn():
 
 
 def test_actions_are_clipped_only_on_their_way_to_the_environment():
-    policy = GaussianPolicy(4, 2, seed=0, initial_log_std=2.0, low=[-1.0, -2.0], high=[1.0, 2.0])
+    policy = GaussianPolicy(4, 2, seed=0, low=[-1.0, -2.0], high=[1.0, 2.0])
+    policy.log_std.data.fill_(2.0)
     actions, log_probs, outputs = policy.sample(rows(100), np.random.default_rng(0))
     assert np.abs(actions).max() > 2
     expected = policy.log_prob_of(torch.tensor(outputs), torch.tensor(actions)).numpy()
