@@ -157,7 +157,7 @@ def _improvements(mdp: MDP, policy: IntArray) -> Iterator[tuple[FloatArray, Floa
     while not last:
         transitions = mdp.policy_transitions(policy)
         if mdp.gamma == 1:
-            _require_end(mdp, transitions, PAYING_LOOP)
+            _require_end(mdp, transitions, PAYING_LOOP, PayingLoop)
         values = policy_evaluation(mdp, policy)
         q_values = _backup(mdp, values)
         steps = _steps_to(mdp.terminal, transitions).max() if mdp.gamma == 1 else 1 / (1 - mdp.gamma)
@@ -762,16 +762,22 @@ def _steps_to(ends: BoolArray, transitions: scipy.sparse.csr_array) -> FloatArra
     return steps
 
 
+class PayingLoop(ValueError):
+    """At gamma = 1 a loop collects more than zero on average: returns grow for ever."""
+
+
 NEVER_ENDS = "policy must end the episode at gamma = 1; from states {} it cannot"
 PAYING_LOOP = "gamma = 1 needs finite returns; a loop through states {} collects more than zero and can go on forever"
 
 
-def _require_end(mdp: MDP, transitions: scipy.sparse.csr_array, says: str = NEVER_ENDS) -> None:
+def _require_end(
+    mdp: MDP, transitions: scipy.sparse.csr_array, says: str = NEVER_ENDS, error: type[ValueError] = ValueError
+) -> None:
     """Refuse a policy that may never end, and name the first states from which it cannot."""
     states = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
     if len(states):
         shown = ", ".join(str(s) for s in states[:10])
-        raise ValueError(says.format(f"[{shown}{', ...' if len(states) > 10 else ''}]"))
+        raise error(says.format(f"[{shown}{', ...' if len(states) > 10 else ''}]"))
 
 
 def _endless(mdp: MDP, allowed: BoolArray) -> BoolArray:

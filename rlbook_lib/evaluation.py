@@ -359,8 +359,7 @@ def bootstrap_interval(
         statistic: a function of an array and the keyword ``axis``, such as np.mean or interquartile_mean.
         resamples: how often the runs are drawn again.
 
-    Returns:
-        (low, high), each x without the axis of the runs; floats if nothing is left.
+    The low and the high end are each x without the axis of the runs; floats if nothing is left.
 
     Raises:
         ValueError: fewer than 2 runs, or a statistic that returns another shape.

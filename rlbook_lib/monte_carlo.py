@@ -62,8 +62,7 @@ def monte_carlo_prediction(
         options: ``episodes``, ``gamma``, ``seed``, and, if wanted, ``runs=1``, ``history=False``, ``max_steps``;
             see ``experience.LearnerOptions``.
 
-    Returns:
-        A ``Prediction``; ``counts`` are the numbers of returns averaged.
+    The ``counts`` of what comes back are the numbers of returns averaged.
 
     Source: Sutton & Barto (2018), section 5.1.
     """

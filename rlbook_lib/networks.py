@@ -302,6 +302,9 @@ class GaussianPolicy(_Perceptron):
 
     ``low`` and ``high`` are bounds of an action, numbers or (d,), or None. The standard deviations start at 1.
 
+    Raises:
+        ValueError: bounds that do not fit.
+
     Source: Sutton & Barto (2018), section 13.7.
     """
 

@@ -108,14 +108,8 @@ class Collector:
         """One whole episode of every copy, from a reset to its end.
 
         The copies run side by side, and one that has finished starts over until the last has finished: those
-        steps belong to no episode of the record.
-
-        Args:
-            max_steps: episodes still under way then are cut, as a truncation; None trusts the environment's limit.
-
-        Returns:
-            A rollout as long as the longest episode, and a mask (T, N): True where a step belongs to its copy's
-            episode.
+        steps belong to no episode of the record, and the mask (T, N) is False there. Episodes that are still under
+        way after ``max_steps`` are cut, as a truncation; None trusts the environment's limit.
         """
         limit = math.inf if max_steps is None else max_steps
         self.observations = self.environments.reset()

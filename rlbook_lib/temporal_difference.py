@@ -92,8 +92,7 @@ def q_learning(
         options: ``episodes``, ``gamma``, ``seed``, and, if wanted, ``runs=1``, ``history=False``, ``max_steps``;
             see ``experience.LearnerOptions``.
 
-    Returns:
-        A ``Control``; tables start at 0.
+    Tables start at 0.
 
     Source: Watkins & Dayan (1992); Sutton & Barto (2018), section 6.5.
     """
@@ -351,8 +350,7 @@ def td_prediction(
         initial_values: first guess, (S,); default 0. Known terminal states are set to 0.
         options: as for ``q_learning``.
 
-    Returns:
-        A ``Prediction``; ``counts`` are numbers of updates.
+    The ``counts`` of what comes back are numbers of updates.
 
     Source: Sutton & Barto (2018), section 6.1.
     """

@@ -92,8 +92,7 @@ def trpo_step(
     The policy has not changed since it took the actions, so what it computes now is what it acted with. If
     no step is accepted, the policy stays as it is. Advantages are best normalized.
 
-    Returns:
-        kl, gain, backtracks, accepted, entropy (of the old policy).
+    What comes back is kl, gain, backtracks, accepted, and entropy (of the old policy).
 
     Raises:
         TrainingError: the gradient is not finite.
