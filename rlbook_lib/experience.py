@@ -368,9 +368,11 @@ class EnvironmentWalk(_Walk):
         self._begin(run=0)
 
     def uniform(self, column: str) -> FloatArray:
+        """As of a ``TableWalk``, and so are ``step`` and ``move_on``."""
         return self.random.row(column, np.zeros(1, dtype=np.int64))
 
     def step(self, action: IntArray) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
+        """One step of the environment."""
         observation, reward, terminated, truncated, _ = self.env.step(int(action[0]) + self.first_action)
         self.clock += 1
         self.total = self.total + float(reward)
@@ -378,6 +380,7 @@ class EnvironmentWalk(_Walk):
         return self._state(observation), np.array([float(reward)]), np.array([bool(terminated)]), np.array([over])
 
     def move_on(self, next_state: IntArray, over: BoolArray) -> BoolArray | None:
+        """Go to the next state, or on to a new episode or run."""
         self.state = next_state
         self.all_ended = bool(over[0])
         keep = None
