@@ -47,7 +47,7 @@ def value_iteration(mdp: MDP, tolerance: Positive = 1e-8) -> Solution:
     """Optimal values by value iteration; ``iterate_value_iteration`` shows the sweeps.
 
     The error bound holds, and is at most the tolerance when gamma < 1. At gamma = 1, where some policy never
-    ends, sweeps bound nothing: it is infinite, and policy iteration has the last word.
+    ends, sweeps bound nothing: policy iteration has the last word.
     """
     return _run_out(mdp, iterate_value_iteration(mdp, tolerance=tolerance), tolerance)
 
@@ -146,24 +146,21 @@ def iterate_policy_iteration(mdp: MDP) -> Iterator[Sweep]:
     return _policy_sweeps(mdp, model, rest, policy)
 
 
-def _improvements(mdp: MDP, policy: IntArray) -> Iterator[tuple[FloatArray, FloatArray, IntArray]]:
-    """Evaluate, improve, until nothing changes: V, Q, and the policy improved on them.
+def _improvements(mdp: MDP, policy: IntArray) -> Iterator[tuple[FloatArray, FloatArray, IntArray, bool]]:
+    """Evaluate, improve, until nothing changes: V, Q, the policy improved on them, and if it is the last.
 
-    A better policy earns more; where it does not, rounding chose it, and could choose to and fro for ever. At gamma = 1
-    a policy that ends is changed only where that is strictly better. If the new one walks round a loop forever, the
-    loop holds a strict improvement and no loss: it pays more than zero on average, and returns grow for ever.
+    A better policy earns more; where it does not, rounding chose it, and could choose to and fro for ever.
     """
     last, earned = False, -math.inf
     while not last:
         transitions = mdp.policy_transitions(policy)
-        if mdp.gamma == 1:
-            _require_end(mdp, transitions, PAYING_LOOP, PayingLoop)
+        _require_no_paying_loop(mdp, transitions)
         values = policy_evaluation(mdp, policy)
         q_values = _backup(mdp, values)
         steps = _steps_to(mdp.terminal, transitions).max() if mdp.gamma == 1 else 1 / (1 - mdp.gamma)
         improved = _improve(q_values, policy, slack=2 * _Accuracy(mdp, remaining=steps).rounding(values))
         last = bool((improved == policy).all()) or values.sum() <= earned
-        yield values, q_values, improved
+        yield values, q_values, improved, last
         policy, earned = improved, values.sum()
 
 
@@ -217,7 +214,8 @@ class Sweep:
 class Solution:
     """The answer of a solver.
 
-    The error bound is infinite only at gamma = 1, where some policy never ends: then no change of values bounds an error.
+    The error bound is infinite only at gamma = 1, where a loop with rewards breaks even so nearly that rounding
+    could hide a gain.
     """
 
     values: FloatArray  #: optimal values, (S,), within ``error_bound``
@@ -595,11 +593,13 @@ Advance = Callable[[IntArray, FloatArray, float], FloatArray]  # policy, V, span
 def _policy_sweeps(mdp: MDP, model: MDP, rest: BoolArray, policy: IntArray) -> Iterator[Sweep]:
     """The records of policy iteration from this policy on; ``model`` and ``rest`` are ``_with_rest(mdp)``."""
     accuracy = _Accuracy(mdp)
-    for iteration, (values, q_values, policy) in enumerate(_improvements(model, policy), 1):
+    for iteration, (values, q_values, policy, last) in enumerate(_improvements(model, policy), 1):
         q_values, policy = q_values[:, : mdp.n_actions], _rest_for_good(mdp, policy, rest)
         residual = float(np.abs(q_values.max(1) - values).max())
         # V* - V = (V* - TV) + (TV - V)
         bound = float(value_error_bound(residual, accuracy.most)) + residual + accuracy.rounding(values)
+        if last and accuracy.most >= 1:
+            bound = max(_most_above(mdp, values), _most_below(mdp, values, q_values, policy))
         yield Sweep(iteration, values, q_values, policy, residual, bound)
 
 
@@ -762,22 +762,35 @@ def _steps_to(ends: BoolArray, transitions: scipy.sparse.csr_array) -> FloatArra
     return steps
 
 
+def _require_end(mdp: MDP, transitions: scipy.sparse.csr_array) -> None:
+    stuck = _stuck(mdp, transitions)
+    if stuck:
+        raise ValueError(f"policy must end the episode at gamma = 1; from states {stuck} it cannot")
+
+
 class PayingLoop(ValueError):
     """At gamma = 1 a loop collects more than zero on average: returns grow for ever."""
 
 
-NEVER_ENDS = "policy must end the episode at gamma = 1; from states {} it cannot"
-PAYING_LOOP = "gamma = 1 needs finite returns; a loop through states {} collects more than zero and can go on forever"
+def _require_no_paying_loop(mdp: MDP, transitions: scipy.sparse.csr_array) -> None:
+    """Refuse a policy that never ends.
+
+    Policy iteration changes a policy that ends only where that is strictly better. If the new policy walks
+    round a loop forever, the old one did not, so the loop holds a strict improvement and no loss: it pays
+    more than zero on average.
+    """
+    stuck = _stuck(mdp, transitions) if mdp.gamma == 1 else ""
+    if stuck:
+        raise PayingLoop(
+            f"gamma = 1 needs finite returns; a loop through states {stuck} collects more than zero and can go on forever"
+        )
 
 
-def _require_end(
-    mdp: MDP, transitions: scipy.sparse.csr_array, says: str = NEVER_ENDS, error: type[ValueError] = ValueError
-) -> None:
-    """Refuse a policy that may never end, and name the first states from which it cannot."""
+def _stuck(mdp: MDP, transitions: scipy.sparse.csr_array) -> str:
+    """The first states that do not reach an end, in words; nothing if all do."""
     states = np.flatnonzero(~_can_reach(transitions, mdp.terminal))
-    if len(states):
-        shown = ", ".join(str(s) for s in states[:10])
-        raise error(says.format(f"[{shown}{', ...' if len(states) > 10 else ''}]"))
+    shown = ", ".join(str(s) for s in states[:10])
+    return f"[{shown}{', ...' if len(states) > 10 else ''}]" if len(states) else ""
 
 
 def _endless(mdp: MDP, allowed: BoolArray) -> BoolArray:
@@ -842,13 +855,86 @@ def _rest_for_good(mdp: MDP, policy: IntArray, rest: BoolArray) -> IntArray:
     return np.where(_can_reach(_rows_of(mdp, first)[0].T.tocsr(), resting), first, policy)
 
 
+def _most_above(mdp: MDP, values: FloatArray) -> float:
+    """At gamma = 1: how far V* can lie above V.
+
+    V* <= U if U >= 0, and U >= r + P U for all pairs (s, a), by more than rounding: then U is at least the
+    total of any policy that ends or comes to rest. U is V plus a little for each step that is still to come.
+    The pairs of a free loop need no margin: U is the same on all of it, so that they hold with equality.
+    Pairs that lose much are not counted as steps; how much that has to be is tried.
+    """
+    free, loop = _free_loops(mdp)
+    open_pairs = ~free & ~mdp.terminal[:, None]
+
+    def same_on_loops(table: FloatArray) -> FloatArray:
+        highest = np.full(mdp.n_states, -np.inf)
+        np.maximum.at(highest, loop, table)
+        return highest[loop]
+
+    top = same_on_loops(values)
+    top = np.where(free.any(1), np.maximum(top, 0.0), top)  # a free loop can be walked for ever
+    accuracy = _Accuracy(mdp, remaining=0.0)
+    loss = np.where(open_pairs, top[:, None] - _backup(mdp, top), np.inf)
+    margin = 2 * (max(-loss.min(), 0.0) + 2 * accuracy.backup_rounding(top))
+    for much in (1e-10, 1e-7, 1e-4):
+        steps = _longest_walk(mdp, loss <= much * (accuracy.largest_reward + np.abs(values).max()), free)
+        if steps.max() < math.inf:
+            upper = top + margin * same_on_loops(steps)
+            slack = np.where(open_pairs, upper[:, None] - _backup(mdp, upper), np.inf).min()
+            if slack >= accuracy.backup_rounding(upper):
+                return float((upper - values).max())
+    return math.inf
+
+
+def _most_below(mdp: MDP, values: FloatArray, q_values: FloatArray, policy: IntArray) -> float:
+    """At gamma = 1: how far the policy can earn less than V: what a step falls short, times the steps."""
+    chosen = np.eye(mdp.n_actions, dtype=bool)[policy]
+    at_rest = mdp.terminal | _endless(mdp, (mdp.rewards == 0) & chosen).any(1)
+    short = (values - q_values[chosen])[~at_rest].max(initial=0.0)
+    lost = 2 * (short + 2 * _Accuracy(mdp, remaining=0.0).backup_rounding(values))
+    steps = _steps_to(at_rest, _rows_of(mdp, policy)[0]).max()
+    return float(np.abs(values[at_rest]).max() + (lost * steps if lost else 0.0))
+
+
+def _free_loops(mdp: MDP) -> tuple[BoolArray, IntArray]:
+    """States that reach each other at no cost: the pairs (s, a) that stay there, and each state's group."""
+    pairs = _endless(mdp, mdp.rewards == 0)
+    entries = np.repeat(np.arange(pairs.size), np.diff(mdp.continuation.indptr))  # the pair of each entry
+    after = mdp.continuation.indices
+    while True:
+        used = pairs.ravel()[entries] & (mdp.continuation.data > 0)
+        edges = (np.ones(used.sum(), dtype=np.int8), (entries[used] // mdp.n_actions, after[used]))
+        graph = scipy.sparse.csr_array(edges, shape=(mdp.n_states, mdp.n_states))
+        loop = scipy.sparse.csgraph.connected_components(graph, directed=True, connection="strong")[1]
+        leaves = np.bincount(entries, (loop[entries // mdp.n_actions] != loop[after]) & used, pairs.size) > 0
+        kept = _endless(mdp, pairs & ~leaves.reshape(pairs.shape))
+        if (kept == pairs).all():
+            return pairs, loop
+        pairs = kept
+
+
+def _longest_walk(mdp: MDP, counted: BoolArray, free: BoolArray) -> FloatArray:
+    """The largest expected number of counted pairs in a walk of counted and free pairs, (S,), or infinite."""
+    other = ~(counted | free) & ~mdp.terminal[:, None]  # these end the walk
+    ends = np.full(int(other.sum()), np.flatnonzero(mdp.terminal)[0])
+    leave = scipy.sparse.csr_array((np.ones(len(ends)), (np.flatnonzero(other), ends)), shape=mdp.continuation.shape)
+    keep = scipy.sparse.diags_array((~other).ravel().astype(float))
+    transitions = scipy.sparse.csr_array(keep @ mdp.continuation + leave)
+    clock = MDP(transitions, counted.astype(float), 1.0, mdp.terminal, mdp.start)
+    try:
+        for values, *_ in _improvements(clock, _policy_that_ends(clock)):
+            pass
+    except PayingLoop:
+        return np.full(mdp.n_states, np.inf)
+    return values
+
+
 def _longest_rest(mdp: MDP) -> float:
     """At gamma = 1: the longest expected number of steps after the first, over all policies."""
-    if _endless(mdp, np.ones_like(mdp.rewards, dtype=bool)).any():
+    everything = np.ones_like(mdp.rewards, dtype=bool)
+    if _endless(mdp, everything).any():
         return math.inf
-    clock = MDP(mdp.continuation, np.ones(mdp.rewards.shape), 1.0, mdp.terminal, mdp.start)  # each step pays 1
-    for steps, *_ in _improvements(clock, _policy_that_ends(clock)):
-        pass
+    steps = _longest_walk(mdp, everything & ~mdp.terminal[:, None], free=~everything)
     return max(float(steps.max()) * (1 + 1e-6) - 1, 0.0)  # rounding may have hidden a little
 
 

@@ -813,22 +813,22 @@ def mean_reward(chain, rewards):
 
 
 def total_rewards(mdp, actions):
-    """Total reward of a policy, -inf where it has none; and the best mean reward where it never ends, -inf if it ends."""
+    """Total reward of a policy, -inf where it has none; its best mean reward; whether a set breaks even."""
     states = np.arange(mdp.n_states)
     chain, rewards = plain_tables(mdp)[0][states, actions], mdp.rewards[states, actions]
-    good, bad, best = mdp.terminal.copy(), np.zeros(mdp.n_states, dtype=bool), -np.inf
+    good, bad, best, even = mdp.terminal.copy(), np.zeros(mdp.n_states, dtype=bool), -np.inf, False
     for inside in closed_sets(chain + np.diag(mdp.terminal.astype(float))):
         if not mdp.terminal[inside].any():
             free = not rewards[inside].any()
             gain = 0.0 if free else mean_reward(chain[np.ix_(inside, inside)], rewards[inside])
-            best = max(best, gain)
+            best, even = max(best, gain), even or not free and abs(gain) < 1e-9
             good, bad = good | inside & free, bad | inside & (not free)
     for _ in states:
         bad |= chain @ bad > 0
     values, inside = np.where(bad, -np.inf, 0.0), ~good & ~bad
     if inside.any():
         values[inside] = np.linalg.solve(np.eye(inside.sum()) - chain[np.ix_(inside, inside)], rewards[inside])
-    return values, best
+    return values, best, even
 
 
 def best_total_rewards(mdp):
@@ -836,8 +836,8 @@ def best_total_rewards(mdp):
         total_rewards(mdp, np.array(actions))
         for actions in itertools.product(range(mdp.n_actions), repeat=mdp.n_states)
     ]
-    values, gains = zip(*found)
-    return np.max(values, axis=0), max(gains)
+    values, gains, even = zip(*found)
+    return np.max(values, axis=0), max(gains), any(even)
 
 
 def random_undiscounted(seed):
@@ -865,7 +865,7 @@ def test_solvers_without_a_discount_agree_with_trying_every_policy(block):
         mdp = random_undiscounted(seed)
         if mdp is None:
             continue
-        best, gain = best_total_rewards(mdp)
+        best, gain, even = best_total_rewards(mdp)
         for solve in SOLVERS:
             if gain > 1e-9:
                 refused += 1
@@ -878,7 +878,7 @@ def test_solvers_without_a_discount_agree_with_trying_every_policy(block):
             assert np.abs(solution.values - best).max() <= min(solution.error_bound, 1e-8) + 1e-14 * scale, where
             assert np.abs(total_rewards(mdp, solution.policy)[0] - best).max() <= 1e-10 * scale, where
             np.testing.assert_allclose(solution.q_values, all_backups(mdp, best), atol=2e-8, err_msg=where)
-            assert solution.error_bound <= 1e-8 if gain == -np.inf else solution.error_bound == math.inf, where
+            assert solution.error_bound <= 1e-8 or even and solution.error_bound == math.inf, where
     assert solved > 60 and refused > 3
 
 
@@ -913,7 +913,8 @@ def test_loops_without_a_discount(solve, name):
     solution = solve(mdp)
     np.testing.assert_allclose(solution.values, best, atol=1e-12)
     np.testing.assert_allclose(total_rewards(mdp, solution.policy)[0], best, atol=1e-12)
-    assert solution.error_bound == math.inf  # some policy never ends
+    _, _, breaks_even = best_total_rewards(mdp)
+    assert solution.error_bound < 1e-12 if not breaks_even else solution.error_bound == math.inf
 
 
 @pytest.mark.parametrize("iterate", [iterate_value_iteration, iterate_modified_policy_iteration])
@@ -926,15 +927,15 @@ def test_plain_sweeps_come_to_the_same_values(iterate, name):
 
 def test_the_bound_without_a_discount_knows_how_long_a_walk_can_be():
     """Each step costs 1 and ends with chance 1e-6: an error of rounding counts a million times."""
-    mdp = MDP([[[1 - 1e-6, 1e-6]], [[0, 1]]], [[-1.0], [0.0]], 1.0, [False, True])
+    mdp = MDP([[[1 - 1e-6, 1e-6], [1.0, 0.0]], [[0, 1], [0, 1]]], [[-1.0, -1.0], [0.0, 0.0]], 1.0, [False, True])
     solution = policy_iteration(mdp)
     assert 1e-8 < solution.error_bound < 1
     assert abs(solution.values[0] + 1e6) <= solution.error_bound
 
 
-def test_without_a_discount_the_bound_is_finite_where_all_walks_end():
+def test_without_a_discount_the_bound_is_finite_whether_or_not_all_walks_end():
     solution = value_iteration(Maze("L1").to_mdp(1.0))
-    assert np.abs(solution.values - [10, 10, 10, 10, 0, 0]).max() < 1e-12 and solution.error_bound == math.inf
+    assert np.abs(solution.values - [10, 10, 10, 10, 0, 0]).max() <= solution.error_bound < 1e-12
     assert all(sweep.error_bound == math.inf for sweep in iterate_value_iteration(Maze("L1").to_mdp(1.0)))
     ending = MDP([[[0.5, 0.5], [0.9, 0.1]], [[0, 1], [0, 1]]], [[1.0, 0.1], [0.0, 0.0]], 1.0, [False, True])
     for solve in SOLVERS:
@@ -952,9 +953,9 @@ def test_sweeps_that_never_settle_are_stopped(monkeypatch):
 
 
 @pytest.mark.parametrize("solve", SOLVERS)
-def test_where_nothing_is_ever_paid_the_policy_ends(solve):
+def test_where_nothing_is_ever_paid_the_bound_is_zero(solve):
     solution = solve(moves([(0, 0), (1, 0)]))
-    assert not solution.values.any() and solution.policy[0] == 1
+    assert solution.error_bound == 0 and not solution.values.any() and solution.policy[0] == 1
 
 
 def test_nothing_but_terminal_states():
