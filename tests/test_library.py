@@ -79,12 +79,18 @@ def defined_names(name: str) -> set[str]:
     return found
 
 
-def python_of(path: Path) -> str:
-    """The code of a module, or of a notebook's cells."""
+def python_of(path: Path) -> list[str]:
+    """The code of a module, or of a notebook's cells, and what is shown as Python in a text."""
+    text = path.read_text("utf-8")
     if path.suffix == ".py":
-        return path.read_text("utf-8")
-    cells = json.loads(path.read_text("utf-8"))["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        return [text]
+    cells = json.loads(text)["cells"] if path.suffix == ".ipynb" else []
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"] if cells else [text]
+    return [
+        code,
+        *(shown for one in texts for shown in re.findall(r"^```python\n(.*?)^```", one, re.DOTALL | re.MULTILINE)),
+    ]
 
 
 def test_every_name_is_imported_from_its_home():
@@ -93,14 +99,18 @@ def test_every_name_is_imported_from_its_home():
     patterns = [
         "rlbook_lib/*.py",
         "chapters/*.ipynb",
+        "chapters/*.md",
+        "*.md",
+        "assignments/*.md",
         "assignments/*/*.ipynb",
         "tests/**/*.py",
         "tools/**/*.py",
         "_ext/*.py",
     ]
-    for path in (path for pattern in patterns for path in sorted(root.glob(pattern))):
+    paths = [path for pattern in patterns for path in sorted(root.glob(pattern))]
+    for path, code in ((path, code) for path in paths for code in python_of(path)):
         try:
-            nodes = list(ast.walk(ast.parse(python_of(path))))
+            nodes = list(ast.walk(ast.parse(code)))
         except SyntaxError:  # a task that students complete
             continue
         modules: dict[str, str] = {}
