@@ -26,7 +26,6 @@ import torch
 from rlbook_lib.checks import Count, Natural, checked
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "chapters" / "recordings"
-CPU = torch.device("cpu")
 RECORDED_BY_EXPERIMENT = ("config", "seeds", "curve", "summary")
 
 
@@ -45,6 +44,11 @@ def choose_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
+def _device(given: str | torch.device) -> torch.device:
+    """A device as it is, or the one of this name."""
+    return choose_device(given) if isinstance(given, str) else given
+
+
 @checked
 def use_threads(n: Count = 1) -> None:
     """Let torch compute with ``n`` threads; the small networks of this book are fastest with one."""
@@ -52,9 +56,9 @@ def use_threads(n: Count = 1) -> None:
 
 
 @checked
-def describe_machine(device: torch.device = CPU) -> dict[str, str]:
+def describe_machine(device: str | torch.device = "cpu") -> dict[str, str]:
     """What a measurement was made on: the names of device and processor, the versions of Python, torch and numpy."""
-    processor = _processor()
+    device, processor = _device(device), _processor()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
     return {
         "device": name,
@@ -80,8 +84,9 @@ def _processor() -> str:
 
 
 @checked
-def peak_memory(device: torch.device = CPU) -> int:
+def peak_memory(device: str | torch.device = "cpu") -> int:
     """The most memory in use so far, in bytes: what torch took of a GPU's, or that of this process."""
+    device = _device(device)
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource  # not on Windows
@@ -94,8 +99,8 @@ class Throughput:
     """Counts items, and says how many came per second; a GPU is waited for before the clock is read."""
 
     @checked
-    def __init__(self, device: torch.device = CPU) -> None:
-        self.device, self.items = device, 0
+    def __init__(self, device: str | torch.device = "cpu") -> None:
+        self.device, self.items = _device(device), 0
         self._began = self._clock()
 
     @checked

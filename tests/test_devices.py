@@ -84,6 +84,14 @@ def test_the_machine_is_described_in_plain_data():
     assert all(machine.values())
 
 
+def test_a_device_may_be_given_by_name_and_one_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert Throughput("cpu").device == CPU and describe_machine("cpu") == describe_machine(CPU)
+    for call in (describe_machine, peak_memory, Throughput):
+        with pytest.raises(ValueError, match="'cuda'; expected .* this machine has"):
+            call("cuda")
+
+
 def test_peak_memory_grows_with_what_was_used():
     before = peak_memory()
     block = np.ones(before // 8 + 8_000_000)  # more than everything so far, and 64 million bytes
