@@ -49,7 +49,7 @@ def sarsa_earns_more_on_the_cliff(seed):
     """It keeps a distance, and earns *more* while it learns."""
     rows, gaps = [], []
     for epsilon in (0.02, 0.1, 0.3):
-        settings = dict(episodes=1200, gamma=1.0, alpha=0.1, epsilon=epsilon, seed=seed, runs=12)
+        settings = dict(episodes=1200, gamma=1.0, alpha=0.1, epsilon=epsilon, seed=seed, runs=40)
         on, off = (learn("CliffWalking-v1", **settings) for learn in (sarsa, q_learning))
         late = [found.returns[:, 700:].mean(axis=1) for found in (on, off)]
         if bootstrap_interval(late[0])[0] < bootstrap_interval(late[1])[1]:
