@@ -71,7 +71,7 @@ test: $(READY)  ## run every test: library, notebooks, strict build, browser
 test-portable: $(READY)  ## run the unit tests and the notebooks again as on a plain processor: outputs must not depend on it
 	@$(PYTHON) tools/run_tests.py --portable --workers $(WORKERS)
 
-test-grader: $(READY)  ## run the grader's long tests: attacks on it, and forty submissions of every assignment (minutes; needs bubblewrap)
+test-grader: $(READY)  ## run the grader's long tests: attacks on it, and a course of submissions of every assignment (minutes; needs bubblewrap)
 	@$(PYTHON) tools/run_tests.py --grader --workers $(WORKERS)
 
 quick: $(READY)  ## run the unit tests that take no more than seconds (under 2 minutes in all)

@@ -13,7 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -302,8 +302,11 @@ def scripts_of(lab: str) -> list[str]:
     return found
 
 
-class Engine:
-    """The engine in V8; a mutant has one text in one module replaced."""
+class Engine(AbstractContextManager["Engine"]):
+    """The engine in V8; a mutant has one text in one module replaced.
+
+    Always closed: the garbage collector would do it at any time, in any thread, which can crash Python.
+    """
 
     def __init__(self, module: str | None = None, old: str = "", new: str = "") -> None:
         self.racer = MiniRacer()
@@ -322,10 +325,14 @@ class Engine:
         texts = json.dumps([*arguments], default=lambda x: x.tolist() if hasattr(x, "tolist") else list(x))
         return json.loads(self.racer.eval(f"JSON.stringify(calls.{name}(...{texts}))", timeout_sec=60))
 
+    def __exit__(self, *error: object) -> None:
+        self.racer.close()
+
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine()
+def engine() -> Iterator[Engine]:
+    with Engine() as engine:
+        yield engine
 
 
 def near(found: Any, expected: Any, tolerance: float) -> None:
@@ -948,7 +955,8 @@ def check_dqn(engine: Engine) -> None:
 @functools.cache
 def model() -> Transformer:
     """The first start that the laboratory ships, in the library."""
-    weights = np.array(Engine()("weights", 0))
+    with Engine() as engine:
+        weights = np.array(engine("weights", 0))
     made, at = Transformer(CharTokenizer(TASK.alphabet), SIZE, seed=0), 0
     with torch.no_grad():
         for name, parameter in made.named_parameters():
@@ -1239,7 +1247,7 @@ MUTANTS = [
     ("trpo", "Math.sqrt(2 * delta / curvature)", "Math.sqrt(delta / curvature)", "trpo"),
     ("trpo", "gain > 0 && kl <= delta", "gain > 0", "trpo"),
     ("trpo", "size / before, direction", "before / size, direction", "trpo"),
-    ("trpo", "config.fisherEvery }, (_, k) => k * config.fisherEvery", "config.fisherEvery }, (_, k) => k", "trpo"),
+    ("trpo", "(_, k) => k * config.fisherEvery", "(_, k) => k", "trpo"),
     ("rollout", "i + copies < size && !terminated[i] && !truncated[i] ?", "i + copies < size ?", "policy_gradient"),
     ("policy_gradient", "p * (log + entropy)", "p * log", "policy_gradient"),
     ("policy_gradient", "scale = 1 / (1 - config.gamma)", "scale = 1", "policy_gradient"),
@@ -1276,8 +1284,8 @@ MUTANTS = [
 
 @pytest.mark.parametrize(("module", "old", "new", "check"), MUTANTS, ids=[f"{m[0]}-{k}" for k, m in enumerate(MUTANTS)])
 def test_a_fault_in_the_engine_is_noticed(module: str, old: str, new: str, check: str) -> None:
-    with pytest.raises(AssertionError):
-        CHECKS[check](Engine(module, old, new))
+    with Engine(module, old, new) as engine, pytest.raises(AssertionError):
+        CHECKS[check](engine)
 
 
 def test_each_module_of_the_engine_is_checked_and_short() -> None:

@@ -1,12 +1,13 @@
-"""Every assignment from release to grades, unattended: forty submissions each, made here, graded in the sandbox.
+"""Every assignment from release to grades, unattended: a course of submissions each, made here, graded in the sandbox.
 
     python tools/round_trip.py                    all six
     python tools/round_trip.py 01_mdps --keep DIR
 
 A submission takes, for every question, the stub of the release, the instructor's solution, another right solution or a
-known mistake; three of the forty hang, exit or are no notebook at all. What each must score is computed beforehand, in
-this process, with the same hidden inputs; a question whose answer calls a wrong function of another question is left out
-of that. The run fails if one score, status, feedback page or row of the CSV differs.
+known mistake, each of these at least once where no wrong answer to another question spoils it; three more hang, exit or
+are no notebook at all. What each must score is computed beforehand, in this process, with the same hidden inputs; a
+question whose answer calls a wrong function of another question is left out of that. The run fails if one score, status,
+feedback page or row of the CSV differs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import argparse
 import collections
 import csv
 import json
-import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ from assignments.grader.marking import mark  # noqa: E402
 from assignments.grader.preparing import prepare  # noqa: E402
 from assignments.grader.questions import Assignment, as_solution, load, names  # noqa: E402
 
-SUBMISSIONS, SEED = 40, 7
+SEED = 7
+Choice = tuple[str | None, float]  # a cell's text (None: as in the release) and the points that it must score
 
 
 @dataclass
@@ -44,12 +46,12 @@ class Expected:
     spoiled: set[str] = field(default_factory=set)
 
 
-def pieces(assignment: Assignment) -> dict[str, list[tuple[str | None, float]]]:
-    """For each question, pairs of a cell's text (None: as in the release) and the points that it must score."""
+def pieces(assignment: Assignment) -> dict[str, list[Choice]]:
+    """What may be answered to each question: the stub, the solution, then what else is right or wrong."""
     notebook = notebooks.read(assignment.notebook)
     texts = {notebooks.role(cell).get("grade_id"): notebooks.text_of(cell) for cell in notebook["cells"]}
     solved = solutions(assignment, notebook)
-    found: dict[str, list[tuple[str | None, float]]] = {}
+    found: dict[str, list[Choice]] = {}
     for question in assignment.questions:
         prepared = prepare(question, SEED)
         found[question.name] = [(None, 0.0), (texts[question.name], mark_namespace(prepared, solved).points)]
@@ -62,7 +64,7 @@ def pieces(assignment: Assignment) -> dict[str, list[tuple[str | None, float]]]:
     return found
 
 
-def spoiled(assignment: Assignment, chosen: dict[str, tuple[str | None, float]]) -> set[str]:
+def spoiled(assignment: Assignment, chosen: dict[str, Choice]) -> set[str]:
     """Questions whose answer calls, directly or not, a function of another question that is wrong."""
     functions = {question.function: question for question in assignment.questions}
     bad = {question.name for question in assignment.questions if chosen[question.name][1] < question.points}
@@ -89,19 +91,25 @@ def with_cells(release: notebooks.Notebook, cells: dict[str, str | None]) -> not
     return filled
 
 
+def mixes(assignment: Assignment, choices: dict[str, list[Choice]]) -> Iterator[dict[str, Choice]]:
+    """One choice for every question: all solutions, all stubs, then until every other choice was there and not spoiled."""
+    yield {name: options[1] for name, options in choices.items()}
+    yield {name: options[0] for name, options in choices.items()}
+    waiting = {name: options[2:] for name, options in choices.items()}
+    while any(waiting.values()):
+        chosen = {name: (waiting[name] or options[1:])[0] for name, options in choices.items()}
+        unspoiled = waiting.keys() - spoiled(assignment, chosen)
+        assert any(waiting[name] for name in unspoiled), "questions that call each other spoil each other for ever"
+        for name in unspoiled:
+            waiting[name] = waiting[name][1:]
+        yield chosen
+
+
 def make_submissions(assignment: Assignment, folder: Path) -> dict[str, Expected]:
-    """Forty students' folders, and what each must get."""
+    """The students' folders, and what each must get."""
     choices, release = pieces(assignment), notebooks.released(notebooks.read(assignment.notebook))
-    rng, expected = random.Random(SEED), {}
-    for number in range(SUBMISSIONS - 3):
-        if number == 0:
-            chosen = {name: options[1] for name, options in choices.items()}  # everything right
-        elif number == 1:
-            chosen = {name: options[0] for name, options in choices.items()}  # nothing done
-        else:
-            chosen = {
-                name: options[1] if rng.random() < 0.3 else rng.choice(options) for name, options in choices.items()
-            }
+    expected = {}
+    for number, chosen in enumerate(mixes(assignment, choices)):
         student = f"student-{number:02}"
         path = folder / student / f"{assignment.name}.ipynb"
         notebooks.write(with_cells(release, {name: text for name, (text, _) in chosen.items()}), path)

@@ -60,7 +60,7 @@ def grader_stages(processes: str, workers: str) -> list[Stage]:
     round_trip = [sys.executable, "tools/round_trip.py", "--workers", workers]
     return [
         grader_stage(processes, slow=True),
-        Stage("course", "forty submissions of every assignment, from release to grades", round_trip),
+        Stage("course", "every known answer to every question, right and wrong, from release to grades", round_trip),
     ]
 
 

@@ -783,9 +783,9 @@ class Asking(Engine):
 
 def all_questions() -> list[list[Any]]:
     """What the parity tests ask; in a thread of its own, because V8 in Python would wait for the browser's event loop."""
-    engine = Asking()
-    for check in CHECKS.values():
-        check(engine)
+    with Asking() as engine:
+        for check in CHECKS.values():
+            check(engine)
     return engine.asked
 
 

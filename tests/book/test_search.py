@@ -34,10 +34,9 @@ def engine(site: Path) -> Iterator[Any]:
     """The script of the search as the pages load it, in a JavaScript engine of its own."""
     from py_mini_racer import MiniRacer
 
-    racer = MiniRacer()
-    racer.eval((site / "_static" / "search.js").read_text("utf-8"))
-    yield racer
-    racer.close()
+    with MiniRacer() as racer:
+        racer.eval((site / "_static" / "search.js").read_text("utf-8"))
+        yield racer
 
 
 @pytest.fixture(scope="module")
