@@ -104,6 +104,7 @@ function frame(picture, said, state, names, data) {
     const [place, name, , values, , before, after] = change, value = values[keyOf(change, state, data)];
     const element = elements[place];
     if (name === "#readout") readout = value === null ? "" : before + value + after;
+    else if (name[0] === "=") continue;                                    // a number for the live formula, which paper has not
     else if (value === null) element.removeAttribute(name);
     else if (name === "#text") element.textContent = before + value + after;
     else if (name === "#markup") element.innerHTML = before + value + after;
