@@ -19,7 +19,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 import print_book as printing
 from join_pdfs import join, packed
 
-TRIED = ["02_mdps", "02_mdps_deeper", "03_maze"]  # the first has pictures whose states are numbers of its formula, too
+# the first has pictures whose states are numbers of its formula, too
+TRIED = ["02_mdps", "02_mdps_deeper", "04_mc_and_td"]
 
 
 # ---------------------------------------------------------------- the book, two chapters of it
@@ -40,7 +41,7 @@ def book(printed: tuple[printing.Printed, Path]) -> Iterator[Pdf]:
 @pytest.mark.site
 def test_every_picture_has_its_states_and_names_of_its_own(site: Path) -> None:
     """No two pages of the printed book share a name."""
-    sheets = [printing.Sheet(f"chapters/{name}.html") for name in ("02_mdps", "03_maze")]
+    sheets = [printing.Sheet(f"chapters/{name}.html") for name in ("02_mdps", "04_mc_and_td")]
     named = []
     for sheet in sheets:
         body = printing.article(site, sheet)
@@ -112,12 +113,12 @@ class TestTwoChapters:
 
     def test_every_chapter_has_a_bookmark_that_opens_it(self, book: Pdf) -> None:
         first = list(below(book.Root.Outlines))
-        assert [str(one.Title).split(".")[0] for one in first] == ["Contents", "2", "3"]
+        assert [str(one.Title).split(".")[0] for one in first] == ["Contents", "2", "4"]
         assert (
             str(first[2].Title) == "4. Learning from experience: Monte Carlo and temporal differences"
         )  # on two lines of its page
         sections = [str(one.Title) for one in below(first[1])]
-        assert sections[0].startswith("3.1.") and any("Deeper" in title for title in sections)
+        assert sections[0].startswith("2.1.") and any("Deeper" in title for title in sections)
         numbers = [Page(one.Dest[0]).index for one in first]
         assert numbers == sorted(set(numbers)) and numbers[0] == 1  # behind the cover
 
