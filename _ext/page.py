@@ -205,7 +205,8 @@ def meanings(env: Any) -> dict[str, str]:
 
 def show_meanings(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """A link to a term carries its meaning; ``_static/book.js`` shows it to pointers, fingers and keyboards."""
-    links = [link.parent for link in doctree.findall(nodes.inline) if "std-term" in link["classes"]]
+    found = [one.parent for one in doctree.findall(nodes.inline) if "std-term" in one["classes"]]
+    links = [one for one in found if isinstance(one, nodes.reference)]  # in a part of the book a term may lead nowhere
     if links and not hasattr(app, "meanings"):
         app.meanings = meanings(app.env)  # type: ignore[attr-defined]
     for link in links:

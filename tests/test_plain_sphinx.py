@@ -11,18 +11,18 @@ sys.path.append(str(ROOT / "tools"))
 
 import plain_sphinx  # noqa: E402
 
+REQUIREMENTS = (ROOT / "requirements.txt").read_text("utf-8")
 PAGE = '<img alt="outside"><article><h1>One</h1><span class="katex">x</span><details>more</details></article><img alt="outside">'
 
 
 def test_it_asks_for_the_extensions_of_the_book_and_not_for_jupyter_book() -> None:
-    requirements = (ROOT / "requirements.txt").read_text("utf-8")
-    names = plain_sphinx.wanted(requirements, newest_themes=False)
+    names = plain_sphinx.wanted(REQUIREMENTS, newest_themes=False)
     assert {"sphinx", "myst-nb", "mini-racer"} <= set(names)
     assert not {"jupyter-book", "torch", "pytest"} & set(names)
     assert [name for name in names if "==" in name] == [
-        f"{name}=={re.search(f'^{name}==(.*?) ', requirements, re.MULTILINE)[1]}" for name in plain_sphinx.THEMES
+        f"{name}=={re.search(f'^{name}==(.*?) ', REQUIREMENTS, re.MULTILINE)[1]}" for name in plain_sphinx.THEMES
     ]
-    assert not any("==" in name for name in plain_sphinx.wanted(requirements, newest_themes=True))
+    assert not any("==" in name for name in plain_sphinx.wanted(REQUIREMENTS, newest_themes=True))
 
 
 def test_every_extension_from_elsewhere_is_asked_for() -> None:
@@ -30,16 +30,33 @@ def test_every_extension_from_elsewhere_is_asked_for() -> None:
     extensions = re.findall(
         r"^      - (sphinx\w+|myst_nb|sphinxcontrib\.\w+)$", (ROOT / "_config.yml").read_text("utf-8"), re.MULTILINE
     )
-    names = {
-        name.split("==")[0].replace("_", "-")
-        for name in plain_sphinx.wanted((ROOT / "requirements.txt").read_text("utf-8"), newest_themes=True)
-    }
+    names = {name.split("==")[0].replace("_", "-") for name in plain_sphinx.wanted(REQUIREMENTS, newest_themes=True)}
     assert len(extensions) > 5
     assert [
         name
         for name in extensions
         if name.replace("_", "-").replace(".", "-") not in {known.replace(".", "-") for known in names}
     ] == []
+
+
+def test_what_the_extensions_import_is_asked_for_or_comes_along() -> None:
+    """By name: the modules of ``_ext``, and those of the library that these import, from the first to the last."""
+    waiting, seen, needed = sorted((ROOT / "_ext").glob("*.py")), set[Path](), set[str]()
+    while waiting:
+        seen.add(path := waiting.pop())
+        for line in re.findall(r"^(?:from|import) (.*)", path.read_text("utf-8"), re.MULTILINE):
+            module, _, rest = line.partition(" import ")
+            names = [f"{module}.{name.strip()}" for name in rest.split(",")] if module == "rlbook_lib" else [module]
+            files = [ROOT / "rlbook_lib" / f"{name.split('.')[1]}.py" for name in names if name[:11] == "rlbook_lib."]
+            waiting += [file for file in files if file not in seen]
+            needed |= {name.split(".")[0].split(" ")[0] for name in names} - {"rlbook_lib"}
+    own = {path.stem for path in seen} | set(sys.stdlib_module_names)
+    asked = {name.split("==")[0].replace("-", "_") for name in plain_sphinx.wanted(REQUIREMENTS, newest_themes=True)}
+    brought = {"docutils", "pygments"}  # by Sphinx
+    brought |= {"pybtex"}  # by sphinxcontrib-bibtex
+    called = {"fonttools": "fontTools", "mini_racer": "py_mini_racer"}
+    assert {"numpy", "sphinx"} <= needed
+    assert needed - own - brought <= {called.get(name, name) for name in asked}
 
 
 def test_a_lost_formula_is_named() -> None:

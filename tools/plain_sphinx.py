@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "_build" / "plain"
 FOUND = ROOT / "tools" / "plain_sphinx.txt"
 CHAPTERS = ("02_mdps", "03_maze")
+BESIDE = ("appendix_bibliography", "appendix_glossary")  # what they lead to
 LINKED = ("_ext", "_static", "_templates", "rlbook_lib", "tests", "tools", "pyproject.toml", "references.bib")
 THEMES = ("furo",)
 BY_JUPYTER_BOOK = (
@@ -31,6 +32,7 @@ BY_JUPYTER_BOOK = (
     "sphinx-multitoc-numbering",
     "sphinx-copybutton",
 )  # it brings these extensions along
+BY_THE_LIBRARY = ("numpy", "matplotlib")  # what the modules of it import that an extension imports
 # A link to a chapter that is not among the two.
 ELSEWHERE = re.compile(
     r"undefined label|unknown document|equation not found|cross-reference target not found|reference target not found"
@@ -59,7 +61,7 @@ def wanted(requirements: str, newest_themes: bool) -> list[str]:
         for name, version in PINNED.findall(part)
         if name not in ("jupyter-book", "docutils")
     ]
-    return [*found, *BY_JUPYTER_BOOK, "numpy"]  # which the library asks for when an extension imports it
+    return [*found, *BY_JUPYTER_BOOK, *BY_THE_LIBRARY]
 
 
 def counted(page: str) -> dict[str, int]:
@@ -82,13 +84,13 @@ def lay_out(folder: Path) -> None:
     (folder / "chapters").mkdir(parents=True)
     for name in LINKED:
         (folder / name).symlink_to(ROOT / name)
-    for name in (*(f"{name}.ipynb" for name in CHAPTERS), "appendix_bibliography.md"):
+    for name in (*(f"{name}.ipynb" for name in CHAPTERS), *(f"{name}.md" for name in BESIDE)):
         shutil.copy(ROOT / "chapters" / name, folder / "chapters")
     settings = (ROOT / "_config.yml").read_text("utf-8")
     (folder / "_config.yml").write_text(
         settings.replace("only_build_toc_files: false", "only_build_toc_files: true"), "utf-8"
     )
-    files = "".join(f"  - file: chapters/{name}\n" for name in (*CHAPTERS, "appendix_bibliography"))
+    files = "".join(f"  - file: chapters/{name}\n" for name in (*CHAPTERS, *BESIDE))
     (folder / "_toc.yml").write_text(f"format: jb-book\nroot: index\nchapters:\n{files}", "utf-8")
     (folder / "index.md").write_text("# Two chapters\n", "utf-8")
 
