@@ -11,12 +11,13 @@ lab.define("lab_cartpole", function (use) {
   const LAMBDA = ["lambda", "λ of the advantages", [0, 0.5, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 1]];
   const REWARDS = ["nStep", "rewards before the guess", [1, 2, 4, 8]], EPISODES = ["episodes", "episodes an update", [1, 2, 4, 8, 16, 32]];
   const REGION = [["delta", "radius δ in nats", [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5]], ["valueLearningRate", "learning rate of the values", RATES], LAMBDA];
+  const CONSTANT = { deltaEnd: Infinity };                   // the radius never falls: what the knob says is what holds
   const LATER = ["method", "nStep", "episodes"];             // what a run is made with; all else may change on the way
   /** Each method: its module, what it sets besides its defaults, and the knobs that it offers. */
   const METHODS = {
     PPO: { module: "ppo", defaults: PPO, knobs: [["clip", "clip ε", [0.05, 0.1, 0.2, 0.3, 0.5, 0.9, 0.95]], ["epochs", "epochs", [1, 3, 6, 10, 20, 40]], ["minibatches", "minibatches", [1, 2, 4, 8, 16]], RATE, LAMBDA] },
-    TRPO: { module: "trpo", defaults: TRPO, knobs: REGION },
-    "plain direction": { module: "trpo", fixed: { cgIterations: 1 }, defaults: TRPO, knobs: REGION },  // the first conjugate direction is the gradient
+    TRPO: { module: "trpo", fixed: CONSTANT, defaults: TRPO, knobs: REGION },
+    "plain direction": { module: "trpo", fixed: { ...CONSTANT, cgIterations: 1 }, defaults: TRPO, knobs: REGION },  // the first conjugate direction is the gradient
     "plain step": { module: "trpo", defaults: { ...TRPO, rate: 10 }, knobs: [["rate", "rate of the step", [0.1, 0.5, 1, 2, 5, 10, 20, 50]]] },
     A2C: { module: "policy_gradient", fixed: { method: "a2c" }, defaults: A2C, knobs: [RATE, LAMBDA] },
     REINFORCE: { module: "policy_gradient", fixed: { method: "reinforce", baseline: "none", normalize: false }, defaults: REINFORCE, knobs: [EPISODES, RATE] },

@@ -8,6 +8,9 @@ from torch.autograd import grad
 from torch.nn.utils import parameters_to_vector
 
 from rlbook_lib import trpo
+from rlbook_lib.environments import vectorize
+from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
+from rlbook_lib.rollout import Collector
 
 
 def _shares(seed):
@@ -96,3 +99,32 @@ def the_curvature_is_largest_along_one_push(seed):
     fisher = (slopes * chances.prod(1, keepdim=True)).T @ slopes / len(slopes)
     moves = slopes @ torch.linalg.eigh(fisher)[1][:, -1]  # of the logits, in each state, along the largest
     return moves.mean() ** 2 > 0.75 * (moves**2).mean()
+
+
+def _solved_after(seed, products):
+    """Updates until the last 20 episodes of training last 475 steps in the mean; 41 if 40 are too few. The largest KL."""
+    config = trpo.TRPOConfig(delta=0.05, delta_end=0.05, cg_iterations=products)
+    policy = CategoricalPolicy(4, 2, hidden=(64,), activation="relu", seed=seed + 100)
+    critic = ValueNetwork(4, hidden=(64,), activation="relu", scale=100.0, seed=seed + 200)
+    adam = torch.optim.Adam(critic.parameters(), lr=7e-3, eps=1e-5)
+    collector = Collector(vectorize("CartPole-v1", 32, seed=seed), policy, 64, np.random.default_rng(seed))
+    order, age, lengths, far = torch.Generator().manual_seed(seed), np.zeros(32), [], 0.0
+    for update in range(1, 41):
+        rollout = collector.collect()
+        batch, (advantages, targets) = rollout.batch(), trpo.trpo_targets(rollout, critic, config)
+        step = trpo.trpo_step(policy, batch.observations, batch.actions, advantages, config)
+        far = max(far, step["kl"])
+        trpo.fit_values(critic, adam, batch.observations, targets, config, order)
+        for over in np.asarray(rollout.terminated) | np.asarray(rollout.truncated):
+            age += 1
+            lengths += age[over].tolist()
+            age[over] = 0
+        if len(lengths) >= 20 and np.mean(lengths[-20:]) >= 475:
+            return update, far
+    return 41, far
+
+
+def the_plain_direction_needs_about_twice_as_many_updates(seed):
+    """The plain direction climbs, too, but it needs about twice as many or more"""
+    (natural, far), (plain, farther) = _solved_after(seed, 10), _solved_after(seed, 1)
+    return plain > 1.7 * natural and max(far, farther) <= 0.05
