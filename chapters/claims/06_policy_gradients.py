@@ -1,6 +1,7 @@
 import numpy as np
 from claims import cells
 
+from rlbook_lib.dynamic_programming import value_iteration
 from rlbook_lib.gradient_estimators import trajectory_gradient
 from rlbook_lib.mdp import MDP
 
@@ -102,3 +103,13 @@ def a_wrong_baseline_brings_noise_and_no_bias(seed):
         bias.append([np.linalg.norm(found.mean - true.mean) for found in (base, error)])
     as_baseline, as_reward = np.array(bias).T
     return np.mean(worse) > 0.75 and as_baseline.max() < 1e-9 and as_reward.min() > 0.01
+
+
+def a_blind_critic_misleads_at_first(seed):
+    """**While the critic is blind, the actor learns the wrong thing; as the critic learns, the actor turns around.**"""
+    page = cells(PAGE, "pg-logtrick-code", "pg-worlds-code", "pg-ac-cure")
+    early = [list(page["actor_critic"](1000 * seed + k, courses=21))[-1][0] for k in range(40)]
+    late = [list(page["actor_critic"](1000 * seed + k))[-1][0] for k in range(10)]
+    at_first, at_last = (np.median([pi[1, page["STRONG"]] for pi in pis]) for pis in (early, late))
+    reached = np.median([page["expected_return"](page["cure"], pi) for pi in late])
+    return at_first < 0.48 and at_last > 0.95 and value_iteration(page["cure"]).values[0] - reached < 0.06
