@@ -90,6 +90,19 @@ def the_plain_direction_is_one_push_for_all_states(seed):
     return plain > 0.95 and near < 0.85
 
 
+def the_plain_direction_moves_the_states_to_one_side(seed):
+    """so most poles now end on one side: the new policy is in other states than the batch"""
+    page, sides = cells("09_trpo", "tr9-film-tools"), []
+    for k in range(20):
+        policy, _, *steps = _pair(100 * seed + k)
+        for actor in (policy, *steps):
+            seen, ends = page["episodes_of"](actor, seed=seed, copies=100)
+            left = (seen[ends.clip(max=len(seen) - 1), np.arange(100), 1] < 0).mean()
+            sides.append(max(left, 1 - left))
+    before, plain, near = np.median(np.reshape(sides, (20, 3)), axis=0)
+    return plain > 0.75 and plain > max(before, near) + 0.05
+
+
 def the_curvature_is_largest_along_one_push(seed):
     """$F$ is largest along one push for all states, and $F^{-1}$ divides by that."""
     policy, batch, _ = cells("09_trpo", "tr9-film-tools")["prepare"](seed)
