@@ -1,5 +1,8 @@
+from functools import partial
+
 import numpy as np
 import torch
+from claims import cells
 
 from rlbook_lib import reward_model as rm
 from rlbook_lib.fine_tuning import SFTConfig, train_sft
@@ -101,3 +104,43 @@ def the_favorite_stays_within_its_bound(seed):
             if not abs(chosen.sum() - 1) < 1e-9 or not kl <= np.log(n) - (n - 1) / n:
                 return False
     return True
+
+
+def _page_on(seed):
+    """The page's model, pairs and reward model, all of this seed."""
+    texts = (
+        "train_sft(model, task, seed={})",
+        "preference_pairs(model, task, 600, seed={})",
+        "train_reward_model(reward_model, pairs, seed={})",
+        "preference_pairs(model, task, 1000, seed={}",
+    )
+    stored = zip(texts, (0, 1, 0, 2), (seed, 2 * seed + 1, seed, 2 * seed + 2), strict=True)
+    edits = tuple((text.format(old), text.format(new)) for text, old, new in stored)
+    return partial(cells, edits=edits)("11_preferences", "c11-tokens", "c11-rm-run", "c11-kinds")
+
+
+def most_ties_are_the_same_text(seed):
+    """Two in five pairs are ties, and nearly all of these are the same text twice."""
+    page = _page_on(seed)
+    return 0.3 < page["tied"] / 600 < 0.5 and page["same"] > 0.85 * page["tied"]
+
+
+def too_short_is_marked_down_and_wrong_digits_are_not(seed):
+    """An answer that is too short scores far below the right one; one of the right length, though wrong, mostly scores like it."""
+    page = _page_on(seed)
+    kinds, less = page["kinds"], page["less"]
+    short, wrong = kinds == "too short", np.isin(kinds, ["wrong counts", "wrong order", "foreign digit"])
+    return np.median(less[short]) < -1 and (less[short] > -0.5).mean() < 0.15 and (less[wrong] >= -0.1).mean() > 0.6
+
+
+def a_ruler_ranks_about_as_well(seed):
+    """a *ruler* that sees only how many digits are missing ranks unseen pairs about as well as the reward model"""
+    page = _page_on(seed)
+    return abs(page["ruled"] - page["accuracy"]) < 0.06 and 0.4 < page["one_short"] < 0.6
+
+
+def most_too_long_answers_are_marked_down(seed):
+    """The reward models mark most of the too long ones down, but not all"""
+    page = _page_on(seed)
+    reach = page["less"][page["kinds"] == "too long"] >= -0.1
+    return 0 < reach.mean() < 0.5
