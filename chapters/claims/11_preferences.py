@@ -126,17 +126,17 @@ def most_ties_are_the_same_text(seed):
 
 
 def too_short_is_marked_down_and_wrong_digits_are_not(seed):
-    """An answer that is too short scores far below the right one; one of the right length, though wrong, mostly scores like it."""
+    """An answer that is too short mostly scores far below the right one; one of the right length, though wrong, mostly scores like it."""
     page = _page_on(seed)
     kinds, less = page["kinds"], page["less"]
     short, wrong = kinds == "too short", np.isin(kinds, ["wrong counts", "wrong order", "foreign digit"])
-    return np.median(less[short]) < -1 and (less[short] > -0.5).mean() < 0.15 and (less[wrong] >= -0.1).mean() > 0.6
+    return np.median(less[short]) < -1 and (less[short] > -0.5).mean() < 0.3 and (less[wrong] >= -0.1).mean() > 0.6
 
 
 def a_ruler_ranks_about_as_well(seed):
-    """a *ruler* that sees only how many digits are missing ranks unseen pairs about as well as the reward model"""
+    """a *ruler* that sees only how many digits are missing ranks unseen pairs about as well as a reward model, or better"""
     page = _page_on(seed)
-    return abs(page["ruled"] - page["accuracy"]) < 0.06 and 0.4 < page["one_short"] < 0.6
+    return page["ruled"] > page["accuracy"] - 0.06 and 0.4 < page["one_short"] < 0.6
 
 
 def most_too_long_answers_are_marked_down(seed):
