@@ -28,7 +28,7 @@ def twice_the_bonus_recovers_faster_and_costs_more(seed):
 
 
 def reverse_keeps_its_start(seed):
-    """**Forward forgets where it started. Reverse does not: it seeks *a* mode, not the best one.**"""
+    """**Forward forgets where it started. Reverse does not: where a deep valley parts the modes, it seeks *a* mode, not the best one.**"""
     page, rng = cells("08_entropy_kl", "kl8-hook-explorer", "kl8-slide"), np.random.default_rng(seed)
     share, far, width = rng.uniform(0.2, 0.45), rng.uniform(1.7, 2.5), rng.uniform(0.4, 0.7)  # two other bumps
     bumps = [np.log(p) + page["log_gauss"](page["grid"], m, width) for p, m in ((1 - share, -far), (share, far))]
