@@ -28,7 +28,7 @@ LONG = """
     before_training_no_size_is_any_good most_starts_draw_the_wave beyond_a_tenth_runs_fall
     the_truth_has_fallen_where_the_surrogate_peaks the_region_keeps_most_of_the_gain_at_a_fraction_of_the_divergence
     most_ties_are_the_same_text too_short_is_marked_down_and_wrong_digits_are_not a_ruler_ranks_about_as_well
-    most_too_long_answers_are_marked_down
+    some_too_long_answers_pass
     imitation_takes_over_what_most_teachers_do the_plain_direction_is_one_push_for_all_states
 """.split()
 
