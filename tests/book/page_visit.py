@@ -184,6 +184,7 @@ def visit(
 
 def check_axe(page: Page, seen: Visit) -> None:
     """What axe finds in both themes, on the wide page. Comes last, because the page is not whole afterwards."""
+    page.evaluate(DRAWN)
     shorten(page)
     page.set_viewport_size(WIDE)
     page.add_style_tag(
@@ -293,6 +294,8 @@ SHORTEN = """kept => {
   body.normalize();
   document.body.replaceWith(body);
 }"""
+# The page says what can be scrolled when it draws a picture of itself, which a busy machine may put off: the second picture from now.
+DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 KEPT = 2  # such as the even and the odd row of a table
 
 
