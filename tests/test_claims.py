@@ -60,7 +60,8 @@ def asked_cells():
                     constants[node.targets[0].id] = ast.literal_eval(node.value)
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "cells":
-                yield f"{path.name}, line {node.lineno}", eval(f"[{ast.unparse(node)[6:-1]}]", constants)
+                asked = ", ".join(ast.unparse(argument) for argument in node.args)
+                yield f"{path.name}, line {node.lineno}", eval(f"[{asked}]", constants)
 
 
 def given_and_used(source):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -44,12 +45,17 @@ def test_what_the_extensions_import_is_asked_for_or_comes_along() -> None:
     waiting, seen, needed = sorted((ROOT / "_ext").glob("*.py")), set[Path](), set[str]()
     while waiting:
         seen.add(path := waiting.pop())
-        for line in re.findall(r"^(?:from|import) (.*)", path.read_text("utf-8"), re.MULTILINE):
-            module, _, rest = line.partition(" import ")
-            names = [f"{module}.{name.strip()}" for name in rest.split(",")] if module == "rlbook_lib" else [module]
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.Import):
+                names = [name.name for name in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                library = node.module == "rlbook_lib"
+                names = [f"{node.module}.{name.name}" for name in node.names] if library else [f"{node.module}"]
+            else:
+                continue
             files = [ROOT / "rlbook_lib" / f"{name.split('.')[1]}.py" for name in names if name[:11] == "rlbook_lib."]
             waiting += [file for file in files if file not in seen]
-            needed |= {name.split(".")[0].split(" ")[0] for name in names} - {"rlbook_lib"}
+            needed |= {name.split(".")[0] for name in names} - {"rlbook_lib"}
     own = {path.stem for path in seen} | set(sys.stdlib_module_names)
     asked = {name.split("==")[0].replace("-", "_") for name in plain_sphinx.wanted(REQUIREMENTS, newest_themes=True)}
     brought = {"docutils", "pygments"}  # by Sphinx

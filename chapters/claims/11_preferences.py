@@ -1,4 +1,3 @@
-from functools import partial
 
 import numpy as np
 import torch
@@ -116,7 +115,7 @@ def _page_on(seed):
     )
     stored = zip(texts, (0, 1, 0, 2), (seed, 2 * seed + 1, seed, 2 * seed + 2), strict=True)
     edits = tuple((text.format(old), text.format(new)) for text, old, new in stored)
-    return partial(cells, edits=edits)("11_preferences", "c11-tokens", "c11-rm-run", "c11-kinds")
+    return cells("11_preferences", "c11-tokens", "c11-rm-run", "c11-kinds", edits=edits)
 
 
 def most_ties_are_the_same_text(seed):
