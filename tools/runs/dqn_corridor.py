@@ -15,6 +15,7 @@ SEEDS = range(12)
 CASES: dict[str, dict[str, Any]] = {f"C = {c}": {"copy_every": c} for c in (1, 10, 50, 100)} | {
     "average": {"average": 0.04}
 }
+CASES |= {f"{case}, position": settings | {"inputs": "position"} for case, settings in CASES.items()}
 UPDATES, EVERY = 3000, 50
 
 
@@ -23,14 +24,15 @@ def program() -> dict[str, Any]:
     return cells("05_dqn", "dqn-small", "dqn-strip", "dqn-corridor")
 
 
-def run(seed: int, **settings: Any) -> dict[str, list[float]]:
+def run(seed: int, inputs: str = "one-hot", **settings: Any) -> dict[str, list[float]]:
     """Every fifty updates: error of the state values, cells whose greedy action is wrong; the values themselves for seed 0."""
     names = program()
+    coded = names["one_hot"] if inputs == "one-hot" else torch.linspace(-1, 1, names["CELLS"])[:, None]
     exact = 10 * names["GAMMA"] ** np.arange(names["CELLS"] - 2, -1, -1)
     values, wrong, largest = [], [], 0.0
-    for update, network in enumerate(names["train_corridor"](seed, updates=UPDATES, **settings), start=1):
+    for update, network in enumerate(names["train_corridor"](seed, updates=UPDATES, inputs=coded, **settings), start=1):
         with torch.no_grad():
-            q = network(names["one_hot"])[:-1].numpy()
+            q = network(coded)[:-1].numpy()
         largest = max(largest, float(q.max()))
         if update % EVERY == 0:
             values.append(q.max(axis=1))

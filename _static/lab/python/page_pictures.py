@@ -208,7 +208,7 @@ def lesson_05(mine):
         inside = [-bk / wk for wk, bk in zip(w, b) if abs(bk / wk) < 1]
         error = _mean([(f((k - 12) / 12) - y) ** 2 for k, y in zip(cells, wanted)]) ** 0.5
         x = [k / 24 - 1 for k in range(49)]
-        lines = [mark("line thick", "gray", [12 + 12 * z for z in x], [vk * max(0.0, wk * z + bk) for z in x], "its neurons, each alone")
+        lines = [mark("line", "gray", [12 + 12 * z for z in x], [vk * max(0.0, wk * z + bk) for z in x], "its neurons, each alone")
                  for wk, bk, vk in zip(w, b, v)]  # fmt: skip
         marks = lines + [mark("dot small", "orange", cells, wanted, mine.name),
                          mark("line", "blue", [12 + 12 * z for z in x], [min(11, max(-11, f(z))) for z in x], "network: their sum"),
