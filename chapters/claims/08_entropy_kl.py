@@ -52,3 +52,11 @@ def too_narrow_hides(seed):
     weights = np.exp(page["log_gauss"](x, 0, 1) - page["log_gauss"](x, 0, 0.4))
     sizes, estimates = weights.sum(1) ** 2 / (weights**2).sum(1), (weights * x**2).mean(1)
     return np.median(sizes) > 10 and np.median(estimates) < 0.5
+
+
+def ever_fewer_paths_hold_the_sum(seed):
+    """**The longer the paths, the fewer of them hold the sum.**"""
+    tosses = np.random.default_rng(seed).random((1000, 100)) < 0.5
+    weights = np.sort(np.cumprod(np.where(tosses, 1.4, 0.6), axis=1), axis=0)[::-1]
+    one, ten, hundred = (weights[:10].sum(axis=0) / weights.sum(axis=0))[[0, 9, 99]]
+    return one < 0.02 < 0.05 < ten < 0.25 and hundred > 0.5
