@@ -392,7 +392,7 @@ def test_who_learns_and_who_writes_by_what_is_right_and_how_long_in_the_end() ->
     assert max(np.median(runs[name]["right"][:, 55:60]) for name in starts) < 0.2
     assert truth("13_grpo", 3) == "none of them"
     divided, plain = (np.median(runs[f"price 0.06{end}"]["length"][:, -5:]) for end in ("", ", no division"))
-    assert plain < 5 < 10 < divided and truth("13_grpo", 4) == "only with division"
+    assert plain < 5 < 10 < divided and truth("13_grpo_deeper", 0) == "only with division"
 
 
 def test_the_token_that_the_price_pulls_back_by_differences_of_its_objective() -> None:
@@ -402,7 +402,7 @@ def test_the_token_that_the_price_pulls_back_by_differences_of_its_objective() -
         u = 1 / (4 * ratio)
         return min(ratio, float(np.clip(ratio, 0.8, 1.2))) * (1 - 0.5) / 0.5 - 3 * (u - np.log(u) - 1)
 
-    assert objective(1.001) < objective(0.999) and truth("13_grpo", 5) == "less probable"
+    assert objective(1.001) < objective(0.999) and truth("13_grpo", 4) == "less probable"
 
 
 def test_the_ill_run_by_its_first_update() -> None:
@@ -410,16 +410,16 @@ def test_the_ill_run_by_its_first_update() -> None:
     runs = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")
     causes = {"learning rate 1e-2": "the learning rate is too high", "KL price 3": "the KL price is too high"}
     (case,) = [name for name in causes if runs[name]["clipped"][:, 0].min() > 0.1]
-    assert truth("13_grpo", 6) == causes[case]
+    assert truth("13_grpo", 5) == causes[case]
 
 
 def test_what_is_right_where_length_is_paid() -> None:
     late = stored_runs(ROOT / "chapters" / "runs" / "check_digit.json")["a point a token"]["right"][:, -5:]
-    assert late.max() < 0.1 and truth("13_grpo", 7) == "hardly any"
+    assert late.max() < 0.1 and truth("13_grpo", 6) == "hardly any"
 
 
 def test_the_push_on_a_token_of_a_long_answer_by_sequence() -> None:
-    assert 1 / (2 * 8) / (1 / (2 * 2)) == 1 / 4 and truth("13_grpo", 8) == "a quarter"
+    assert 1 / (2 * 8) / (1 / (2 * 2)) == 1 / 4 and truth("13_grpo", 7) == "a quarter"
 
 
 def test_the_token_that_surprises_the_critic_most() -> None:
