@@ -228,7 +228,7 @@
         };
         row.innerHTML = '<span class="rlx-name">Press in the picture, or here</span><output class="rlx-value"></output>';
         row.lastChild.before(slider);
-        Object.assign(slider, {type: "range", min: low, max: high, step, value: (low + high) / 2});
+        Object.assign(slider, {type: "range", min: low, max: high, step, value: low});
         slider.setAttribute("aria-label", question);
         slider.addEventListener("input", point);
         slider.addEventListener("keydown", event => {
