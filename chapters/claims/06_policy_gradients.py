@@ -106,7 +106,7 @@ def a_wrong_baseline_brings_noise_and_no_bias(seed):
 
 
 def a_blind_critic_misleads_at_first(seed):
-    """**While the critic is blind, the actor learns the wrong thing; as the critic learns, the actor turns around.**"""
+    """**While the critic is blind, the actor learns the wrong thing about the ill; as the critic learns, it turns around.**"""
     page = cells(PAGE, "pg-logtrick-code", "pg-worlds-code", "pg-ac-cure")
     early = [list(page["actor_critic"](1000 * seed + k, courses=21))[-1][0] for k in range(40)]
     late = [list(page["actor_critic"](1000 * seed + k))[-1][0] for k in range(10)]
