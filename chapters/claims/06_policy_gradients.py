@@ -75,7 +75,7 @@ def v_helps_where_returns_share_a_part(seed):
 
 
 def three_worse_draws_mislead(seed):
-    """Whoever happens to draw it first makes it likelier, draws it again, and then hardly tries the other"""
+    """Whoever happens to draw it often at first makes it likelier, draws it again, and then hardly tries the other"""
     page = cells(PAGE, "pg-logtrick-code", "pg-bandit")
     worse, better = page["stuck_after"](page["bandit"]((5.0, 4.0), seed=seed))
     return worse > 2 * better
