@@ -124,8 +124,8 @@ FORMULAS: dict[str, tuple[str, str]] = {
     "eq-surrogate": ("surrogate base horizon gain", r"@base + @horizon \cdot (@gain{\mathbb E[A]}) = @surrogate"),
     "eq-clip-objective": (
         "objective mean ratio advantage clipped epsilon",
-        r"\min(@ratio \cdot @advantage1,\, @clipped{\mathrm{clip}(\rho)} \cdot @advantage1) = @objective1{L_t^{\mathrm{CLIP}}} \qquad "
-        r"\min(@ratio \cdot (@advantage2),\, @clipped{\mathrm{clip}(\rho)} \cdot (@advantage2)) = @objective2{L_t^{\mathrm{CLIP}}}",
+        r"\text{good: } \min(@ratio \cdot @advantage1,\, @clipped{\mathrm{clip}(\rho)} \cdot @advantage1) = @objective1{L_t^{\mathrm{CLIP}}} \qquad "
+        r"\text{bad: } \min(@ratio \cdot (@advantage2),\, @clipped{\mathrm{clip}(\rho)} \cdot (@advantage2)) = @objective2{L_t^{\mathrm{CLIP}}}",
     ),
     "eq-bradley-terry": (
         "chance strength rival",
@@ -144,7 +144,7 @@ FORMULAS: dict[str, tuple[str, str]] = {
         r"\text{wrong: } \tfrac{@score2{R} - @meanscore}{@spread} = @advantage2",
     ),
 }
-TERM = re.compile(r"@([a-z]+)(\d*)(?:\{((?:[^{}]|\{[^{}]*\})*)\})?")
+TERM = re.compile(r"@([a-z]+)(\d*)(?:\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\})?")
 
 
 def formula_of(label: str | None, tex: str) -> tuple[str, str] | None:
