@@ -304,7 +304,7 @@ def lesson_08(mine):
         return mean / (m * m / 2), noise / (m * m / 2)
 
     grid, ell = [0.08 + 1.97 * k / 39 for k in range(40)], linspace(-4, 4, 49)
-    curves = [mark(line, color, grid, [in_units_of_kl(f, m)[1] for m in grid], name) for name, color, f, line in kinds]
+    curves = [[in_units_of_kl(f, m)[1] for m in grid] for _, _, f, _ in kinds]
     shapes = [mark(line, color, ell, _stretched(array(f(ell)), (49,)), name) for name, color, f, line in kinds]
 
     def at(m):
@@ -313,8 +313,10 @@ def lesson_08(mine):
         foot = mark("line dotted", "gray", ell, [2 * y / max(bell) - 3 for y in bell], "samples fall here")
         dots = mark("dot", "red", [m] * len(kinds), [min(noise, 8) for _, noise in found])
         off = [f"{100 * (mean - 1):.1f}%".replace("-0.0%", "0.0%") for mean, _ in found]
+        near = [x for x in grid if x <= m]  # no farther than the reader has looked
+        drawn = [mark(kind[3], kind[1], near, y[: len(near)], kind[0]) for kind, y in zip(kinds, curves)]
         return [panel([-4, 4], [-3, 6], "log u", "", shapes + [foot], "estimate"),
-                panel([0, 2.05], [0, 8], "distance m", "", curves + [dots], "noise of one sample / KL")], (
+                panel([0, 2.05], [0, 8], "distance m", "", drawn + [dots], "noise of one sample / KL")], (
             f"KL = {m * m / 2:.3f}. Noise of one sample in units of KL: " + ", ".join(f"{kind[0]} {x[1]:.1f}" for kind, x in zip(kinds, found))
             + ". Bias: " + ", ".join([f"{kind[0]} {x}" for kind, x in list(zip(kinds, off))[1:]]) + ".")  # fmt: skip
 
