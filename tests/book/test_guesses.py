@@ -469,6 +469,17 @@ def test_what_is_wrong_by_the_size_of_the_gradient() -> None:
     )
 
 
+def test_a_step_three_times_as_long_on_all_ten_seeds() -> None:
+    """The lesson draws three of them; what it says of ten is counted here."""
+    line = stored_runs(ROOT / "chapters" / "runs" / "ppo_line.json")["after 8 updates"]
+    alpha = line["alpha"][0]
+    near, thrice, far = (int(np.flatnonzero(alpha == place)[0]) for place in (1, 3, 8))
+    assert len(line["return"]) == 10 and (line["return"][:, thrice] > line["return"][:, near]).sum() == 5
+    assert (line["surrogate"][:, far] > line["surrogate"][:, near]).all()
+    peaks = alpha[line["minimum"].argmax(axis=1)]
+    assert peaks.min() == 0.5 and peaks.max() == 1.5
+
+
 LESSON = "chapters/10_ppo.html"
 
 
