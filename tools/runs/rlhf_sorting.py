@@ -52,7 +52,7 @@ CASES: dict[str, dict[str, Any]] = {
     "rule": {"part": "rule"},
     "rule, slow start": {"part": "rule", "warmup": 25},
     "judge": {"part": "probe"},
-    **{f"price {beta:g}": {"part": "judge", "beta": beta} for beta in (0.0, 0.3, 0.1, 1.0)},
+    **{f"price {beta:g}": {"part": "judge", "beta": beta} for beta in (0.0, 0.3, 0.1, 1.0, 0.03, 0.01)},
     **{f"dpo {rate:g}": {"part": "dpo", "rate": rate} for rate in (3e-5, 1e-5, 1e-4, 5e-4)},
     **{f"dpo 3e-05, price {beta:g}": {"part": "dpo", "rate": 3e-5, "beta": beta} for beta in (0.5, 2.0)},
     "credit": {"part": "credit"},
