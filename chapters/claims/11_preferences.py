@@ -72,7 +72,7 @@ def the_likelier_answer_may_lose_by_cooling(seed):
 
 
 def imitation_takes_over_what_most_teachers_do(seed):
-    """Imitation takes over what *most* teachers do."""
+    """Greedy imitation takes over what *most* teachers do."""
     # 200 updates of fine-tuning: half of the page's, so that a seed takes seconds
     task = Sorting()
     model = Transformer(CharTokenizer(task.alphabet), seed=seed)
