@@ -56,9 +56,9 @@ def too_narrow_hides(seed):
 
 def ever_fewer_paths_hold_the_sum(seed):
     """**The longer the paths, the fewer of them hold the sum.**"""
-    tosses = np.random.default_rng(seed).random((1000, 100)) < 0.5
-    weights = np.sort(np.cumprod(np.where(tosses, 1.4, 0.6), axis=1), axis=0)[::-1]
-    one, ten, hundred = (weights[:10].sum(axis=0) / weights.sum(axis=0))[[0, 9, 99]]
+    on_seed = (("default_rng(1).random((1000", f"default_rng({seed}).random((1000"),)
+    heaviest = cells("08_entropy_kl", "kl8-product-table", edits=on_seed)["heaviest"]
+    one, ten, hundred = (heaviest(tosses).sum() for tosses in (1, 10, 100))
     return one < 0.02 < 0.05 < ten < 0.25 and hundred > 0.5
 
 
