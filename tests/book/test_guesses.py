@@ -311,7 +311,9 @@ def test_what_the_ten_heaviest_of_a_thousand_paths_hold() -> None:
     for heads in np.random.default_rng(8).binomial(100, 0.5, (50, 1000)):
         weights = sorted(1.4**heads * 0.6 ** (100 - heads), reverse=True)
         assert sum(weights[:10]) > 0.5 * sum(weights)
-    heads = (np.random.default_rng(1).random((1000, 100)) < 0.5).sum(axis=1)  # the page's own: they claim to be worth 3.6
+    heads = (np.random.default_rng(1).random((1000, 100)) < 0.5).sum(
+        axis=1
+    )  # the page's own: they claim to be worth 3.6
     weights = 1.4**heads * 0.6 ** (100 - heads)
     assert f"{weights.mean():.2f} {weights.sum() ** 2 / (weights @ weights):.1f}" == "0.59 3.6"
     assert truth("08_entropy_kl", 6) == "most of it"
