@@ -18,6 +18,12 @@ def a_batch_wears_out(seed):
     return (np.diff(gain) > 0).all() and mean.max() > mean[0] + 1 and mean[-1] < mean[0]
 
 
+def exact_advantages_do_not_wear_out(seed):
+    """With the exact $A$ in the place of $\\hat A_t$ (last row) the same passes end far above it."""
+    j, *_ = cells("10_ppo", "ppo-reuse-tools")["reuse"](None, seed=seed, exact=True)
+    return j[-1].mean() > j[0].mean() + 2
+
+
 def the_clip_is_insurance(seed):
     """With the clip hardly a run falls below its start, and forty passes end not far below the best pass without it"""
     plain, clipped = (_reused(epsilon, seed)[0] for epsilon in (None, 0.2))
