@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, repeat
@@ -213,6 +214,7 @@ class _Walk:
     began: IntArray
     total: FloatArray
     random: UniformColumns
+    one_by_one = False  # runs need not go in lock-step: ``TableWalk.alone`` gives the same
     all_ended = False
     clock = 0
 
@@ -233,6 +235,8 @@ class TableWalk(_Walk):
     With ``together`` runs wait for each other: the next episode begins when all have ended the last.
     """
 
+    FEW = 40  # so many runs or fewer are quicker one after the other, as plain numbers
+
     def __init__(
         self,
         table: TransitionTable,
@@ -251,6 +255,7 @@ class TableWalk(_Walk):
         self.flat_lengths = np.zeros(episodes * runs, dtype=np.int64)
         self.returns = self.flat_returns.reshape(episodes, runs).T  # (R, episodes), the same memory
         self.lengths = self.flat_lengths.reshape(episodes, runs).T
+        self.one_by_one = not together and runs <= self.FEW
         self._everyone(episode=0)
         self.random.advance()
         self.state = np.full(runs, self._first_states(self.run))
@@ -294,14 +299,16 @@ class TableWalk(_Walk):
                     keep = self._keep(self.episode < self.episodes)
         return keep
 
-    def alone(self, act: Callable[[int, float], int]) -> Iterator[tuple[int, int, int, float, int, bool, bool]]:
-        """A single run, step after step, as plain numbers: those that ``step`` and ``move_on`` would give.
+    def alone(
+        self, run: int, act: Callable[[int, float], int]
+    ) -> Iterator[tuple[int, int, int, float, int, bool, bool]]:
+        """One run, step after step, as plain numbers: those that ``step`` and ``move_on`` would give.
 
         ``act`` chooses by the state and a uniform number. Yields the episode (from 0), state, action, reward,
         next state, terminated and over.
         """
-        outcomes, state = self.table.outcomes(1.0), self.state.item()
-        draws = chain.from_iterable(self.random.blocks("action", "transition", "start"))
+        outcomes, state = self.table.outcomes(1.0), self.state.item(run)
+        draws = chain.from_iterable(self.random.blocks(run, "action", "transition", "start"))
         for episode in range(self.episodes):
             total, steps, over = 0.0, 0, False
             while not over:
@@ -313,7 +320,7 @@ class TableWalk(_Walk):
                 over = terminated or steps == self.max_steps
                 yield episode, state, action, reward, next_state, terminated, over
                 state = next_state
-            self.flat_returns[episode], self.flat_lengths[episode] = total, steps
+            self.returns[run, episode], self.lengths[run, episode] = total, steps
             state = self.table.first_state(u_start)
 
     def _wait(self, going: BoolArray) -> BoolArray:
@@ -427,7 +434,7 @@ class UniformColumns:
     BLOCK = 1 << 15
 
     def __init__(self, rng: np.random.Generator, columns: tuple[str, ...], runs: int) -> None:
-        self.rng, self.runs = rng, runs
+        self.rng, self.fresh, self.runs = rng, deepcopy(rng), runs
         self.columns = {name: i for i, name in enumerate(columns)}
         self.steps_per_block = max(1, self.BLOCK // (runs * max(1, len(columns))))
         self.block = np.empty((0, len(columns), runs))
@@ -440,21 +447,22 @@ class UniformColumns:
             self.block = self.rng.random((self.steps_per_block, len(self.columns), self.runs))
             self.step = 0
 
-    def blocks(self, *columns: str) -> Iterator[Iterator[tuple[float, ...]]]:
-        """For a single run: block after block, step after step, the numbers of some columns as Python floats.
+    def blocks(self, run: int, *columns: str) -> Iterator[Iterator[tuple[float, ...]]]:
+        """One run's numbers once more, as Python floats: block after block, step after step, from the second step on.
 
-        A column that was not asked for when this was made is all zeros.
+        A column that was not asked for when this was made is all zeros. All runs are drawn again for each: that keeps no
+        more than a block, and costs little while they are few.
         """
+        rng, first = deepcopy(self.fresh), 1
         while True:
-            self.advance()
-            here = self.block[self.step :, :, 0]  # (steps, columns)
+            here = rng.random((self.steps_per_block, len(self.columns), self.runs))[first:, :, run]  # (steps, columns)
+            first = 0
             yield zip(
                 *(
                     here[:, self.columns[name]].tolist() if name in self.columns else repeat(0.0, len(here))
                     for name in columns
                 )
             )
-            self.step = len(self.block) - 1
 
     def row(self, column: str, run: IntArray) -> FloatArray:
         """The numbers of some runs for one purpose."""

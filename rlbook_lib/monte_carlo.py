@@ -151,7 +151,7 @@ class _Prediction:
         """
         self.numbers, counts = self.values[0].tolist(), self.counts[0].tolist()
         values, steps = self.numbers, []
-        for episode, state, action, reward, next_state, terminated, over in walk.alone(self.choose_alone):
+        for episode, state, action, reward, next_state, terminated, over in walk.alone(0, self.choose_alone):
             steps.append((self.entry(state, action), reward))
             if over:
                 g = 0.0 if terminated else self.estimate_alone(next_state)

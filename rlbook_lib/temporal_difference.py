@@ -206,28 +206,28 @@ EPISODES: dict[str, Callable[..., EpisodeEnd]] = {
 }
 
 
-def _learn_alone(learner: _Control, walk: TableWalk) -> None:
+def _learn_alone(learner: _Control, walk: TableWalk, run: int) -> None:
     """One run on a table, episode after episode."""
-    q, visits, play, alpha = learner.q[0].tolist(), learner.counts.tolist(), EPISODES[learner.rule], learner.alpha
+    q, visits, play, alpha = learner.q[run].tolist(), [0] * learner.q[run].size, EPISODES[learner.rule], learner.alpha
     outcomes, returns, lengths = walk.table.outcomes(learner.gamma), [], []
 
     def by_visit(state: int, action: int) -> float:
         visits[state * walk.n_actions + action] += 1
         return alpha.of(visits[state * walk.n_actions + action])
 
-    draws = chain.from_iterable(walk.random.blocks("action", "transition", "start", "first_action"))
-    run = q, outcomes, *((0.0, by_visit) if alpha.constant is None else (alpha.constant, None))
-    state, u_first = walk.state.item(), walk.uniform("first_action").item() if learner.rule == "sarsa" else 0.0
+    draws = chain.from_iterable(walk.random.blocks(run, "action", "transition", "start", "first_action"))
+    learning = q, outcomes, *((0.0, by_visit) if alpha.constant is None else (alpha.constant, None))
+    state, u_first = walk.state.item(run), walk.uniform("first_action").item(run) if learner.rule == "sarsa" else 0.0
     for episode in range(1, walk.episodes + 1):
         if episode == 1 or learner.epsilon.constant is None:
             greed = exploration(learner.epsilons.item(episode), walk.n_actions)
-        total, length, u_start, u_first = play(run, islice(draws, walk.max_steps), state, u_first, *greed)
+        total, length, u_start, u_first = play(learning, islice(draws, walk.max_steps), state, u_first, *greed)
         state = walk.table.first_state(u_start)
         returns.append(total)
         lengths.append(length)
         if learner.history is not None:
-            learner.history[episode] = q
-    learner.q[0], walk.flat_returns[:], walk.flat_lengths[:] = q, returns, lengths
+            learner.history[episode, run] = q
+    learner.q[run], walk.returns[run], walk.lengths[run] = q, returns, lengths
 
 
 class _Control:
@@ -254,8 +254,9 @@ class _Control:
         self.history = new_history(history, self.walk.episodes, self.q)
 
     def learn(self) -> Control:
-        if self.walk.runs == 1 and isinstance(self.walk, TableWalk):
-            _learn_alone(self, self.walk)
+        if self.walk.one_by_one:
+            for run in range(self.walk.runs):
+                _learn_alone(self, self.walk, run)
         else:
             for _ in self.iterate():
                 pass
@@ -411,22 +412,23 @@ class _Prediction:
 
     def learn(self) -> Prediction:
         walk = self.walk
-        if walk.runs == 1 and isinstance(walk, TableWalk):
-            self.learn_alone(walk)
+        if walk.one_by_one:
+            for run in range(walk.runs):
+                self.learn_alone(walk, run)
         else:
             for _ in self.iterate():
                 pass
         return Prediction(one_or_all(self.v), one_or_all(self.counts), walk.returns, walk.lengths, self.history)
 
-    def learn_alone(self, walk: TableWalk) -> None:
+    def learn_alone(self, walk: TableWalk, run: int) -> None:
         """One run on a table, one number at a time: n-step TD as a book writes it, and with n = 1 TD(0).
 
         The numbers are those of ``iterate``, to the last bit up to n = 126; beyond, returns are summed in blocks there.
         """
-        v, counts = self.v[0].tolist(), self.counts[0].tolist()
+        v, counts = self.v[run].tolist(), self.counts[run].tolist()
         waiting: deque[int] = deque()  # states whose update is to come, oldest first
         rewards: deque[float] = deque(maxlen=self.n)  # of the last n steps
-        for episode, state, _, reward, next_state, terminated, over in walk.alone(self.policy.action):
+        for episode, state, _, reward, next_state, terminated, over in walk.alone(run, self.policy.action):
             waiting.append(state)
             rewards.append(reward)
             if len(waiting) == self.n or over:
@@ -441,8 +443,8 @@ class _Prediction:
             if over:
                 rewards.clear()
                 if self.history is not None:
-                    self.history[episode + 1] = v
-        self.v[0], self.counts[0] = v, counts
+                    self.history[episode + 1, run] = v
+        self.v[run], self.counts[run] = v, counts
 
     def iterate(self) -> Iterator[tuple[Any, ...]]:
         """The same for many runs in lock-step, or in a real environment: arrays (n,) hold a number for each run."""

@@ -17,7 +17,7 @@ from rlbook_lib.maze import Maze
 from rlbook_lib.mdp import MDP
 from rlbook_lib.monte_carlo import monte_carlo_prediction, running_mean
 from rlbook_lib.returns import n_step_returns
-from rlbook_lib.experience import epsilon_greedy_probabilities, harmonic, linear_decay
+from rlbook_lib.experience import epsilon_greedy_probabilities, harmonic, linear_decay, one_or_all
 from rlbook_lib.temporal_difference import (
     _Control,
     _Prediction,
@@ -424,15 +424,15 @@ def test_on_the_cliff_sarsa_keeps_away_from_the_edge():
 @pytest.mark.parametrize(
     "alpha, epsilon", [(0.3, 0.1), (harmonic(1, 5), linear_decay(1, 0, 15)), (1.0, 0.0), (0.5, 1.0)]
 )
-def test_one_run_on_lists_is_bit_equal_to_arrays(rule, env, alpha, epsilon):
+@pytest.mark.parametrize("runs", [1, 3])
+def test_runs_on_lists_are_bit_equal_to_arrays(rule, env, alpha, epsilon, runs):
     env = {"maze": Maze(), "slip": Maze(slip=0.3)}.get(env, env)
-    arrays = _Control(rule, env, alpha, epsilon, episodes=20, gamma=0.95, seed=9, history=True, max_steps=60)
+    options = dict(episodes=20, gamma=0.95, seed=9, runs=runs, history=True, max_steps=60)
+    arrays = _Control(rule, env, alpha, epsilon, **options)
     for _ in arrays.iterate():
         pass
-    lists = CONTROL[rule](
-        env, episodes=20, gamma=0.95, alpha=alpha, epsilon=epsilon, seed=9, history=True, max_steps=60
-    )
-    assert (lists.history == arrays.history).all() and (lists.q_values == arrays.q[0]).all()
+    lists = CONTROL[rule](env, alpha=alpha, epsilon=epsilon, **options)
+    assert (lists.history == arrays.history).all() and (lists.q_values == one_or_all(arrays.q)).all()
     assert (lists.returns == arrays.walk.returns).all() and (lists.lengths == arrays.walk.lengths).all()
     assert lists.lengths.max() > 3
 
@@ -448,16 +448,17 @@ def test_known_ends_are_worth_nothing_whatever_the_first_guess_says(runs):
 @pytest.mark.parametrize("n", [1, 2, 5, 40])
 @pytest.mark.parametrize("env", ["FrozenLake-v1", "maze", "slip"])
 @pytest.mark.parametrize("alpha, max_steps", [(0.3, 60), (harmonic(1, 5), 7), (1.0, 1)])
-def test_one_prediction_on_lists_is_bit_equal_to_arrays(n, env, alpha, max_steps):
+@pytest.mark.parametrize("runs", [1, 3])
+def test_predictions_on_lists_are_bit_equal_to_arrays(n, env, alpha, max_steps, runs):
     env = {"maze": Maze(), "slip": Maze(slip=0.3)}.get(env, env)
     policy = np.random.default_rng(1).dirichlet(np.ones(4), size=16 if env == "FrozenLake-v1" else 6)
-    options = dict(episodes=20, gamma=0.95, seed=9, history=True, max_steps=max_steps)
+    options = dict(episodes=20, gamma=0.95, seed=9, runs=runs, history=True, max_steps=max_steps)
     arrays = _Prediction(env, policy, alpha, n, None, **options)
     for _ in arrays.iterate():
         pass
     lists = n_step_td_prediction(env, policy, n=n, alpha=alpha, **options)
-    assert (lists.history == arrays.history).all() and (lists.values == arrays.v[0]).all()
-    assert (lists.counts == arrays.counts[0]).all() and lists.counts.sum() == lists.lengths.sum()
+    assert (lists.history == arrays.history).all() and (lists.values == one_or_all(arrays.v)).all()
+    assert (lists.counts == one_or_all(arrays.counts)).all() and lists.counts.sum() == lists.lengths.sum()
     assert (lists.returns == arrays.walk.returns).all() and (lists.lengths == arrays.walk.lengths).all()
     if n == 1:
         assert (td_prediction(env, policy, alpha=alpha, **options).values == lists.values).all()
