@@ -424,7 +424,7 @@ def test_what_is_right_where_length_is_paid() -> None:
 
 
 def test_the_push_on_a_token_of_a_long_answer_by_sequence() -> None:
-    assert 1 / (2 * 8) / (1 / (2 * 2)) == 1 / 4 and truth("13_grpo", 7) == "a quarter"
+    assert 1 / (2 * 8) / (1 / (2 * 2)) == 1 / 4 and truth("13_grpo_deeper", 1) == "a quarter"
 
 
 def test_the_token_that_surprises_the_critic_most() -> None:
