@@ -9,19 +9,22 @@ PAGE = "06_policy_gradients"
 
 
 def a_gift_misleads_runs(seed):
-    """**The gift misleads many runs: after 300 updates one in five is stuck, in place of none."""
+    """**The gift misleads many runs: after 50 updates a quarter stand below 0.1, after 300 a fifth, without it none."""
     bandit = cells(PAGE, "pg-logtrick-code", "pg-bandit")["bandit"]
-    gift, none = (np.mean(bandit(pays, seed=seed)[:, -1] < 0.1) for pays in ((5.0, 4.0), (1.0, 0.0)))
-    return 0.17 < gift < 0.25 and none < 0.01
+    gift, none = (np.mean(bandit(pays, seed=seed) < 0.1, axis=0) for pays in ((5.0, 4.0), (1.0, 0.0)))
+    return 0.22 < gift[50] < 0.29 and 0.17 < gift[299] < 0.25 and none.max() < 0.01
 
 
-def nearly_half_come_back(seed):
-    """Nearly half of the stuck ones are back above 0.5 after 3,000 updates; with a rate of 0.05 in place of 0.2 only 3 % get stuck."""
+def they_come_and_go(seed):
+    """half of the runs are below 0.1 at some time, and after 1,000 updates one in six is."""
+    below = cells(PAGE, "pg-logtrick-code", "pg-bandit")["bandit"]((5.0, 4.0), seed=seed, updates=1000) < 0.1
+    return 0.46 < np.mean(below.any(axis=1)) < 0.56 and 0.14 < np.mean(below[:, -1]) < 0.2
+
+
+def small_steps_are_misled_less(seed):
+    """With a rate of 0.05 in place of 0.2 only 3 % stand there after 300 updates."""
     bandit = cells(PAGE, "pg-logtrick-code", "pg-bandit")["bandit"]
-    later, small = bandit((5.0, 4.0), seed=seed, updates=3000), bandit((5.0, 4.0), alpha=0.05, seed=seed)
-    return (
-        0.36 < np.mean(later[later[:, 299] < 0.1][:, -1] > 0.5) < 0.55 and 0.015 < np.mean(small[:, -1] < 0.1) < 0.055
-    )
+    return 0.015 < np.mean(bandit((5.0, 4.0), alpha=0.05, seed=seed)[:, -1] < 0.1) < 0.055
 
 
 def a_running_mean_mends_it(seed):
@@ -51,6 +54,11 @@ def a_coin_tosser_learns_to_balance(seed):
     return harder.mean() > 0.75 and walk[-1][1].mean() > 4 * walk[0][1].mean()
 
 
+def where_the_walk_ends(seed):
+    """With other random numbers the walk ends between $k = 3$ and $9$."""
+    return 3 < cells(PAGE, "pg-pull-numbers", "pg-pull-explore", "pg-pole-explore")["pole_walk"](seed)[-1][0] < 9
+
+
 def _variances(seed, common):
     """Whole return, reward-to-go, and that minus V, on cures with pays and policies drawn by lot: (40, 3)."""
     cure, rng, found = cells(PAGE, "pg-worlds-code")["cure"], np.random.default_rng(seed), []
@@ -77,17 +85,8 @@ def v_helps_where_returns_share_a_part(seed):
 def three_worse_draws_mislead(seed):
     """Whoever happens to draw it often at first makes it likelier, draws it again, and then hardly tries the other"""
     page = cells(PAGE, "pg-logtrick-code", "pg-bandit")
-    worse, better = page["stuck_after"](page["bandit"]((5.0, 4.0), seed=seed))
+    worse, better = page["below_after"](page["bandit"]((5.0, 4.0), seed=seed))
     return worse > 2 * better
-
-
-def the_same_doses_lead_over_the_top(seed):
-    """**The same doses lead to the top, over it, and on. What is climbed rises all the way, for it is no estimate of $J$.**"""
-    page = cells(PAGE, "pg-pull-numbers", "pg-reuse-explore")
-    noise = np.random.default_rng(seed).standard_normal((40, 50, 100))  # fifty doctors
-    (same, grown), (new, _) = page["many_steps"](False, noise), page["many_steps"](True, noise)
-    height, best = (page["expected"](path, page["SIGMA"])[0].mean(axis=1) for path in (same, new))
-    return height.max() > 0.5 > 0.15 > height[-1] and best[15:].min() > 0.65 and (np.diff(grown, axis=0) > 0).all()
 
 
 def a_wrong_baseline_brings_noise_and_no_bias(seed):

@@ -218,12 +218,6 @@ def test_a_critic_that_says_2_everywhere() -> None:
     assert abs(p * (1 - p) * (0 - 1) - -0.044) > 0.1 and truth("06_policy_gradients", 4) == "TD error"
 
 
-def test_thirty_steps_on_one_batch() -> None:
-    """Weights that add up to 0 give the same step everywhere: thirty times the first, which is 0.7 times the gradient on average."""
-    j = 0.5**0.5 * exp(-(1.5**2))  # of a bell of width 0.5 at -0.5, for a bump of width 0.5 at 1
-    assert abs(truth("06_policy_gradients", 5) - (-0.5 + 30 * 0.7 * (1.5 / 0.5) * j)) < 0.6
-
-
 def test_the_gap_of_a_critic_that_knows_nothing() -> None:
     """At 1 the returns count alone; before, a part of the mean stays with a critic that says the same of both actions."""
     assert truth("07_gae", 2) == "at 1"
