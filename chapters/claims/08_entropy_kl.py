@@ -22,7 +22,7 @@ def a_bonus_finds_the_new_arm(seed):
 
 
 def twice_the_bonus_recovers_faster_and_costs_more(seed):
-    """Twice the bonus recovers faster ($0.82$ instead of $0.43$ after 500 pulls) and costs more."""
+    """Twice the bonus recovers faster ($0.82$ instead of $0.43$ after 500 pulls) and costs more"""
     learn = cells("08_entropy_kl", "kl8-bonus-learn")["learn"]
     once, twice = (learn(bonus, seed=seed)[1].mean(axis=1) for bonus in (0.1, 0.2))
     return twice[2000] > once[2000] + 0.2 and twice[1499] < once[1499] - 0.02
