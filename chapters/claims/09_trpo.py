@@ -9,8 +9,6 @@ from torch.nn.utils import parameters_to_vector
 
 from rlbook_lib import trpo
 from rlbook_lib.environments import vectorize
-from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
-from rlbook_lib.rollout import Collector
 
 
 def _shares(seed):
