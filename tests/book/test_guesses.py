@@ -356,15 +356,18 @@ def test_how_hard_a_pair_pulls_by_differences_of_its_loss() -> None:
     assert truth("11_preferences", 2) == str(round(far / near))
 
 
-def test_the_favorite_of_many_and_the_price_of_nothing() -> None:
+def test_the_favorite_of_many_and_the_price_that_is_best() -> None:
     """Medians over the five stored runs, by sorting."""
     favorites = stored_runs(ROOT / "chapters" / "runs" / "sft_sorting.json")["main"]["best_truth_1"][:, -1]
     assert truth("11_preferences", 3) == pytest.approx(sorted(favorites)[2], abs=1e-3)
-    unpriced = stored_runs(ROOT / "chapters" / "runs" / "rlhf_sorting.json")["price 0"]["truth"][:, -1]
-    assert truth("12_rlhf", 3) == pytest.approx(sorted(unpriced)[2], abs=1e-3)
-    by_pairs = stored_runs(ROOT / "chapters" / "runs" / "rlhf_sorting.json")["dpo 3e-05"]["truth"]
+    priced = stored_runs(ROOT / "chapters" / "runs" / "rlhf_sorting.json")
+    truths = {
+        price: sorted(priced[f"price {price}"]["truth"][:, -1])[2] for price in ("1", "0.3", "0.1", "0.03", "0.01", "0")
+    }
+    assert truth("12_rlhf", 1) == max(truths, key=truths.__getitem__)
+    by_pairs = priced["dpo 3e-05"]["truth"]
     middles = [sorted(column)[2] for column in by_pairs.T.tolist()]
-    assert truth("12_rlhf", 4) == middles.index(max(middles))
+    assert truth("12_rlhf", 2) == middles.index(max(middles))
 
 
 def test_the_least_likely_letter_of_the_right_answer() -> None:
@@ -428,14 +431,18 @@ def test_the_token_that_surprises_the_critic_most() -> None:
     policy, reference = (0.90, 0.60, 0.85, 0.75, 0.95), (0.85, 0.20, 0.80, 0.50, 0.90)
     paid = [-0.1 * np.log(new / old) + (t == 4) for t, (new, old) in enumerate(zip(policy, reference, strict=True))]
     surprise = [r + later - now for r, now, later in zip(paid, expects, expects[1:], strict=False)]
-    assert max(surprise) == surprise[1] and truth("12_rlhf", 1) == "the second 1"
+    assert max(surprise) == surprise[1] and truth("12_rlhf_deeper", 0) == "the second 1"
 
 
 def test_the_line_that_the_loop_cannot_do_without() -> None:
     """By counting: runs whose last five shares of right answers are above their first; without it none of the five."""
     runs = stored_runs(ROOT / "chapters" / "runs" / "rlhf_lines.json")
     risen = {case: np.sum(run["right"][:, -5:].mean(axis=1) > run["right"][:, 0]) for case, run in runs.items()}
-    assert risen.pop("LAM = 0") == 0 and set(risen.values()) == {5} and truth("12_rlhf", 2) == "the far score: LAM = 0"
+    assert (
+        risen.pop("LAM = 0") == 0
+        and set(risen.values()) == {5}
+        and truth("12_rlhf_deeper", 1) == "the far score: LAM = 0"
+    )
 
 
 def test_a_middle_price_is_best() -> None:

@@ -6,17 +6,18 @@ weight of its start is off by some 1e-7 of itself, as another processor's roundi
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
-
-from rlbook_lib.text_tasks import Sorting
+from claims import cells
 
 SEEDS = range(5)
-PAGE = Path(__file__).resolve().parents[2] / "chapters" / "12_rlhf.ipynb"
-CELLS = ("rlhf-imports", "rlhf-sft", "rlhf-phase2", "rlhf-phase3", "rlhf-phase4", "rlhf-loop")
+CELLS = ("rlhf-film", "rlhf-sft", "rlhf-phase2", "rlhf-phase3", "rlhf-phase4", "rlhf-loop")
+STARTS = ("alphabet), seed=0", "updates=300), seed=0", "tokenizer, seed=0", "default_rng(0", "manual_seed(0")
+NEARLY = """near = torch.Generator().manual_seed({})
+def nearly(weights):
+    return {{name: x * (1 + 1e-7 * torch.randn(x.shape, generator=near)) for name, x in weights.items()}}
+"""
 
 CASES: dict[str, dict[str, Any]] = {  # a line as it stands, and in its place
     "none": {"old": "256, 0.02, 0.95, 0.2", "new": "256, 0.02, 0.95, 0.2"},
@@ -30,19 +31,8 @@ CASES: dict[str, dict[str, Any]] = {  # a line as it stands, and in its place
 
 def run(seed: int, old: str, new: str, page_seed: bool = False) -> dict[str, list[float]]:
     """Before each of twenty updates: the share of samples that are right, and the divergence from the reference."""
-    cells = {cell["id"]: "".join(cell["source"]) for cell in json.loads(PAGE.read_text("utf-8"))["cells"]}
-    text = "\n".join(cells[name] for name in CELLS)
-    if text.count(old) != 1:
-        raise ValueError(f"the page has {text.count(old)} times {old!r}; expected it once")
-    for start in ("seed=", "default_rng(", "manual_seed("):
-        text = text.replace(f"{start}0", f"{start}{0 if page_seed else seed}")
-    generator = torch.Generator().manual_seed(seed)
-
-    def nearly(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: x * (1 + 1e-7 * torch.randn(x.shape, generator=generator)) for name, x in weights.items()}
-
-    names: dict[str, Any] = {"task": Sorting(), "nearly": nearly}
-    exec(text.replace(old, new), names)
     torch.set_num_threads(1)
+    starts = [(start, f"{start[:-1]}{0 if page_seed else seed}") for start in STARTS]
+    names = cells("12_rlhf", *CELLS, edits=(*starts, (old, new), ("# Set-up, once\n", NEARLY.format(seed))))
     share, kl, _ = zip(*names["log"])
     return {"right": list(share), "kl": list(kl)}
