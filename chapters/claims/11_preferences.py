@@ -4,7 +4,7 @@ from claims import cells
 
 from rlbook_lib import reward_model as rm
 from rlbook_lib.fine_tuning import SFTConfig, train_sft
-from rlbook_lib.language_model import CharTokenizer, Transformer, generate, temperature_log_probs
+from rlbook_lib.language_model import CharTokenizer, Transformer, encode_completions, generate, temperature_log_probs
 from rlbook_lib.text_tasks import Sorting
 
 
@@ -56,21 +56,6 @@ def temperature_keeps_the_order(seed):
     return torch.equal(orders[0], orders[1]) and torch.equal(orders[1], orders[2])
 
 
-def the_likelier_answer_may_lose_by_cooling(seed):
-    """For whole answers there is no such rule: temperature acts on each step"""
-    # among random two-step answers the likeliest of all is sometimes overtaken when it gets cooler
-    rng = np.random.default_rng(seed)
-    overtaken = 0
-    for _ in range(300):
-        first, then = (torch.from_numpy(rng.normal(0, 1, shape)) for shape in ((3,), (3, 3)))
-        best = [
-            (temperature_log_probs(first, k)[:, None] + temperature_log_probs(then, k)).argmax().item()
-            for k in (1.0, 0.25)
-        ]
-        overtaken += best[0] != best[1]
-    return 0 < overtaken < 300
-
-
 def imitation_takes_over_what_most_teachers_do(seed):
     """Greedy imitation takes over what *most* teachers do."""
     # 200 updates of fine-tuning: half of the page's, so that a seed takes seconds
@@ -114,7 +99,7 @@ def _page_on(seed):
     )
     stored = zip(texts, (0, 1, 0, 2), (seed, 2 * seed + 1, seed, 2 * seed + 2), strict=True)
     edits = tuple((text.format(old), text.format(new)) for text, old, new in stored)
-    return cells("11_preferences", "c11-tokens", "c11-rm-run", "c11-kinds", edits=edits)
+    return cells("11_preferences", "c11-tokens", "c11-write", "c11-rm-run", "c11-own", "c11-kinds", edits=edits)
 
 
 def most_ties_are_the_same_text(seed):
@@ -142,3 +127,12 @@ def some_too_long_answers_pass(seed):
     page = _page_on(seed)
     reach = page["less"][page["kinds"] == "too long"] >= -0.1
     return 0.05 < reach.mean() < 0.7
+
+
+def some_wrong_answers_score_like_the_right_one(seed):
+    """some of the wrong answers score like the right one, and which ones is a matter of the seed"""
+    page, typed = _page_on(seed), cells("11_preferences", "c11-tokens", "c11-write", "c11-typed")["TYPED"]
+    batch = encode_completions(page["model"], ["72373="] * len(typed), typed)
+    with torch.no_grad():
+        scores = page["reward_model"].scores(batch)
+    return (scores[1:] >= scores[0] - 0.1).sum() >= 3

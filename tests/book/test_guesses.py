@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from functools import cache
 from itertools import permutations
@@ -356,10 +357,22 @@ def test_how_hard_a_pair_pulls_by_differences_of_its_loss() -> None:
     assert truth("11_preferences", 2) == str(round(far / near))
 
 
+def test_the_score_of_two_digits_swapped_by_the_record() -> None:
+    """The first stored run's number for 32377, in the order of the answers that the record's own file has."""
+    record = ast.parse((ROOT / "tools" / "runs" / "sft_sorting.py").read_text("utf-8")).body
+    (words,) = [
+        node.value.func.value.value  # TYPED = "...".split()
+        for node in record
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TYPED"
+    ]
+    runs = stored_runs(ROOT / "chapters" / "runs" / "sft_sorting.json")["main"]["typed"]
+    assert truth("11_preferences", 3) == pytest.approx(runs[0, words.split().index("32377")], abs=2e-3)
+
+
 def test_the_favorite_of_many_and_the_price_that_is_best() -> None:
     """Medians over the five stored runs, by sorting."""
     favorites = stored_runs(ROOT / "chapters" / "runs" / "sft_sorting.json")["main"]["best_truth_1"][:, -1]
-    assert truth("11_preferences", 3) == pytest.approx(sorted(favorites)[2], abs=1e-3)
+    assert truth("11_preferences", 4) == pytest.approx(sorted(favorites)[2], abs=1e-3)
     priced = stored_runs(ROOT / "chapters" / "runs" / "rlhf_sorting.json")
     truths = {
         price: sorted(priced[f"price {price}"]["truth"][:, -1])[2] for price in ("1", "0.3", "0.1", "0.03", "0.01", "0")

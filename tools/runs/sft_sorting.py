@@ -28,6 +28,10 @@ STEPS = 10  # tokens of an answer that are kept, EOS and padding included
 LOOKED = ["72373=", "80253=", "6299952="]  # of these the attention is kept
 SIZES = [37, 75, 150, 300, 600]  # pairs
 TRIES = [1, 2, 4, 8, 16, 32, 64, 128, 256]  # answers of which the reward model takes its favorite
+TYPED = (  # answers to LOOKED[0] that a reader may pick, the right one first
+    "23377 233777 2337 32377 237 77777 33333 99999 12345 72373 77332 23337 22377 33377 27733 23773 23378 13377 2333777"
+).split()
+KINDS = ["right", "too short", "wrong counts", "wrong order", "foreign digit", "too long"]
 
 TASK = Sorting()
 UNSEEN = TASK.prompts(1500, np.random.default_rng(7), "eval")
@@ -185,6 +189,7 @@ def judged(model: Transformer, seed: int) -> dict[str, list[float]]:
         if size == 600:
             curves["rm_loss"] = [float(x) for x in fitted.history["loss"]]
             curves |= calibration(model_of_size, held) | favorites(model, model_of_size, part)
+            curves |= by_kind(model_of_size, held) | typed(model_of_size) | ruler(held)
     curves["judges_erred"] = [float((pairs.margins < 0).float().mean())]
     curves["judges_tied"] = [float((pairs.margins == 0).float().mean())]
     curves |= judged_again(model, pairs.take(torch.arange(600)))
@@ -251,6 +256,56 @@ def favorites(model: Transformer, judge: rm.RewardModel, pairs: PreferencePairs)
     both = [(p, o) for side in (pairs.chosen, pairs.rejected) for p, o in zip(side.prompts, side.texts)]
     curves["strange_judged"] = [float(np.mean([strange(p, o) for p, o in both]))]
     return curves
+
+
+def kind_of(prompt: str, text: str) -> int:
+    """The place in ``KINDS`` of an answer."""
+    digits = prompt[:-1]
+    if len(text) != len(digits):
+        return 1 if len(text) < len(digits) else 5
+    if not set(text) <= set(digits):
+        return 4
+    if sorted(text) != sorted(digits):
+        return 2
+    return 0 if text == TASK.answer(prompt) else 3
+
+
+@torch.no_grad()
+def by_kind(judge: rm.RewardModel, held: PreferencePairs) -> dict[str, list[float]]:
+    """Of each kind of answer in the held-out pairs: its share, the median score less the right answer's, the share within 0.1 of it."""
+    right = judge.scores(
+        encode_completions(judge.trunk, held.chosen.prompts, [TASK.answer(p) for p in held.chosen.prompts])
+    )
+    less, kinds = [], []
+    for side in (held.chosen, held.rejected):
+        less += (judge.scores(side) - right).tolist()
+        kinds += [kind_of(p, o) for p, o in zip(side.prompts, side.texts)]
+    parts = [np.array(less)[np.array(kinds) == kind] for kind in range(len(KINDS))]
+    return {
+        "kind_share": [len(part) / len(less) for part in parts],
+        "kind_less": [float(np.median(part)) for part in parts],
+        "kind_reach": [float((part >= -0.1).mean()) for part in parts],
+    }
+
+
+@torch.no_grad()
+def typed(judge: rm.RewardModel) -> dict[str, list[float]]:
+    """What the answers of ``TYPED`` score, less the first one's score."""
+    scores = judge.scores(encode_completions(judge.trunk, [LOOKED[0]] * len(TYPED), TYPED))
+    return {"typed": (scores - scores[0]).tolist()}
+
+
+def ruler(held: PreferencePairs) -> dict[str, list[float]]:
+    """A judge that sees only how many digits are missing: share of the pairs that it ranks right; and of those with one short side."""
+    missing = np.array(
+        [[max(len(p) - 1 - len(o), 0) for p, o in zip(x.prompts, x.texts)] for x in (held.chosen, held.rejected)]
+    )
+    better = np.sign(held.margins.numpy())
+    right = np.where(missing[0] == missing[1], 0.5, np.sign(missing[1] - missing[0]) == better)
+    return {
+        "ruler": [float(right[better != 0].mean())],
+        "one_short": [float(((missing == 0).sum(0) == 1)[better != 0].mean())],
+    }
 
 
 def strange(prompt: str, text: str) -> bool:
