@@ -96,7 +96,7 @@ def surrogate(names, p, p_old):
     return {"base": base, "horizon": 1 / (1 - names["ledge"].gamma), "gain": (found - base) / 10, "surrogate": found}
 
 
-def clip(names, rho, epsilon, passes):
+def clip(names, rho, epsilon):
     ratio, width = torch.tensor([float(rho)] * 2, dtype=torch.float64), float(epsilon)
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
     found = ppo.clip_objective(ratio.log(), torch.zeros_like(ratio), signs, width)

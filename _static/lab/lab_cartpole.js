@@ -15,7 +15,7 @@ lab.define("lab_cartpole", function (use) {
   const LATER = ["method", "nStep", "episodes"];             // what a run is made with; all else may change on the way
   /** Each method: its module, what it sets besides its defaults, and the knobs that it offers. */
   const METHODS = {
-    PPO: { module: "ppo", defaults: PPO, knobs: [["clip", "clip ε", [0.05, 0.1, 0.2, 0.3, 0.5, 0.9, 0.95]], ["epochs", "epochs", [1, 3, 6, 10, 20, 40]], ["minibatches", "minibatches", [1, 2, 4, 8, 16]], RATE, LAMBDA] },
+    PPO: { module: "ppo", defaults: PPO, knobs: [["clip", "clip ε", [0.05, 0.1, 0.2, 0.3, 0.5, 0.9, 0.95]], ["epochs", "epochs", [1, 3, 6, 10, 20, 30, 40]], ["minibatches", "minibatches", [1, 2, 4, 8, 16]], RATE, LAMBDA] },
     TRPO: { module: "trpo", fixed: CONSTANT, defaults: TRPO, knobs: REGION },
     "plain direction": { module: "trpo", fixed: { ...CONSTANT, cgIterations: 1 }, defaults: TRPO, knobs: REGION },  // the first conjugate direction is the gradient
     "plain step": { module: "trpo", defaults: { ...TRPO, rate: 10 }, knobs: [["rate", "rate of the step", [0.1, 0.5, 1, 2, 5, 10, 20, 50]]] },

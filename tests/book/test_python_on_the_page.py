@@ -176,7 +176,7 @@ def test_a_reader_changes_lines_makes_mistakes_and_stops(browser: Any, folder: P
 
         assert run("return rho * A").startswith("The picture is drawn with your lines")
         sentence = page.locator(".python-sentence")
-        assert "good action gradient +1; bad action gradient -1. The real batch" in sentence.inner_text()
+        assert "good action gradient +1; bad action gradient -1." in sentence.inner_text()
         page.locator("rlx-figure input[type=range]").first.press("ArrowLeft")
         page.wait_for_function("document.querySelector('.python-sentence').textContent.startsWith('ρ = 1.40')")
         assert run("return rho +") == "Line 2, `return rho +`: SyntaxError: invalid syntax."
