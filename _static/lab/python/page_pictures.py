@@ -365,15 +365,15 @@ def lesson_09(mine):
 def lesson_10(mine):
     grid = [round(0.1 + 0.05 * k, 2) for k in range(41)]
     value = lambda x, a, e: float(mine(x, a, e))
-    slope = lambda x, a, e: (value(x, a, e) - value(x - 1e-6 * a, a, e)) / (1e-6 * a)
+    slope = lambda x, a, e: (value(x + 1e-6 * a, a, e) - value(x, a, e)) / (1e-6 * a)  # a step on
 
-    def at(rho, epsilon, passes):
+    def at(rho, epsilon):
         panels, words = [], []
         for a in (1.0, -1.0):
             way = grid if a > 0 else grid[::-1]
-            steep = [k for k, x in enumerate(way) if abs(slope(x, a, epsilon)) > 1e-6]
-            edge, last, other = way[steep[-1]] if steep else way[0], 2.1 if a > 0 else 0.1, 1 - a * epsilon
-            y, here = [-0.35, 1.6] if a > 0 else [-2.35, 0], slope(rho, a, epsilon)
+            steep = [k for k, x in enumerate(way[:-1]) if abs(slope(x, a, epsilon)) > 1e-6]
+            edge, last, other = way[steep[-1] + 1] if steep else way[0], 2.1 if a > 0 else 0.1, 1 - a * epsilon
+            y, here = [-0.1, 1.6] if a > 0 else [-2.2, 0], slope(rho, a, epsilon)
             marks, zones = [], [(other, 2.2 - last, abs(slope(other - 0.05 * a, a, epsilon)) > 1e-6)]
             if a * slope(last, a, epsilon) < -1e-6:
                 zones.append((1 + a * epsilon, last, True))
@@ -389,14 +389,16 @@ def lesson_10(mine):
                 mark("line", "blue", grid, mine(array(grid), a, epsilon)),
             ]
             if abs(here) > 1e-6:
-                way = [rho, rho + 0.22 * (1 if here > 0 else -1)]
+                back = a * slope(last, a, epsilon) < -1e-6 or a * (edge - rho) <= 0
+                long = 0.22 if back else min(0.22, abs(edge - rho))  # not beyond the edge
+                way = [rho, rho + long * (1 if here > 0 else -1)]
                 marks.append(mark("line thick", "red", way, [value(x, a, epsilon) for x in way]))
             marks.append(mark("dot", "red", [rho], [value(rho, a, epsilon)]))
             panels.append(
                 panel([0.1, 2.1], y, "ratio ρ", "", marks, "good action, A = +1" if a > 0 else "bad action, A = −1")
             )
             words.append(f"gradient {here:+.2g}" if abs(here) >= 1e-6 else "no gradient")
-        return panels, f"ρ = {rho:.2f}: good action {words[0]}; bad action {words[1]}. [stored]"
+        return panels, f"ρ = {rho:.2f}, ε = {epsilon}: good action {words[0]}; bad action {words[1]}."
 
     return at
 
