@@ -31,7 +31,7 @@ lab.define("lab_language", function (use) {
       hand(`${(-low / wide).toFixed(2)} + ${Object.values(FEATURES).map((rule, k) => `${number(w[k])} * (${rule})`).join(" + ")}`);
     }
     ask();
-    return { node, fit };
+    return { node, fit, own: () => pairs.length };
   }
 
   async function build(root) {
@@ -53,7 +53,7 @@ lab.define("lab_language", function (use) {
     const start = choice("Starting weights", ["A", "B"]), seed = seeds("Seed", 0);
     const runButton = button("Train", press, { class: "lab-run" });
     const body = el("tbody"), chart = figure();
-    const table = el("table", {}, el("thead", {}, el("tr", {}, ...(mode === "judge" ? ["prompt", "before your judge", "now", "right?"] : ["prompt", "at first", "now", "right?", "at once", "its work"]).map(name => el("th", { scope: "col" }, name)))), body);
+    const table = el("table", {}, el("thead", {}, el("tr", {}, ...(mode === "judge" ? ["prompt", "before the judge", "now", "right?"] : ["prompt", "at first", "now", "right?", "at once", "its work"]).map(name => el("th", { scope: "col" }, name)))), body);
     let job = null, points = [], previous = [], changes = [], first = null, began = 0, reached = null;
     const panel = new Panel(root, { sleep: () => job?.pause(), wake: () => job?.go(), reset: stop, begun: () => job, again: "Stop, then Train", live });
 
@@ -79,7 +79,7 @@ lab.define("lab_language", function (use) {
       runButton.disabled = true;
       try { await lab.load(file); } catch (error) { return panel.say(`${error.message}. Choose the other model, and this one again to try once more.`); }
       runButton.disabled = false;
-      panel.say(judging ? `Press Train: for ${HONEST} updates the model is paid for right answers, then your judge takes over.` : `Press Train: the model answers numbers of ${digits} digits, is rewarded, and learns, here.${digits === 12 ? " This takes about half a minute." : ""}`);
+      panel.say(judging ? `Press Train: for ${HONEST} updates the model is paid for right answers, then the judge takes over.` : `Press Train: the model answers numbers of ${digits} digits, is rewarded, and learns, here.${digits === 12 ? " This takes about half a minute." : ""}`);
       draw();
     }
 
@@ -120,7 +120,7 @@ lab.define("lab_language", function (use) {
         panel.state = reached === null ? "stopped" : "solved";
         runButton.textContent = "Train";
         const [update, right, , length] = points.at(-1), before = points.find(p => p[0] === HONEST);
-        if (judging) return panel.say(`Under your judge, ${update - HONEST} updates at a price of ${knobs.nat.value} a nat: right ${Math.round(100 * before[1])} % -> ${Math.round(100 * right)} %; the judge pays ${before[2].toFixed(2)} -> ${points.at(-1)[2].toFixed(2)}.`);
+        if (judging) return panel.say(`Under ${judging.own() ? "your" : "the stranger's"} judge, ${update - HONEST} updates at a price of ${knobs.nat.value} a nat: right ${Math.round(100 * before[1])} % -> ${Math.round(100 * right)} %; the judge pays ${before[2].toFixed(2)} -> ${points.at(-1)[2].toFixed(2)}.`);
         return panel.say(`After ${update} updates ${Math.round(100 * right)} % of ${GRPO.held} unseen prompts are right, at first ${Math.round(100 * points[0][1])} %, with ${length.toFixed(1)} tokens an answer.${reached ? ` Four in five were right after ${reached.update} updates, ${reached.seconds} s.` : ""}`);
       }
       if (!record) return;
@@ -133,7 +133,7 @@ lab.define("lab_language", function (use) {
         if (panel.running) { panel.state = "solved"; panel.running = true; }
       }
       const more = metrics.clipped === undefined ? "" : `; ${Math.round(100 * metrics.equal)} % of the groups all equal, ${(100 * metrics.clipped).toFixed(1)} % of the ratios outside 0.8 to 1.2`;
-      panel.say(`Update ${update}${judging ? update < HONEST ? ", paid for right answers" : ", paid by your judge" : ""}: ${Math.round(100 * right)} % right, reward ${reward.toFixed(2)}, ${length.toFixed(1)} tokens${more}.`, false);
+      panel.say(`Update ${update}${judging ? update < HONEST ? ", paid for right answers" : ", paid by the judge" : ""}: ${Math.round(100 * right)} % right, reward ${reward.toFixed(2)}, ${length.toFixed(1)} tokens${more}.`, false);
       body.replaceChildren(...answers.map((answer, k) => el("tr", {}, ...[answer.prompt, first[k].text,
         answer.text + (answer.ended ? "" : " …"), answer.right ? "yes" : "no", ...judging ? [] : [`${Math.round(100 * answer.atOnce)} %`, `${TASKS[FILES[size.value].digits].work(answer.prompt)}=${answer.digit}`]].map(cell => el("td", {}, cell)))));
       draw();
@@ -145,7 +145,7 @@ lab.define("lab_language", function (use) {
         { name: "share right", points: column(1), tone: "blue" },
         ...(chosen ? [{ name: `what the ${judging ? "judge" : "rule"} pays`, points: column(2), tone: "green", dash: "2 3" }] : []),
         { name: `length / ${room} tokens`, points: points.map(p => [p[0], p[3] / room]), tone: "red", dash: "7 4" }],
-        { splits: judging ? [{ at: HONEST, what: "your judge from here" }, ...changes] : changes, xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: judging ? [] : [{ at: 0.8, what: "0.8" }],
+        { splits: judging ? [{ at: HONEST, what: "the judge from here" }, ...changes] : changes, xMax: GRPO.updates, yMax: nice(Math.max(1, ...(chosen ? column(2).map(p => p[1]) : []))), x: "updates", y: "unseen prompts", marks: judging ? [] : [{ at: 0.8, what: "0.8" }],
           words: `After ${last[0]} updates: share right ${last[1].toFixed(2)}, reward ${last[2].toFixed(2)}, ${last[3].toFixed(1)} tokens an answer.` });
     }
     function press() {
