@@ -218,7 +218,7 @@ def test_firefox_runs_them_too(folder: Path, tmp_path: Path) -> None:
     page = (folder / "10_page.html").read_text("utf-8") + run
     said, sentence = told_by_firefox(folder, page, tmp_path / "profile", "10_firefox.html")
     assert said.startswith("The picture is drawn with your lines")
-    assert sentence.startswith("ρ = 1.50: good action no gradient; bad action gradient -1. The real batch")
+    assert sentence == "ρ = 1.50, ε = 0.2: good action no gradient; bad action gradient -1."
 
 
 def test_the_first_weights_of_lesson_5_are_those_of_torch() -> None:
