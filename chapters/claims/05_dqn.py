@@ -57,10 +57,13 @@ def in_a_network_every_cell_moves(seed):
     return one_hot.min() > 0.4 and one_hot.max() < 1 and near.min() > 0.85 and far.min() > 0
 
 
+PLAIN = ("torch.optim.Adam(online.parameters(), lr=0.005)", "torch.optim.SGD(online.parameters(), lr=0.3)")
+
+
 @cache
-def _counted(seed, copy_every, updates, inputs="one_hot"):
+def _counted(seed, copy_every, updates, inputs="one_hot", edits=()):
     """(updates + 1, 10) counts, before the first update and after each."""
-    page = cells(PAGE, "dqn-small", "dqn-strip", "dqn-neighbors", "dqn-corridor")
+    page = cells(PAGE, "dqn-small", "dqn-strip", "dqn-neighbors", "dqn-corridor", edits=edits)
     coded = page[inputs]
     trained = page["train_counting"](seed, copy_every=copy_every, updates=updates, inputs=coded)
     return np.array([network(coded)[:, 0].detach().numpy() for network, _ in trained])
@@ -76,6 +79,15 @@ def each_copy_counts_one_step_more(seed):
     first, exact = _counted(seed, 50, 600)[:, 0], np.arange(10, 0, -1)
     stairs = all(abs(first[50 * copies] - copies) < 0.5 for copies in range(1, 11))
     return stairs and np.abs(_counted(seed, 50, 600)[-1] - exact).max() < 0.25
+
+
+def whether_you_need_a_copy_depends(seed):
+    """with the cell's position as input the network itself counts to 12 at most, and is there long before the copy; and with plain gradient descent (step size 0.3) in place of Adam it hardly runs ahead."""
+    exact = np.arange(10, 0, -1)
+    moving, held = (_counted(seed, C, 600, "place") for C in (1, 50))
+    there = [np.argmax(np.sqrt(((counts - exact) ** 2).mean(axis=1)) < 0.3) for counts in (moving, held)]
+    plain = _counted(seed, 1, 400, edits=(PLAIN,))
+    return moving.max() < 12.2 and 0 < there[0] < 0.7 * there[1] and plain.max() < 10.5
 
 
 def neighbors_in_time_look_alike(seed):
