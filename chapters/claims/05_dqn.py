@@ -51,7 +51,7 @@ def _moved(name, seed):
 
 
 def in_a_network_every_cell_moves(seed):
-    """In the network *every* cell rises."""
+    """In the network *every* cell rises"""
     one_hot, _ = _moved("network, one-hot", seed)
     far, near = _moved("network, position", seed)
     return one_hot.min() > 0.4 and one_hot.max() < 1 and near.min() > 0.85 and far.min() > 0
