@@ -95,7 +95,7 @@ def the_plain_direction_is_one_push_for_all_states(seed):
 
 
 def the_plain_direction_moves_the_states_to_one_side(seed):
-    """so most poles now end on one side: the new policy is in other states than the batch"""
+    """At this stage more poles then end on one side: the new policy is in other states than the batch"""
     page, sides = cells("09_trpo", "tr9-film-tools"), []
     for k in range(20):
         policy, _, *steps = _pair(100 * seed + k)
