@@ -55,8 +55,9 @@ def a_coin_tosser_learns_to_balance(seed):
 
 
 def where_the_walk_ends(seed):
-    """With other random numbers the walk ends between $k = 3$ and $9$."""
-    return 3 < cells(PAGE, "pg-pull-numbers", "pg-pull-explore", "pg-pole-explore")["pole_walk"](seed)[-1][0] < 9
+    """With other random numbers the walk mostly ends between $k = 4$ and $8$."""
+    walk = cells(PAGE, "pg-pull-numbers", "pg-pull-explore", "pg-pole-explore")["pole_walk"]
+    return np.mean([4 < walk(100 * seed + k)[-1][0] < 8 for k in range(10)]) > 0.5
 
 
 def _variances(seed, common):
@@ -105,7 +106,7 @@ def a_wrong_baseline_brings_noise_and_no_bias(seed):
 
 
 def a_blind_critic_misleads_at_first(seed):
-    """**While the critic is blind, the actor learns the wrong thing about the ill; as the critic learns, it turns around.**"""
+    """**While the critic is blind, most actors learn the wrong thing about the ill; as the critic learns, they turn around.**"""
     page = cells(PAGE, "pg-logtrick-code", "pg-worlds-code", "pg-ac-cure")
     early = [list(page["actor_critic"](1000 * seed + k, courses=21))[-1][0] for k in range(40)]
     late = [list(page["actor_critic"](1000 * seed + k))[-1][0] for k in range(10)]
