@@ -214,7 +214,6 @@ class _Walk:
     began: IntArray
     total: FloatArray
     random: UniformColumns
-    one_by_one = False  # runs need not go in lock-step: ``TableWalk.alone`` gives the same
     all_ended = False
     clock = 0
 
@@ -255,7 +254,7 @@ class TableWalk(_Walk):
         self.flat_lengths = np.zeros(episodes * runs, dtype=np.int64)
         self.returns = self.flat_returns.reshape(episodes, runs).T  # (R, episodes), the same memory
         self.lengths = self.flat_lengths.reshape(episodes, runs).T
-        self.one_by_one = not together and runs <= self.FEW
+        self.one_by_one = runs <= (1 if together else self.FEW)  # no lock-step is needed: ``alone`` gives the same
         self._everyone(episode=0)
         self.random.advance()
         self.state = np.full(runs, self._first_states(self.run))
@@ -511,6 +510,7 @@ class TransitionTable:
         self.ends[next_state[~terminated]] = False
         self.ends[self.start_states] = False
         self.start_cumulative = cumulative_chances(start[self.start_states, None])[:, 0]
+        self.outcomes = cache(self._outcomes)  # one list for all runs
         self.needs = ("transition",) * (self.slots > 1) + ("start",) * (len(self.start_states) > 1)
 
     def draw(self, pair: IntArray, u: FloatArray) -> IntArray:
@@ -518,7 +518,7 @@ class TransitionTable:
         slot = np.add.reduce(u >= self.cumulative.take(pair, axis=1), axis=0, dtype=np.int32)
         return slot * np.int64(self.pairs) + pair
 
-    def outcomes(self, gamma: float) -> list[list[tuple[list[float], list[tuple[int, float, float, bool]]]]]:
+    def _outcomes(self, gamma: float) -> list[list[tuple[list[float], list[tuple[int, float, float, bool]]]]]:
         """By state and action, as lists: cumulative chances, and what can happen with them.
 
         That is (next_state, reward, discount, terminated); the discount is gamma, or 0 at an end.

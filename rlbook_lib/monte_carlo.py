@@ -138,7 +138,7 @@ class _Prediction:
         return state
 
     def learn(self) -> None:
-        if self.walk.runs == 1 and isinstance(self.walk, TableWalk):
+        if isinstance(self.walk, TableWalk) and self.walk.one_by_one:
             self.learn_alone(self.walk)
         else:
             self.learn_side_by_side()

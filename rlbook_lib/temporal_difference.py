@@ -254,7 +254,7 @@ class _Control:
         self.history = new_history(history, self.walk.episodes, self.q)
 
     def learn(self) -> Control:
-        if self.walk.one_by_one:
+        if isinstance(self.walk, TableWalk) and self.walk.one_by_one:
             for run in range(self.walk.runs):
                 _learn_alone(self, self.walk, run)
         else:
@@ -412,7 +412,7 @@ class _Prediction:
 
     def learn(self) -> Prediction:
         walk = self.walk
-        if walk.one_by_one:
+        if isinstance(walk, TableWalk) and walk.one_by_one:
             for run in range(walk.runs):
                 self.learn_alone(walk, run)
         else:
