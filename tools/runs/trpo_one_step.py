@@ -18,8 +18,8 @@ LENGTHS = np.round(np.geomspace(0.025, 3.2, 15), 4)  # of a step along the gradi
 CONFIG = trpo.TRPOConfig(delta=0.05, delta_end=0.05)
 
 
-def run(seed, updates):
-    """Gain of the batch's surrogate, KL(old || new) and true return (200 episodes that sample) of each step."""
+def prepared(seed, updates):
+    """A policy after so many updates, its next batch, and the batch's advantages."""
     policy = CategoricalPolicy(4, 2, hidden=(64,), activation="relu", seed=seed + 100)
     critic = ValueNetwork(4, hidden=(64,), activation="relu", scale=100.0, seed=seed + 200)
     adam = torch.optim.Adam(critic.parameters(), lr=7e-3, eps=1e-5)
@@ -31,7 +31,12 @@ def run(seed, updates):
         if update < updates:
             trpo.trpo_step(policy, batch.observations, batch.actions, advantages, CONFIG)
             trpo.fit_values(critic, adam, batch.observations, targets, CONFIG, order)
+    return policy, batch, advantages
 
+
+def run(seed, updates):
+    """Gain of the batch's surrogate, KL(old || new) and true return (200 episodes that sample) of each step."""
+    policy, batch, advantages = prepared(seed, updates)
     theta = list(policy.parameters())
     start = parameters_to_vector(theta).detach().clone()
     old = policy(batch.observations)

@@ -7,31 +7,17 @@ import torch
 from torch.autograd import grad
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from record_runs import load
 from rlbook_lib import trpo
 from rlbook_lib.environments import vectorize
-from rlbook_lib.networks import CategoricalPolicy, ValueNetwork
-from rlbook_lib.rollout import Collector
 
-SEEDS = range(20)
-CASES = {f"after {n} updates": {"updates": n} for n in (1, 2, 5, 12)}
-LENGTHS = np.round(np.geomspace(0.025, 3.2, 15), 4)  # of a step along the gradient, in parameters
-CONFIG = trpo.TRPOConfig(delta=0.05, delta_end=0.05)
+one_step = load("trpo_one_step")
+SEEDS, CASES, LENGTHS, CONFIG = one_step.SEEDS, one_step.CASES, one_step.LENGTHS, one_step.CONFIG
 
 
 def run(seed, updates):
     """Of the old policy and the three new ones: how many poles of 100 end on the same side; and two directions' price."""
-    policy = CategoricalPolicy(4, 2, hidden=(64,), activation="relu", seed=seed + 100)
-    critic = ValueNetwork(4, hidden=(64,), activation="relu", scale=100.0, seed=seed + 200)
-    adam = torch.optim.Adam(critic.parameters(), lr=7e-3, eps=1e-5)
-    collector = Collector(vectorize("CartPole-v1", 32, seed=seed), policy, 64, np.random.default_rng(seed))
-    order = torch.Generator().manual_seed(seed)
-    for update in range(updates + 1):
-        rollout = collector.collect()
-        batch, (advantages, targets) = rollout.batch(), trpo.trpo_targets(rollout, critic, CONFIG)
-        if update < updates:
-            trpo.trpo_step(policy, batch.observations, batch.actions, advantages, CONFIG)
-            trpo.fit_values(critic, adam, batch.observations, targets, CONFIG, order)
-
+    policy, batch, advantages = one_step.prepared(seed, updates)
     theta, out = list(policy.parameters()), policy(batch.observations)
     start, old = parameters_to_vector(theta).detach().clone(), out.detach()
     flat = lambda number, **keep: parameters_to_vector(grad(number, theta, retain_graph=True, **keep))
